@@ -1,0 +1,61 @@
+"""Every error that Habitus raises on purpose.
+
+    HabitusError
+    ├── UserError            one line for the person: what, which value, how to mend it
+    │   ├── NotFound         a name that names nothing
+    │   ├── Invalid          a value that breaks a rule; nothing was changed
+    │   ├── Stale            somebody else changed it first
+    │   ├── Refused          a rule of the house forbids it (read-only layer, paused, untrusted)
+    │   └── StorageFailed    the disk or the database did not do it
+    └── ToolFailed           one line for the model: what went wrong in the tool it called
+
+Anything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HabitusError(Exception):
+    """The root of the tree above."""
+
+
+class UserError(HabitusError):
+    """Says what, which value and what to do, in one line."""
+
+    def __init__(self, message: str, *, mend: str = "") -> None:
+        self.message = message
+        self.mend = mend
+        super().__init__(f"{message} {mend}".strip())
+
+
+class NotFound(UserError):
+    pass
+
+
+class Invalid(UserError):
+    pass
+
+
+class Stale(UserError):
+    pass
+
+
+class Refused(UserError):
+    pass
+
+
+class StorageFailed(UserError):
+    pass
+
+
+class ToolFailed(HabitusError):
+    pass
+
+
+def did_you_mean(wanted: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`Did you mean 'csv-summary'?`, or nothing when no known name is near."""
+    near = difflib.get_close_matches(wanted, list(known), n=1, cutoff=cutoff)
+    return f"Did you mean '{near[0]}'?" if near else ""

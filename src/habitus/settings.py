@@ -1,0 +1,136 @@
+"""One Settings object, read once from `HABITUS_*` variables and `habitus.toml`, then handed down.
+
+The environment wins over the file. Nothing here reads the process environment by itself: `app` passes it in.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from habitus.errors import Invalid, StorageFailed, did_you_mean
+
+
+def _names(value: object) -> object:
+    """A list of names may be written `a, b` (in a variable) or as a list (in the file)."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class UserSettings(_Section):
+    admin: bool = False
+    disabled_skills: Names = ()
+
+
+class ReviewSettings(_Section):
+    auto: bool = False
+
+
+class ExperimentalSettings(_Section):
+    features: Names = ()
+
+
+class Settings(_Section):
+    """Everything a person can set. Field names are the keys of habitus.toml."""
+
+    home: Path = Field(description="Where Habitus keeps everything (HABITUS_HOME).")
+    cwd: Path = Field(description="The directory Habitus was started in; project layers are found from here.")
+    user_home: Path = Field(description="The person's home directory, where other agents keep their folders.")
+    database_url: str | None = Field(default=None, description="SQL address; without one, habitus.db in the home.")
+    user: str = Field(default="local", description="Who is asking (HABITUS_USER).")
+    operator_skills: Path | None = Field(default=None, description="A directory of skills an operator provides.")
+    bot_name: str = Field(default="Habitus", description="What {BOT_NAME} becomes in skills.")
+    disabled_skills: Names = Field(default=(), description="Skills switched off for everybody.")
+    users: dict[str, UserSettings] = Field(default_factory=dict, description="Known users and their rights.")
+    experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
+    review: ReviewSettings = Field(default_factory=ReviewSettings)
+    look_every: float = Field(default=2.0, ge=0, description="Seconds between two looks at the skill directories.")
+    editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")
+    warnings: tuple[str, ...] = Field(default=(), description="What was odd about the settings themselves.")
+
+    @property
+    def is_admin(self) -> bool:
+        """With no users section the one local user is admin."""
+        if not self.users:
+            return True
+        known = self.users.get(self.user)
+        return known is not None and known.admin
+
+    @property
+    def switched_off(self) -> frozenset[str]:
+        mine = self.users.get(self.user, UserSettings()).disabled_skills
+        return frozenset((*self.disabled_skills, *mine))
+
+
+_NOT_IN_FILE = {"home", "cwd", "user_home", "warnings"}
+
+
+def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None) -> Settings:
+    """Read the settings for one process; `home` wins over HABITUS_HOME."""
+    user_home = Path(environ.get("HOME") or Path.home())
+    where = (home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus")).expanduser()
+    where = where if where.is_absolute() else cwd / where
+    from_file, warnings = _read_file(where / "habitus.toml")
+    values: dict[str, Any] = {**from_file, **_from_environment(environ)}
+    values.setdefault("user", _login(environ))
+    values.setdefault("editor", environ.get("VISUAL") or environ.get("EDITOR") or "vi")
+    values |= {"home": where, "cwd": cwd, "user_home": user_home, "warnings": tuple(warnings)}
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise Invalid(_first_problem(error), mend=f"Mend it in {where / 'habitus.toml'} or the environment.") from None
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except FileNotFoundError:
+        return {}, []
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} is not valid TOML: {error}.", mend="Correct that line, or move the file away.") from None
+    except OSError as error:
+        raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
+    known = set(Settings.model_fields) - _NOT_IN_FILE
+    warnings = [
+        f"{path.name}: unknown key '{key}' is ignored. {did_you_mean(key, known)}".strip()
+        for key in values
+        if key not in known
+    ]
+    return {key: value for key, value in values.items() if key in known}, warnings
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    simple = set(Settings.model_fields) - _NOT_IN_FILE - {"users", "experimental", "review"}
+    return {key: environ[f"HABITUS_{key.upper()}"] for key in simple if environ.get(f"HABITUS_{key.upper()}")}
+
+
+def _login(environ: Mapping[str, str]) -> str:
+    return environ.get("USER") or environ.get("LOGNAME") or _account_name()
+
+
+def _account_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    return f"Setting '{key}' can't be {problem['input']!r}: {problem['msg'].lower()}."

@@ -1,0 +1,194 @@
+"""The one database: engine, transactions and migrations, for SQLite and PostgreSQL alike.
+
+Packages above declare their tables on `metadata`; `migrations/` creates them. A transaction that writes takes
+the write lock when it begins, so what it reads stays true until it commits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from habitus.errors import StorageFailed
+
+log = logging.getLogger(__name__)
+
+metadata = sa.MetaData()
+
+# The newest migration this code knows. A test holds it against the migrations folder.
+HEAD = "0001"
+
+_BUSY_SECONDS = 30
+
+
+def open_engine(url: str) -> sa.Engine:
+    """An engine on a database that has every table this code needs."""
+    engine = create_engine(url)
+    try:
+        migrate(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def create_engine(url: str) -> sa.Engine:
+    """An engine that begins transactions as described above; makes no tables."""
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise StorageFailed(f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///….") from None
+    if parsed.get_backend_name() == "sqlite":
+        engine = sa.create_engine(parsed, connect_args={"timeout": _BUSY_SECONDS})
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    if parsed.get_backend_name() == "postgresql":
+        return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+    raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")
+
+
+def sqlite_url(path: Path) -> str:
+    return sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
+
+
+def create_all_in_memory() -> sa.Engine:
+    """A fresh database that lives as long as the engine: for tests and throw-away libraries."""
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    metadata.create_all(engine)
+    return engine
+
+
+@contextmanager
+def writing(engine: sa.Engine, *, durable: bool = False) -> Iterator[sa.Connection]:
+    """A transaction with the write lock. `durable` survives a power cut, not only a killed process."""
+    with storage_errors(engine), engine.connect() as plain:
+        connection = plain.execution_options(habitus_writing=True)
+        if durable and engine.dialect.name == "sqlite":
+            with _synchronous(connection), connection.begin():
+                yield connection
+        else:
+            with connection.begin():
+                yield connection
+
+
+@contextmanager
+def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction that only reads."""
+    with storage_errors(engine), engine.connect() as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def storage_errors(engine: sa.Engine) -> Iterator[None]:
+    """Turn what a driver says into one line that names the database and the mend."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        raise _explained(engine, error) from error
+
+
+def migrate(engine: sa.Engine) -> None:
+    """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused."""
+    with storage_errors(engine):
+        found = _revision(engine)
+        if found == HEAD:
+            return
+        if found is None or found < HEAD:
+            _upgrade(engine)
+        elif _oldest_reader(engine) > HEAD:
+            raise StorageFailed(
+                f"{_place(engine)} was written by a newer Habitus (schema {found}, this one knows {HEAD}).",
+                mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
+            )
+
+
+def _revision(engine: sa.Engine) -> str | None:
+    with engine.connect() as connection:
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return None
+        found: str | None = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+        return found
+
+
+def _oldest_reader(engine: sa.Engine) -> str:
+    """The oldest schema whose code may still use this database; the newer code wrote it there."""
+    with engine.connect() as connection:
+        found: str = connection.execute(sa.text("SELECT MAX(oldest_reader) FROM schema_compatibility")).scalar_one()
+        return found
+
+
+def _upgrade(engine: sa.Engine) -> None:
+    # Alembic takes half a second to import, and is needed once in a database's life.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "habitus:migrations")
+    with writing(engine, durable=True) as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(4242001)"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    raw: Any = connection
+    raw.isolation_level = None  # SQLAlchemy's "begin" event opens transactions, not the driver
+    raw.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+    raw.execute("PRAGMA journal_mode = WAL")
+    raw.execute("PRAGMA synchronous = NORMAL")
+    raw.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("habitus_writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def _synchronous(connection: sa.Connection) -> Iterator[None]:
+    # The driver connection itself, because a pragma has no effect inside a transaction.
+    raw: Any = connection.connection.driver_connection
+    raw.execute("PRAGMA synchronous = FULL")
+    try:
+        yield
+    finally:
+        raw.execute("PRAGMA synchronous = NORMAL")
+
+
+def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
+    said = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
+    where = _place(engine)
+    match said.lower():
+        case text if "disk is full" in text:
+            return StorageFailed(f"No space left for {where}; nothing was changed.", mend="Free some space and retry.")
+        case text if "readonly" in text or "read-only" in text:
+            return StorageFailed(f"{where} can't be written.", mend="Check the permissions of its directory.")
+        case text if "unable to open" in text:
+            return StorageFailed(f"{where} can't be opened.", mend="Check that its directory exists and is yours.")
+        case text if "malformed" in text or "not a database" in text:
+            return StorageFailed(
+                f"{where} is damaged ({said}).",
+                mend="Move it away: skills on disk stay, counters and history start anew; or restore a backup.",
+            )
+        case text if "locked" in text:
+            return StorageFailed(
+                f"{where} has been busy for {_BUSY_SECONDS} s.", mend="Look for a stuck habitus process, then retry."
+            )
+    return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
+
+
+def _place(engine: sa.Engine) -> str:
+    if engine.dialect.name == "sqlite":
+        return str(engine.url.database or "the in-memory database")
+    return engine.url.render_as_string(hide_password=True)
