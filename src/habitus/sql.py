@@ -7,12 +7,14 @@ the write lock when it begins, so what it reads stays true until it commits.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -26,6 +28,19 @@ metadata = sa.MetaData()
 HEAD = "0001"
 
 _BUSY_SECONDS = 30
+
+
+class Utc(sa.types.TypeDecorator[datetime]):
+    """A moment as ISO 8601 text in UTC: reads the same in every database, and sorts by time."""
+
+    impl = sa.String(32)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else value.astimezone(UTC).isoformat(timespec="microseconds")
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> datetime | None:
+        return None if value is None else datetime.fromisoformat(value)
 
 
 def open_engine(url: str) -> sa.Engine:
@@ -44,7 +59,9 @@ def create_engine(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
-        raise StorageFailed(f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///….") from None
+        raise StorageFailed(
+            f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///…."
+        ) from None
     if parsed.get_backend_name() == "sqlite":
         engine = sa.create_engine(parsed, connect_args={"timeout": _BUSY_SECONDS})
         sa.event.listen(engine, "connect", _prepare_sqlite)
@@ -95,6 +112,14 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         raise _explained(engine, error) from error
+
+
+def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert the rows whose key is not there yet; the others are left as they are."""
+    if not rows:
+        return
+    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
+    connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
 
 
 def migrate(engine: sa.Engine) -> None:

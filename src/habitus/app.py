@@ -1,0 +1,172 @@
+"""The composition root: from settings to a working Habitus, the one place that names concrete classes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+
+import habitus
+from habitus import settings as settings_module
+from habitus import sql
+from habitus.errors import StorageFailed
+from habitus.pause import Pause
+from habitus.settings import Settings
+from habitus.skills import names
+from habitus.skills.gates import GateContext
+from habitus.skills.layers import USER, Layer, project_places
+from habitus.skills.library import Library
+from habitus.skills.model import Actor, Author, Source
+from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.versioned import VersionedStore
+
+Clock = Callable[[], datetime]
+
+DATABASE = "habitus.db"
+
+
+def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this process: environment, then habitus.toml, then defaults."""
+    return settings_module.load(os.environ if environ is None else environ, Path.cwd(), home)
+
+
+class Habitus:
+    """Everything, opened on one home. Close it, or use it in a `with` block."""
+
+    def __init__(self, settings: Settings, engine: sa.Engine, *, clock: Clock, is_read_only: bool) -> None:
+        self.settings = settings
+        self.is_read_only = is_read_only
+        self.pause = Pause(engine, clock)
+        self.clock = clock
+        self._engine = engine
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self.skills = self._library()
+
+    @classmethod
+    def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
+        """Open the home that the settings name, creating it where it is new."""
+        settings = settings or read_settings()
+        if _can_write(settings.home):
+            engine = sql.open_engine(settings.database_url or sql.sqlite_url(settings.home / DATABASE))
+            _keep_private(settings.home)
+            return cls(settings, engine, clock=clock, is_read_only=False)
+        # A home that can't be written is shown as it is, from a copy of its database.
+        scratch = tempfile.TemporaryDirectory(prefix="habitus-")
+        for path in settings.home.glob(f"{DATABASE}*"):
+            shutil.copy(path, scratch.name)
+        opened = cls(
+            settings, sql.open_engine(sql.sqlite_url(Path(scratch.name) / DATABASE)), clock=clock, is_read_only=True
+        )
+        opened._scratch = scratch
+        return opened
+
+    def close(self) -> None:
+        self._engine.dispose()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def person(self, reason: str = "") -> Author:
+        """The person at this process, as the author of a change."""
+        return Author(actor=Actor.USER, name=self.settings.user, reason=reason)
+
+    def _library(self) -> Library:
+        settings = self.settings
+        return Library(
+            self._layers(),
+            gate_context=GateContext(
+                disabled=frozenset(names.canonical(name) for name in settings.switched_off),
+                is_admin=settings.is_admin,
+                features=frozenset(settings.experimental.features),
+            ),
+            fill={"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user},
+            allow=self._allow,
+        )
+
+    def _allow(self, author: Author) -> None:
+        if author.is_automatic:
+            self.pause.refuse_if_paused()
+
+    def _layers(self) -> list[Layer]:
+        """Lowest first; a higher layer wins."""
+        settings = self.settings
+        bundled = Path(habitus.__file__).parent / "bundled"
+        layers = [
+            Layer(
+                name="bundled",
+                store=self._store("bundled", bundled, can_write=False),
+                source=Source.BUNDLED,
+                fills_placeholders=True,
+            )
+        ]
+        if settings.operator_skills is not None:
+            root = settings.operator_skills.expanduser()
+            layers.append(
+                Layer(
+                    name="operator",
+                    store=self._store("operator", root, can_write=False, key=f"operator:{root}"),
+                    source=Source.OPERATOR,
+                    fills_placeholders=True,
+                )
+            )
+        for agent in ("agents", "claude"):
+            root = settings.user_home / f".{agent}" / "skills"
+            layers.append(Layer(name=agent, store=self._store(agent, root, follow_links=True)))
+        layers.append(Layer(name=USER, store=self._store(USER, settings.home / "skills")))
+        layers += [
+            Layer(
+                name=place.name,
+                store=self._store(place.name, place.root, key=f"project:{place.root}"),
+                is_trusted=False,
+            )
+            for place in project_places(settings.cwd, settings.user_home)
+        ]
+        return layers
+
+    def _store(
+        self, layer: str, root: Path, *, key: str = "", can_write: bool = True, follow_links: bool = False
+    ) -> VersionedStore:
+        shelf = DirectoryShelf(
+            root,
+            self.settings.home / "archive",
+            can_write=can_write and not self.is_read_only,
+            follow_links=follow_links,
+        )
+        return VersionedStore(
+            shelf, self._engine, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
+        )
+
+
+def _can_write(home: Path) -> bool:
+    """Make the home where it is new, and find out whether files can be made in it."""
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=home):
+            return True
+    except OSError as error:
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and home.is_dir():
+            return False
+        raise StorageFailed(
+            f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
+        ) from None
+
+
+def _keep_private(home: Path) -> None:
+    home.chmod(0o700)
+    for path in home.glob(f"{DATABASE}*"):
+        path.chmod(0o600)

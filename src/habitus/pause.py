@@ -1,0 +1,60 @@
+"""The switch that stops learning and automatic change at once, in every process that shares the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.errors import Refused
+
+switches = sa.Table(
+    "switches",
+    sql.metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("set_on", sql.Utc, nullable=False),
+    sa.Column("set_by", sa.String, nullable=False),
+)
+
+_PAUSED = "paused"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paused:
+    since: datetime
+    by: str
+
+
+class Pause:
+    def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def state(self) -> Paused | None:
+        with sql.reading(self._engine) as connection:
+            row = connection.execute(sa.select(switches).where(switches.c.name == _PAUSED)).first()
+        return None if row is None else Paused(since=row.set_on, by=row.set_by)
+
+    def pause(self, by: str) -> Paused:
+        """Pause; when already paused, the first pause stays."""
+        with sql.writing(self._engine) as connection:
+            sql.insert_missing(connection, switches, [{"name": _PAUSED, "set_on": self._clock(), "set_by": by}])
+        state = self.state()
+        assert state is not None
+        return state
+
+    def resume(self) -> bool:
+        """Go on; False when nothing was paused."""
+        with sql.writing(self._engine) as connection:
+            return connection.execute(switches.delete().where(switches.c.name == _PAUSED)).rowcount > 0
+
+    def refuse_if_paused(self) -> None:
+        state = self.state()
+        if state is not None:
+            raise Refused(
+                f"Learning and automatic change are paused since {state.since:%Y-%m-%d %H:%M} UTC by {state.by}.",
+                mend="Run 'habitus resume'.",
+            )

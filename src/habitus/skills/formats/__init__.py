@@ -1,0 +1,1 @@
+"""The layouts in which skills are written: one module each, both directions."""

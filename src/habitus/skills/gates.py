@@ -1,0 +1,109 @@
+"""What keeps a skill from being offered: switches, rights, features, packages and tools that are not there."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from habitus.skills import names
+from habitus.skills.model import Manifest, Summary
+
+_GATING_FIELDS = {"admin_only", "experimental", "dependencies", "requires_tools"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packages:
+    """Which Python packages are installed, looked up without importing any."""
+
+    version_of: Callable[[str], str | None] = lambda name: _installed_version(name)
+    requires_of: Callable[[str], list[str]] = lambda name: _installed_requirements(name)
+    _known: dict[str, str] = field(default_factory=dict)
+
+    def missing(self, requirement: str) -> str:
+        """Why a requirement is not met, or nothing when it is."""
+        if requirement not in self._known:
+            self._known[requirement] = _missing(requirement, self)
+        return self._known[requirement]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateContext:
+    """What the gates are checked against. `tools` is None where no agent is there to have any."""
+
+    disabled: frozenset[str] = frozenset()
+    is_admin: bool = True
+    features: frozenset[str] = frozenset()
+    tools: frozenset[str] | None = None
+    packages: Packages = field(default_factory=Packages)
+
+
+def disabled_by(summary: Summary, context: GateContext) -> str:
+    """Who switched the skill off, or nothing."""
+    if not summary.enabled:
+        return "switched off"
+    if summary.name in context.disabled:
+        return "switched off in the settings"
+    return ""
+
+
+def closed(summary: Summary, context: GateContext) -> list[str]:
+    """The gates that are closed for this skill, each with what would open it."""
+    manifest = summary.manifest
+    reasons = [f"its '{name}' can't be read" for name in manifest.unreadable if name in _GATING_FIELDS]
+    if manifest.admin_only and not context.is_admin:
+        reasons.append("for administrators only")
+    if manifest.experimental and not _has_feature(summary.name, context.features):
+        reasons.append(f"experimental; add 'skill_{names.callable_name(summary.name)}' to [experimental] features")
+    reasons += [reason for text in manifest.dependencies if (reason := context.packages.missing(text))]
+    reasons += _missing_tools(manifest, context)
+    return reasons
+
+
+def _has_feature(name: str, features: Iterable[str]) -> bool:
+    return f"skill-{name}" in {names.canonical(feature) for feature in features}
+
+
+def _missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
+    if context.tools is None:
+        return []
+    known = {names.canonical(tool) for tool in context.tools}
+    return [f"needs the tool '{tool}'" for tool in manifest.requires_tools if names.canonical(tool) not in known]
+
+
+def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) -> str:
+    from packaging.requirements import InvalidRequirement, Requirement  # only skills with dependencies need it
+
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return f"'{text}' is no requirement that can be checked"
+    if requirement.marker is not None and not requirement.marker.evaluate():
+        return ""
+    version = packages.version_of(requirement.name)
+    if version is None:
+        return f"needs the package '{text}'"
+    if not requirement.specifier.contains(version, prereleases=True):
+        return f"needs '{text}', and {version} is installed"
+    for extra in requirement.extras:
+        for below in packages.requires_of(requirement.name):
+            part = Requirement(below)
+            if part.marker is None or part.marker.evaluate({"extra": ""}) or below in seen:
+                continue
+            if part.marker.evaluate({"extra": extra}):
+                part.marker = None
+                reason = _missing(str(part), packages, seen | {below})
+                if reason:
+                    return f"{reason} (for '{text}')"
+    return ""
+
+
+def _installed_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _installed_requirements(name: str) -> list[str]:
+    return importlib.metadata.requires(name) or []

@@ -1,0 +1,76 @@
+"""Where skills come from, lowest layer first, and how a higher copy of a skill replaces or extends a lower one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from habitus.skills.model import Manifest, Skill, Source, Summary
+from habitus.skills.stores.base import SkillStore
+
+_MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Manifest)} - {"extends", "unreadable"}
+_PLAIN_FIELDS = {"title", "description", "when_to_use", "tags", "license", "compatibility", "allowed_tools"}
+
+USER = "user"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """One place for skills. `name` is what people write after the '@'."""
+
+    name: str
+    store: SkillStore
+    source: Source | None = None  # what its skills are, where the place decides that
+    is_trusted: bool = True
+    fills_placeholders: bool = False
+
+    @property
+    def can_write(self) -> bool:
+        return self.store.can_write
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectPlace:
+    """A skill folder that a project brings; `name` tells it from the others."""
+
+    name: str
+    root: Path
+
+
+def project_places(cwd: Path, user_home: Path) -> Iterator[ProjectPlace]:
+    """The skill folders from the git root down to the working directory, the nearest last."""
+    chain = [cwd, *cwd.parents]
+    top = next((place for place in chain if (place / ".git").exists()), cwd)
+    for place in reversed(chain[: chain.index(top) + 1]):
+        if place == user_home:
+            continue  # those folders are layers of the person, not of a project
+        where = "" if place == top else f":{place.relative_to(top)}"
+        for kind, name in ((".agents", "project-agents"), (".claude", "project-claude"), (".habitus", "project")):
+            root = place / kind / "skills"
+            if root.is_dir():
+                yield ProjectPlace(name=name + where, root=root)
+
+
+def merged(lower: Summary, higher: Summary) -> Summary:
+    """The lower skill with the fields that the higher one states; everything else of it stays."""
+    plain = {name: getattr(higher, name) for name in higher.stated & _PLAIN_FIELDS}
+    stated = {name: getattr(higher.manifest, name) for name in higher.stated & _MANIFEST_FIELDS}
+    unreadable = tuple({*lower.manifest.unreadable, *higher.manifest.unreadable})
+    return replace(
+        lower,
+        **plain,
+        manifest=replace(lower.manifest, **stated, unreadable=unreadable),
+        metadata={**lower.metadata, **higher.metadata},
+        layer=higher.layer,
+        version=higher.version,
+        enabled=higher.enabled,
+        created_on=higher.created_on,
+        modified_on=higher.modified_on,
+        stages=lower.stages | higher.stages,
+    )
+
+
+def merged_body(lower: Skill, higher: Skill) -> str:
+    return higher.body if "body" in higher.stated else lower.body

@@ -1,0 +1,394 @@
+"""What the database knows about the skills of one layer: rows, versions, blobs, counters and intents.
+
+Every function works inside a transaction that the caller holds. Nothing here touches the layer's files.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.skills import records, trees
+from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Version
+from habitus.skills.tables import blobs, counters, intents, sequences, skills, versions
+from habitus.skills.trees import File, Tree
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One present skill of a layer; `summary` is None when it is broken."""
+
+    id: int
+    folder: str
+    name: str
+    version: int
+    tree_hash: str
+    stamp: str
+    summary: Summary | None
+    diagnostics: tuple[Diagnostic, ...]
+    created_on: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """What a look at a skill's directory found, ready to be written down."""
+
+    folder: str
+    name: str
+    tree: Tree
+    stamp: str
+    summary: Summary | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What happened to a layer since a generation."""
+
+    generation: int
+    present: tuple[Row, ...]
+    gone: tuple[int, ...]  # ids
+
+
+class Ledger:
+    """`key` marks the layer's rows in the database, `layer` is what people call it."""
+
+    def __init__(self, key: str, layer: str) -> None:
+        self.key = key
+        self.layer = layer
+
+    # Rows
+
+    def generation(self, connection: sa.Connection) -> int:
+        query = sa.select(sa.func.max(skills.c.generation)).where(skills.c.layer == self.key)
+        return connection.execute(query).scalar() or 0
+
+    def changes_since(self, connection: sa.Connection, generation: int) -> Changes:
+        query = (
+            sa.select(skills)
+            .where(skills.c.layer == self.key, skills.c.generation > generation)
+            .order_by(skills.c.generation)
+        )
+        if generation == 0:
+            query = query.where(skills.c.archived_on.is_(None))
+        present: list[Row] = []
+        gone: list[int] = []
+        newest = generation
+        for found in connection.execute(query).mappings():
+            newest = max(newest, found["generation"])
+            if found["archived_on"] is None:
+                present.append(self._row(found))
+            else:
+                gone.append(found["id"])
+        return Changes(generation=newest, present=tuple(present), gone=tuple(gone))
+
+    def rows(self, connection: sa.Connection, folders: Sequence[str]) -> dict[str, Row]:
+        query = sa.select(skills).where(
+            skills.c.layer == self.key, skills.c.folder.in_(folders), skills.c.archived_on.is_(None)
+        )
+        return {found["folder"]: self._row(found) for found in connection.execute(query).mappings()}
+
+    def row(self, connection: sa.Connection, folder: str) -> Row | None:
+        return self.rows(connection, [folder]).get(folder)
+
+    def folder_of(self, connection: sa.Connection, name: str) -> str | None:
+        """The folder that loads under a name: of several spellings, the first by sort."""
+        query = sa.select(sa.func.min(skills.c.folder)).where(
+            skills.c.layer == self.key, skills.c.name == name, skills.c.archived_on.is_(None)
+        )
+        found: str | None = connection.execute(query).scalar()
+        return found
+
+    def _row(self, found: Mapping[Any, Any]) -> Row:
+        summary = None
+        if found["summary"] is not None:
+            columns = ("name", "version", "enabled", "created_on", "modified_on")
+            fields = {"layer": self.layer} | {column: found[column] for column in columns}
+            summary = records.unpack_summary(found["summary"], fields)
+        return Row(
+            id=found["id"],
+            folder=found["folder"],
+            name=found["name"],
+            version=found["version"],
+            tree_hash=found["tree_hash"],
+            stamp=found["stamp"],
+            summary=summary,
+            diagnostics=records.unpack_diagnostics(found["diagnostics"]),
+            created_on=found["created_on"],
+        )
+
+    def put(self, connection: sa.Connection, row: Row | None, entry: Entry, author: Author, now: datetime) -> int:
+        """Write down a directory as it now is: a new version where its files changed. Returns the skill's id."""
+        digest = trees.tree_hash(entry.tree)
+        values: dict[str, Any] = {
+            "name": entry.name,
+            "stamp": entry.stamp,
+            "tree_hash": digest,
+            "summary": None if entry.summary is None else records.pack_summary(entry.summary),
+            "diagnostics": records.pack_diagnostics(entry.diagnostics),
+            "generation": self._next(connection),
+        }
+        if row is not None and row.tree_hash == digest:
+            connection.execute(skills.update().where(skills.c.id == row.id).values(values))
+            return row.id
+        number = 1 if row is None else row.version + 1
+        values |= {"version": number, "modified_on": now}
+        if row is None:
+            values |= {"layer": self.key, "folder": entry.folder, "created_on": now}
+            key = connection.execute(skills.insert().values(values)).inserted_primary_key
+            assert key is not None
+            identity = int(key[0])
+        else:
+            connection.execute(skills.update().where(skills.c.id == row.id).values(values))
+            identity = row.id
+        self.keep(connection, entry.tree)
+        connection.execute(
+            versions.insert().values(
+                skill=identity,
+                number=number,
+                tree=records.pack_tree(entry.tree),
+                tree_hash=digest,
+                author=records.pack_author(author),
+                made_on=now,
+            )
+        )
+        return identity
+
+    def put_new(self, connection: sa.Connection, entries: Sequence[Entry], author: Author, now: datetime) -> None:
+        """Write down many directories that were never seen before."""
+        if not entries:
+            return
+        last = self._next(connection, len(entries))
+        rows = [
+            {
+                "layer": self.key,
+                "folder": entry.folder,
+                "name": entry.name,
+                "version": 1,
+                "tree_hash": trees.tree_hash(entry.tree),
+                "stamp": entry.stamp,
+                "summary": None if entry.summary is None else records.pack_summary(entry.summary),
+                "diagnostics": records.pack_diagnostics(entry.diagnostics),
+                "created_on": now,
+                "modified_on": now,
+                "generation": last - len(entries) + number,
+            }
+            for number, entry in enumerate(entries, 1)
+        ]
+        query = skills.insert().returning(skills.c.id, sort_by_parameter_order=True)
+        identities = connection.execute(query, rows).scalars().all()
+        self.keep(connection, {f"{e.folder}/{path}": file for e in entries for path, file in e.tree.items()})
+        packed = records.pack_author(author)
+        connection.execute(
+            versions.insert(),
+            [
+                {
+                    "skill": identity,
+                    "number": 1,
+                    "tree": records.pack_tree(entry.tree),
+                    "tree_hash": row["tree_hash"],
+                    "author": packed,
+                    "made_on": now,
+                }
+                for identity, entry, row in zip(identities, entries, rows, strict=True)
+            ],
+        )
+
+    def restamp(self, connection: sa.Connection, stamps: Mapping[int, str]) -> None:
+        """Files were looked at and found unchanged: remember how they look now."""
+        for identity, stamp in stamps.items():
+            connection.execute(
+                skills.update().where(skills.c.id == identity).values(stamp=stamp, generation=self._next(connection))
+            )
+
+    def enable(self, connection: sa.Connection, identity: int, enabled: bool) -> None:
+        connection.execute(
+            skills.update().where(skills.c.id == identity).values(enabled=enabled, generation=self._next(connection))
+        )
+
+    def _next(self, connection: sa.Connection, count: int = 1) -> int:
+        """The last of `count` new generations."""
+        sql.insert_missing(connection, sequences, [{"name": "skill_generation", "value": 0}])
+        query = (
+            sequences.update()
+            .where(sequences.c.name == "skill_generation")
+            .values(value=sequences.c.value + count)
+            .returning(sequences.c.value)
+        )
+        return int(connection.execute(query).scalar_one())
+
+    # Blobs and versions
+
+    def keep(self, connection: sa.Connection, tree: Tree) -> None:
+        """Store the contents that the history needs."""
+        contents = {file.sha256: file.content for file in tree.values() if file.content is not None}
+        rows = [{"sha256": sha256, "packed": zlib.compress(content, 1)} for sha256, content in contents.items()]
+        sql.insert_missing(connection, blobs, rows)
+
+    def contents(self, connection: sa.Connection, tree: Tree) -> dict[str, File]:
+        """The tree with the contents that were kept."""
+        wanted = list({file.sha256 for file in tree.values() if file.content is None})
+        found: dict[str, bytes] = {}
+        for start in range(0, len(wanted), 500):
+            query = sa.select(blobs).where(blobs.c.sha256.in_(wanted[start : start + 500]))
+            found |= {row.sha256: zlib.decompress(row.packed) for row in connection.execute(query)}
+        return {
+            path: file if file.content is not None else replace(file, content=found.get(file.sha256))
+            for path, file in tree.items()
+        }
+
+    def history(self, connection: sa.Connection, identity: int) -> list[Version]:
+        query = sa.select(versions).where(versions.c.skill == identity).order_by(versions.c.number)
+        return [
+            Version(
+                number=row.number,
+                author=records.unpack_author(row.author),
+                made_on=row.made_on,
+                tree_hash=row.tree_hash,
+                paths=tuple(sorted(records.unpack_tree(row.tree))),
+            )
+            for row in connection.execute(query)
+        ]
+
+    def tree(self, connection: sa.Connection, identity: int, number: int) -> dict[str, File] | None:
+        """The files of one version with their contents, or None when there is no such version."""
+        query = sa.select(versions.c.tree).where(versions.c.skill == identity, versions.c.number == number)
+        packed = connection.execute(query).scalar()
+        return None if packed is None else self.contents(connection, records.unpack_tree(packed))
+
+    # Archive
+
+    def archive(
+        self, connection: sa.Connection, identity: int, archived_as: str | None, author: Author, now: datetime
+    ) -> None:
+        connection.execute(
+            skills.update()
+            .where(skills.c.id == identity)
+            .values(
+                archived_on=now,
+                archived_as=archived_as,
+                archived_by=records.pack_author(author),
+                generation=self._next(connection),
+            )
+        )
+
+    def unarchive(self, connection: sa.Connection, identity: int, folder: str) -> None:
+        connection.execute(
+            skills.update()
+            .where(skills.c.id == identity)
+            .values(
+                archived_on=None,
+                archived_as=None,
+                archived_by=None,
+                folder=folder,
+                stamp="",
+                generation=self._next(connection),
+            )
+        )
+
+    def archived(self, connection: sa.Connection) -> list[tuple[Archived, str | None]]:
+        """What was deleted, newest first, each with its directory in the archive."""
+        query = (
+            sa.select(skills)
+            .where(skills.c.layer == self.key, skills.c.archived_on.is_not(None))
+            .order_by(skills.c.archived_on.desc(), skills.c.id.desc())
+        )
+        return [
+            (
+                Archived(
+                    id=row.id,
+                    name=row.name,
+                    layer=self.layer,
+                    version=row.version,
+                    archived_on=row.archived_on,
+                    author=records.unpack_author(row.archived_by),
+                    title=json.loads(row.summary).get("title", "") if row.summary else "",
+                ),
+                row.archived_as,
+            )
+            for row in connection.execute(query)
+        ]
+
+    def known_at(self, connection: sa.Connection, moment: datetime) -> dict[int, tuple[str, int, str]]:
+        """id → (name, version, tree hash) of the skills that were present at a moment."""
+        newest = (
+            sa.select(versions.c.skill, sa.func.max(versions.c.number).label("number"))
+            .where(versions.c.made_on <= moment)
+            .group_by(versions.c.skill)
+            .subquery()
+        )
+        query = (
+            sa.select(skills.c.id, skills.c.name, versions.c.number, versions.c.tree_hash)
+            .join(newest, newest.c.skill == skills.c.id)
+            .join(versions, sa.and_(versions.c.skill == skills.c.id, versions.c.number == newest.c.number))
+            .where(
+                skills.c.layer == self.key,
+                sa.or_(skills.c.archived_on.is_(None), skills.c.archived_on > moment),
+            )
+            .order_by(skills.c.id)
+        )
+        return {row.id: (row.name, row.number, row.tree_hash) for row in connection.execute(query)}
+
+    # Counters
+
+    def count(
+        self,
+        connection: sa.Connection,
+        identity: int,
+        version: int,
+        stage: Stage,
+        plus: Mapping[str, int],
+        last_used: datetime | None,
+    ) -> None:
+        key = {"skill": identity, "version": version, "stage": stage.value}
+        sql.insert_missing(connection, counters, [key])
+        values: dict[str, Any] = {name: counters.c[name] + number for name, number in plus.items()}
+        if last_used is not None:
+            values["last_used"] = last_used
+        connection.execute(
+            counters.update().where(*(counters.c[name] == value for name, value in key.items())).values(values)
+        )
+
+    def counters(self, connection: sa.Connection, identity: int) -> dict[tuple[int, Stage], Counters]:
+        query = sa.select(counters).where(counters.c.skill == identity)
+        return {(row.version, Stage(row.stage)): _counters(row) for row in connection.execute(query)}
+
+    def all_counters(self, connection: sa.Connection) -> dict[int, dict[Stage, Counters]]:
+        """Per skill id and stage, over all versions."""
+        query = sa.select(counters).join(skills).where(skills.c.layer == self.key)
+        result: dict[int, dict[Stage, Counters]] = {}
+        for row in connection.execute(query):
+            stages = result.setdefault(row.skill, {})
+            stages[Stage(row.stage)] = stages.get(Stage(row.stage), Counters()) + _counters(row)
+        return result
+
+    # Intents
+
+    def intend(self, connection: sa.Connection, plan: Mapping[str, Any]) -> int:
+        key = connection.execute(intents.insert().values(layer=self.key, plan=json.dumps(plan))).inserted_primary_key
+        assert key is not None
+        return int(key[0])
+
+    def intended(self, connection: sa.Connection) -> list[tuple[int, dict[str, Any]]]:
+        query = sa.select(intents).where(intents.c.layer == self.key).order_by(intents.c.id)
+        return [(row.id, json.loads(row.plan)) for row in connection.execute(query)]
+
+    def done(self, connection: sa.Connection, intent: int) -> None:
+        connection.execute(intents.delete().where(intents.c.id == intent))
+
+
+def _counters(row: Any) -> Counters:
+    return Counters(
+        recommended=row.recommended,
+        used=row.used,
+        succeeded=row.succeeded,
+        failed=row.failed,
+        last_used=row.last_used,
+    )

@@ -1,0 +1,381 @@
+"""The library: every layer as one collection of skills, with the doors through which they are read and changed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from habitus.errors import Invalid, NotFound, Refused
+from habitus.skills import edits, gates, lifecycle, names, placeholders, records, trees
+from habitus.skills.edits import Edit
+from habitus.skills.gates import GateContext
+from habitus.skills.layers import USER, Layer, merged, merged_body
+from habitus.skills.model import Archived, Author, Counters, Diagnostic, Skill, Stage, State, Summary, Version
+from habitus.skills.names import Address
+from habitus.skills.stores.base import Step, refuse_stale
+from habitus.skills.trees import Tree
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """One line of a listing: a skill, or a directory that should be one, with the state it is in and why."""
+
+    name: str
+    layer: str
+    state: State
+    reason: str = ""
+    summary: Summary | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    hidden: tuple[str, ...] = ()  # the lower layers that have a copy of the same name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fields:
+    """New values for the fields of a skill that people change; None leaves one as it is."""
+
+    title: str | None = None
+    description: str | None = None
+    when_to_use: str | None = None
+    tags: tuple[str, ...] | None = None
+
+    def applied(self, skill: Skill) -> Skill:
+        given = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        return replace(skill, **given)
+
+
+class Library:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        *,
+        gate_context: GateContext,
+        fill: Mapping[str, str],
+        allow: Callable[[Author], None] = lambda author: None,
+    ) -> None:
+        self.layers = tuple(layers)
+        self._gates = gate_context
+        self._fill = dict(fill)
+        self._allow = allow
+        self._seen: tuple[int, ...] = ()
+        self._listing: list[Listed] = []
+        self._by_name: dict[str, Listed] = {}
+
+    # Reading
+
+    def listing(self) -> list[Listed]:
+        """Every name once, as the highest layer has it, broken ones included, sorted by name."""
+        revisions = tuple(layer.store.revision() for layer in self.layers)
+        if revisions != self._seen:
+            self._listing = self._compose()
+            self._by_name = {}
+            for item in self._listing:
+                self._by_name.setdefault(item.name, item)
+            self._seen = revisions
+        return list(self._listing)
+
+    def _compose(self) -> list[Listed]:
+        found: dict[str, Listed] = {}
+        broken: list[Listed] = []
+        for layer in self.layers:
+            for summary in layer.store.list_summaries():
+                found[summary.name] = self._listed(layer, summary, found.get(summary.name))
+            broken += [
+                Listed(
+                    name=item.name,
+                    layer=layer.name,
+                    state=State.BROKEN,
+                    reason=item.diagnostics[-1].what if item.diagnostics else "",
+                    diagnostics=item.diagnostics,
+                )
+                for item in layer.store.list_broken()
+            ]
+        return sorted([*found.values(), *broken], key=lambda item: (item.name, item.state is State.BROKEN))
+
+    def _listed(self, layer: Layer, summary: Summary, lower: Listed | None) -> Listed:
+        hidden = () if lower is None else (*lower.hidden, lower.layer)
+        summary = _with_source(summary, layer)
+        if summary.manifest.extends and lower is not None and lower.summary is not None:
+            summary = merged(lower.summary, summary)
+        standing = lifecycle.standing(
+            problem=None,
+            is_trusted=layer.is_trusted,
+            held_for="",
+            disabled_by=gates.disabled_by(summary, self._gates),
+            closed_gates=gates.closed(summary, self._gates),
+        )
+        return Listed(
+            name=summary.name,
+            layer=layer.name,
+            state=standing.state,
+            reason=standing.reason,
+            summary=summary,
+            diagnostics=layer.store.diagnostics(summary.name),
+            hidden=hidden,
+        )
+
+    def find(self, address: str) -> Listed:
+        """The entry that a name, or `name@layer`, stands for; an error with the nearest name when there is none."""
+        wanted = names.parse_address(address)
+        listing = self.listing()
+        if wanted.layer is None:
+            item = self._by_name.get(wanted.name)
+            if item is None:
+                raise self._unknown(address, [entry.name for entry in listing])
+            return item
+        layer = self._layer(wanted.layer)
+        summary = layer.store.summary(wanted.name)
+        if summary is not None:
+            return self._listed(layer, summary, None)
+        for item in listing:
+            if item.name == wanted.name and item.layer == layer.name:
+                return item
+        raise self._unknown(address, [f"{entry.name}@{layer.name}" for entry in layer.store.list_summaries()])
+
+    def load(self, address: str) -> Skill:
+        """The skill with its body, ready to be read by a model: layers merged, placeholders filled."""
+        item = self.find(address)
+        if item.summary is None:
+            raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
+        wanted = names.parse_address(address)
+        copies = self._copies(item, only_layer=wanted.layer is not None)
+        skill = copies[0]
+        for higher in copies[1:]:
+            if higher.manifest.extends:
+                body = merged_body(skill, higher)
+                skill = records.with_body(merged(skill, higher), body)
+            else:
+                skill = higher
+        return replace(skill, body=self._filled(item, skill))
+
+    def _copies(self, item: Listed, *, only_layer: bool) -> list[Skill]:
+        wanted = [item.layer] if only_layer else [*item.hidden, item.layer]
+        copies = []
+        for name in wanted:
+            layer = self._layer(name)
+            skill = layer.store.load(item.name)
+            if skill is not None:
+                copies.append(replace(skill, source=_with_source(skill, layer).source))
+        if not copies:
+            raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
+        return copies
+
+    def _filled(self, item: Listed, skill: Skill) -> str:
+        layer = self._layer(item.layer)
+        if not (layer.fills_placeholders or skill.manifest.placeholders):
+            return skill.body
+        directory = layer.store.directory(item.name)
+        return placeholders.fill(skill.body, {**self._fill, "SKILL_DIR": str(directory or "")})
+
+    def is_taken(self, name: str) -> bool:
+        return any(layer.store.is_taken(name) for layer in self.layers)
+
+    def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
+        return names.closest_match(name, {item.name for item in self.listing() if item.summary}, cutoff=cutoff)
+
+    # Changing
+
+    def create(self, skill: Skill, author: Author, *, layer: str | None = None) -> Skill:
+        """Write a new skill; a taken name in that layer is refused."""
+        self._allow(author)
+        return self._writable(layer).store.save(skill, author, expected_version=0)
+
+    def edit(
+        self,
+        address: str,
+        edit: Edit,
+        author: Author,
+        *,
+        fields: Fields = Fields(),  # noqa: B008  # frozen
+        expected_version: int | None = None,
+    ) -> Skill:
+        """Change a skill's body by one operation and its fields; a read-only skill gets an override above it."""
+        self._allow(author)
+        item = self.find(address)
+        layer = self._layer(item.layer)
+
+        def change(skill: Skill) -> Skill:
+            return fields.applied(replace(skill, body=edits.apply(skill.body, edit)))
+
+        if layer.can_write:
+            return layer.store.change(item.name, change, author, expected_version=expected_version)
+        skill = layer.store.load(item.name)
+        if skill is None:
+            raise Invalid(f"'{item.name}' is broken in the read-only layer '{layer.name}'.", mend="Ask its owner.")
+        refuse_stale(item.name, skill.version, expected_version)
+        tree = trees.with_skill(layer.store.tree(item.name) or {}, change(skill))
+        self._override(names.parse_address(address), layer, tree, author)
+        return self.load(item.name)
+
+    def edit_file(
+        self, address: str, path: str, content: bytes, author: Author, *, expected_version: int | None = None
+    ) -> int:
+        """Replace one file of a skill whole; refused when the skill could not be loaded with it."""
+        self._allow(author)
+        item = self.find(address)
+        layer = self._layer(item.layer)
+        old = layer.store.tree(item.name) or {}
+        is_executable = path in old and old[path].executable
+        tree = {**old, trees.checked_path(path): trees.file_of(content, executable=is_executable)}
+        parsed = trees.parse(item.name, tree)
+        if parsed.skill is None:
+            raise Invalid(str(parsed.diagnostics[-1]), mend="")
+        if layer.can_write:
+            return layer.store.save_tree(item.name, tree, author, expected_version=expected_version)
+        refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
+        return self._override(names.parse_address(address), layer, tree, author)
+
+    def _override(self, address: Address, layer: Layer, tree: Tree, author: Author) -> int:
+        """Write a changed copy of a read-only skill into the user's layer."""
+        if address.layer is not None:
+            raise Refused(f"The layer '{layer.name}' is read-only.", mend=f"Edit '{address.name}' to override it.")
+        author = replace(author, reason=author.reason or f"override of {address.name}@{layer.name}")
+        return self._writable(None).store.save_tree(address.name, tree, author, expected_version=0)
+
+    def remove(self, address: str, author: Author) -> Listed:
+        """Move a skill to the archive; a lower copy of the same name comes into view again."""
+        self._allow(author)
+        item = self.find(address)
+        layer = self._layer(item.layer)
+        if not layer.can_write:
+            raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", mend="Disable it instead.")
+        layer.store.delete(item.name, author)
+        return item
+
+    def restore(self, wanted: str, author: Author, *, new_name: str | None = None) -> tuple[str, str]:
+        """Bring back the newest archived skill of a name (`name`, `name@layer`), or the archive's entry `#ID`."""
+        self._allow(author)
+        candidates = self.archived()
+        if wanted.lstrip("#").isdigit():
+            matching = [item for item in candidates if item.id == int(wanted.lstrip("#"))]
+        else:
+            address = names.parse_address(wanted)
+            matching = [item for item in candidates if _matches(address, item)]
+        if not matching:
+            near = names.closest_match(wanted, {item.name for item in candidates})
+            mend = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
+            raise NotFound(f"The archive has no skill '{wanted}'.", mend=mend)
+        chosen = matching[0]
+        return self._layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
+
+    def set_enabled(self, address: str, enabled: bool, author: Author) -> Listed:
+        self._allow(author)
+        item = self.find(address)
+        self._layer(item.layer).store.set_enabled(item.name, enabled)
+        return self.find(address)
+
+    def rollback(self, address: str, to: int, author: Author) -> int:
+        """Make an earlier version the current one, as a new version."""
+        self._allow(author)
+        item = self.find(address)
+        layer = self._layer(item.layer)
+        if not layer.can_write:
+            raise Refused(f"The layer '{layer.name}' is read-only.", mend="Only its owner can change it.")
+        return layer.store.rollback(item.name, to, author)
+
+    def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[tuple[str, Step]]:
+        """Make the user's own layer what it was at a moment, as new versions."""
+        layer = self._writable(None)
+        return [(layer.name, step) for step in layer.store.return_to(moment, author, dry_run=dry_run)]
+
+    # History
+
+    def history(self, address: str) -> list[Version]:
+        item = self.find(address)
+        return self._layer(item.layer).store.history(item.name)
+
+    def diff(self, address: str, a: int | None = None, b: int | None = None) -> str:
+        """A unified diff of two versions: by default of the last two."""
+        item = self.find(address)
+        store = self._layer(item.layer).store
+        known = [version.number for version in store.history(item.name)]
+        b = known[-1] if b is None else b
+        a = max((number for number in known if number < b), default=b) if a is None else a
+        old, new = store.tree(item.name, a), store.tree(item.name, b)
+        for number, tree in ((a, old), (b, new)):
+            if tree is None:
+                raise NotFound(f"'{item.name}' has no version {number}.", mend=f"It has: {', '.join(map(str, known))}.")
+        assert old is not None
+        assert new is not None
+        return diff_trees(old, new, f"{item.name} v{a}", f"{item.name} v{b}")
+
+    def archived(self) -> list[Archived]:
+        """What can be restored, newest first."""
+        found = [item for layer in self.layers if layer.can_write for item in layer.store.list_archived()]
+        return sorted(found, key=lambda item: (item.archived_on, item.id), reverse=True)
+
+    def counters(self, address: str, *, version: int | None = None) -> dict[Stage, Counters]:
+        item = self.find(address)
+        return self._layer(item.layer).store.counters(item.name, version=version)
+
+    def all_counters(self) -> dict[tuple[str, str], dict[Stage, Counters]]:
+        """(layer, name) → counters per stage, for the skills that have any."""
+        return {
+            (layer.name, name): stages for layer in self.layers for name, stages in layer.store.all_counters().items()
+        }
+
+    def tree(self, address: str, version: int | None = None) -> Tree:
+        item = self.find(address)
+        tree = self._layer(item.layer).store.tree(item.name, version)
+        if tree is None:
+            raise NotFound(f"'{item.name}' has no version {version}.", mend="See 'habitus skills history'.")
+        return tree
+
+    # Layers
+
+    def _layer(self, name: str) -> Layer:
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise NotFound(f"There is no layer '{name}'.", mend=f"There are: {', '.join(x.name for x in self.layers)}.")
+
+    def _writable(self, name: str | None) -> Layer:
+        layer = self._layer(name or USER)
+        if not layer.can_write:
+            raise Refused(f"The layer '{layer.name}' is read-only.", mend="Check the permissions of its directory.")
+        return layer
+
+    def _unknown(self, address: str, known: Sequence[str]) -> NotFound:
+        near = names.closest_match(address, known)
+        mend = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
+        return NotFound(f"No skill '{address}'.", mend=mend)
+
+
+def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
+    parts = []
+    for path in sorted({*old, *new}):
+        before, after = old.get(path), new.get(path)
+        if before is not None and after is not None and before.sha256 == after.sha256:
+            continue
+        a, b = _text(before), _text(after)
+        if a is None or b is None:
+            parts.append(f"--- {old_label}/{path}\n+++ {new_label}/{path}\nnot text, or too large to be compared\n")
+            continue
+        lines = difflib.unified_diff(
+            a.splitlines(keepends=True),
+            b.splitlines(keepends=True),
+            f"{old_label}/{path}" if before else "/dev/null",
+            f"{new_label}/{path}" if after else "/dev/null",
+        )
+        parts += [line if line.endswith("\n") else f"{line}\n\\ no newline at end of file\n" for line in lines]
+    return "".join(parts)
+
+
+def _text(file: trees.File | None) -> str | None:
+    if file is None:
+        return ""
+    try:
+        return None if file.content is None else file.content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _with_source(summary: Summary, layer: Layer) -> Summary:
+    if layer.source is None or "source" in summary.stated or summary.source is layer.source:
+        return summary
+    return replace(summary, source=layer.source)
+
+
+def _matches(address: Address, archived: Archived) -> bool:
+    return archived.name == address.name and address.layer in (None, archived.layer)

@@ -1,0 +1,189 @@
+"""What a skill is: a named, versioned procedure with up to three stages, and everything known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+Json = Any
+
+
+class Stage(StrEnum):
+    STEPS = "steps"  # the body of SKILL.md
+    CHUNKS = "chunks"  # chunks.md
+    CODE = "code"  # tool.json and scripts/tool.py
+
+
+class Source(StrEnum):
+    USER = "user"
+    AGENT = "agent"
+    BUNDLED = "bundled"
+    OPERATOR = "operator"
+    IMPORTED = "imported"
+
+
+class State(StrEnum):
+    """What a listing says of a skill."""
+
+    OK = "ok"
+    DISABLED = "disabled"  # switched off by a person or by the settings
+    GATED = "gated"  # something it needs is not there
+    HELD = "held"  # waits for a person because of what a scan found
+    UNTRUSTED = "untrusted"  # from a project nobody has trusted yet
+    BROKEN = "broken"  # can't be loaded; its diagnostics say why
+
+
+class Severity(StrEnum):
+    ERROR = "error"  # the skill can't be loaded
+    WARNING = "warning"  # loads, but something is lost or risky
+    NOTE = "note"  # loads; another reader may be stricter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnostic:
+    """One problem of one file, with its mend."""
+
+    file: str
+    what: str
+    mend: str = ""
+    severity: Severity = Severity.WARNING
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.what} {self.mend}".strip()
+
+
+class Actor(StrEnum):
+    USER = "user"
+    AGENT = "agent"
+    JOB = "job"
+    DISK = "disk"  # found changed in the directory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Author:
+    """Who made a change, and why."""
+
+    actor: Actor
+    name: str = ""
+    reason: str = ""
+
+    @property
+    def is_automatic(self) -> bool:
+        return self.actor in (Actor.AGENT, Actor.JOB)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """How a skill asks to be selected, gated and run."""
+
+    triggers: tuple[str, ...] = ()
+    always_include: bool = False
+    admin_only: bool = False
+    cli: bool = False
+    experimental: bool = False
+    resource_types: tuple[str, ...] = ()
+    source_types: tuple[str, ...] = ()
+    file_types: tuple[str, ...] = ()
+    companion_skills: tuple[str, ...] = ()
+    exclude_skills: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
+    exclude_memory: bool = False
+    exclude_persona: bool = False
+    exclude_resources: bool = False
+    env: tuple[Mapping[str, Json], ...] = ()
+    paths: tuple[str, ...] = ()
+    requires_tools: tuple[str, ...] = ()
+    extends: bool = False
+    placeholders: bool = False
+    disable_model_invocation: bool = False
+    user_invocable: bool = True
+    unreadable: tuple[str, ...] = ()  # fields above whose value made no sense; gates among them are closed
+
+
+PLAIN_MANIFEST = Manifest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """Every field of a skill but its body."""
+
+    name: str
+    title: str = ""
+    description: str = ""
+    when_to_use: str = ""
+    tags: tuple[str, ...] = ()
+    source: Source = Source.USER
+    license: str = ""
+    compatibility: str = ""
+    allowed_tools: str = ""
+    manifest: Manifest = PLAIN_MANIFEST
+    provenance: Mapping[str, Json] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)  # keys of `metadata` that are not ours
+    extra: Mapping[str, Json] = field(default_factory=dict)  # frontmatter keys that nobody here knows
+    stated: frozenset[str] = frozenset()  # the fields the file states itself, for layers that extend others
+    stages: frozenset[Stage] = frozenset({Stage.STEPS})
+    layer: str = ""
+    version: int = 0
+    enabled: bool = True
+    created_on: datetime | None = None
+    modified_on: datetime | None = None
+
+    @property
+    def cue(self) -> str:
+        """The one line the model sees: when to use it, or else what it is."""
+        return self.when_to_use or self.description
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skill(Summary):
+    """A skill with its steps."""
+
+    body: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counters:
+    """How one stage of a skill has fared. `reliability` is in lifecycle."""
+
+    recommended: int = 0
+    used: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    last_used: datetime | None = None
+
+    def __add__(self, other: Counters) -> Counters:
+        dates = [date for date in (self.last_used, other.last_used) if date is not None]
+        return Counters(
+            recommended=self.recommended + other.recommended,
+            used=self.used + other.used,
+            succeeded=self.succeeded + other.succeeded,
+            failed=self.failed + other.failed,
+            last_used=max(dates, default=None),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+    """One entry of a skill's history; its files are read on demand."""
+
+    number: int
+    author: Author
+    made_on: datetime
+    tree_hash: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Archived:
+    """A skill that was deleted, retired or replaced, and can be brought back."""
+
+    id: int
+    name: str
+    layer: str
+    version: int
+    archived_on: datetime
+    author: Author
+    title: str = ""

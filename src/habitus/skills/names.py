@@ -1,0 +1,102 @@
+"""Names of skills: which are legal, which are the same, and how to make one from any text."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from habitus.errors import Invalid
+
+MAX_LENGTH = 64
+CUTOFF = 0.6
+
+_LEGAL = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_NOT_ALNUM = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Address:
+    """`name` or `name@layer`: the copy of a skill in one layer."""
+
+    name: str
+    layer: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.layer is None else f"{self.name}@{self.layer}"
+
+
+def parse_address(text: str) -> Address:
+    name, at, layer = text.partition("@")
+    if at and not layer:
+        raise Invalid(f"'{text}' names no layer after the '@'.", mend="Write name@user, or leave out the '@'.")
+    return Address(name=canonical(name), layer=layer or None)
+
+
+def is_legal(name: str) -> bool:
+    return len(name) <= MAX_LENGTH and _LEGAL.fullmatch(name) is not None
+
+
+def canonical(name: str) -> str:
+    """The one spelling under which all spellings of a name meet: `CSV_Summary` and `csv-summary` are one."""
+    return name.strip().lower().replace("_", "-")
+
+
+def checked(name: str) -> str:
+    """The canonical name, or an error that says what a legal one looks like."""
+    found = canonical(name)
+    if is_legal(found):
+        return found
+    raise Invalid(
+        f"{_shown(name)} can't be the name of a skill.",
+        mend=f"Use lower-case letters, digits and single hyphens, at most {MAX_LENGTH}: '{slugify(name)}' would do.",
+    )
+
+
+def callable_name(name: str) -> str:
+    """The spelling for places that want an identifier, such as tool names."""
+    return canonical(name).replace("-", "_")
+
+
+def slugify(text: str) -> str:
+    """A legal name from any text, in any script."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    slug = _joined(plain)
+    if not slug or not text.isascii():
+        from anyascii import anyascii  # the tables of all scripts, needed only here
+
+        slug = _joined(anyascii(text))
+    slug = slug[:MAX_LENGTH].strip("-")
+    return slug or f"skill-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+def unique_name(base: str, is_taken: Callable[[str], bool]) -> str:
+    """`base`, or `base-2`, `base-3`, … : the first that is free, never longer than allowed."""
+    base = slugify(base)
+    if not is_taken(base):
+        return base
+    number = 2
+    while True:
+        ending = f"-{number}"
+        name = base[: MAX_LENGTH - len(ending)].rstrip("-") + ending
+        if not is_taken(name):
+            return name
+        number += 1
+
+
+def closest_match(name: str, known: Iterable[str], *, cutoff: float = CUTOFF) -> str | None:
+    """The known name nearest to a misspelt one, or None when none is near."""
+    near = difflib.get_close_matches(canonical(name), list(known), n=1, cutoff=cutoff)
+    return near[0] if near else None
+
+
+def _joined(text: str) -> str:
+    return _NOT_ALNUM.sub("-", text.lower()).strip("-")
+
+
+def _shown(name: str) -> str:
+    text = name if len(name) <= 80 else name[:77] + "…"
+    return f"'{text}'" if text.isprintable() else repr(text)

@@ -1,0 +1,127 @@
+"""The contract of a skill store, and of the shelf beneath it that holds the current files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+from habitus.errors import Stale
+from habitus.skills.model import Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
+from habitus.skills.trees import Tree
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Broken:
+    """A directory that can't be loaded as a skill, with the reasons. Its name counts as taken."""
+
+    name: str
+    folder: str
+    layer: str
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """What returning to an earlier moment does to one skill."""
+
+    skill: int  # its id
+    name: str
+    action: Literal["rewrite", "restore", "archive"]
+    version: int  # the one it returns to; 0 when it did not exist
+
+
+class SkillStore(Protocol):
+    """The skills of one layer. Names compare equal across `-`, `_` and case."""
+
+    layer: str
+    can_write: bool
+
+    def list_all(self) -> list[Skill]: ...
+    def list_summaries(self) -> list[Summary]: ...
+    def list_broken(self) -> list[Broken]: ...
+    def load(self, name: str) -> Skill | None: ...
+    def summary(self, name: str) -> Summary | None: ...
+    def is_taken(self, name: str) -> bool: ...
+    def diagnostics(self, name: str) -> tuple[Diagnostic, ...]: ...
+    def directory(self, name: str) -> Path | None: ...
+    def closest_match(self, name: str, *, cutoff: float = 0.6) -> str | None: ...
+
+    def save(self, skill: Skill, author: Author, *, expected_version: int | None = None) -> Skill: ...
+    def change(
+        self, name: str, change: Callable[[Skill], Skill], author: Author, *, expected_version: int | None = None
+    ) -> Skill: ...
+    def save_tree(self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None) -> int: ...
+    def delete(self, name: str, author: Author) -> bool: ...
+    def set_enabled(self, name: str, enabled: bool) -> bool: ...
+
+    def history(self, name: str) -> list[Version]: ...
+    def tree(self, name: str, version: int | None = None) -> Tree | None: ...
+    def rollback(self, name: str, to: int, author: Author) -> int: ...
+    def list_archived(self) -> list[Archived]: ...
+    def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str: ...
+    def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[Step]: ...
+
+    def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None: ...
+    def record_use(self, name: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None: ...
+    def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]: ...
+    def all_counters(self) -> dict[str, dict[Stage, Counters]]: ...
+
+    def revision(self) -> int:
+        """A number that grows when anything a listing shows has changed."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What lies in one folder. `problem` is set when it can't be taken for a skill at all."""
+
+    tree: Tree
+    stamp: str
+    problem: Diagnostic | None = None
+
+
+class Shelf(Protocol):
+    """The current files of one layer: the only place that touches them."""
+
+    can_write: bool
+
+    def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
+        """Folder → stamp, for every folder there. A stamp that equals the known one means: nothing changed."""
+        ...
+
+    def is_fresh(self, folder: str, stamp: str) -> bool:
+        """Whether the folder is certainly as it was when it got this stamp."""
+        ...
+
+    def read(self, folder: str) -> Found | None: ...
+    def directory(self, folder: str) -> Path | None: ...
+    def read_file(self, folder: str, path: str) -> bytes | None: ...
+    def write(self, folder: str, tree: Tree, before: Tree) -> None:
+        """Make the folder hold exactly `tree`; files in neither tree stay. May be repeated after a crash."""
+        ...
+
+    def put_away(self, folder: str, archived_as: str) -> None:
+        """Move the folder into the archive. May be repeated after a crash."""
+        ...
+
+    def bring_back(self, archived_as: str, folder: str) -> bool:
+        """Move it back; False when the archive has no such directory."""
+        ...
+
+    def tidy(self) -> None:
+        """Remove what an interrupted write left behind."""
+        ...
+
+
+def refuse_stale(name: str, current: int, expected: int | None) -> None:
+    """Refuse a change that was made with another version in mind; 0 stands for 'not there'."""
+    if expected is None or expected == current:
+        return
+    if expected == 0:
+        raise Stale(f"There is a skill '{name}' already (version {current}).", mend="Edit it, or choose another name.")
+    raise Stale(
+        f"'{name}' is at version {current} now, not {expected}.", mend="Read it again and repeat the change on that."
+    )

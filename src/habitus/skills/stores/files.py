@@ -1,0 +1,339 @@
+"""A shelf on a directory of skill folders, each change atomic: temporary file, fsync, rename."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from habitus.errors import StorageFailed
+from habitus.skills import trees
+from habitus.skills.model import Diagnostic, Severity
+from habitus.skills.stores.base import Found
+from habitus.skills.trees import File, Tree
+
+_OURS = ".habitus-"  # what an interrupted write leaves behind begins with this
+_SKIPPED = {".git", "__pycache__", ".DS_Store", ".svn", ".hg"}
+_MAX_FILES = 5_000
+_MAX_KEPT = 64 * 1024 * 1024
+# A file changed this shortly before it was read may change again without a new time stamp.
+_YOUNG_NS = 50_000_000
+_YOUNG = "!"
+
+
+class DirectoryShelf:
+    def __init__(self, root: Path, archive: Path, *, can_write: bool = True, follow_links: bool = False) -> None:
+        self.root = root
+        self.archive = archive
+        self.can_write = can_write
+        self.follow_links = follow_links
+        self._watched: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    # Looking
+
+    def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
+        try:
+            folders = sorted(self._folders())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageFailed(f"Can't read {self.root}: {error.strerror}.", mend="Check its permissions.") from None
+        handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return {folder: self._stamp_now(folder, known.get(folder, ""), handle) for folder in folders}
+        finally:
+            os.close(handle)
+
+    def _folders(self) -> Iterator[str]:
+        seen: set[str] = set()
+        with os.scandir(self.root) as entries:
+            for entry in sorted(entries, key=lambda item: item.name) if self.follow_links else entries:
+                if entry.name.startswith(".") or not entry.is_dir():
+                    continue
+                if self.follow_links and entry.is_symlink():
+                    real = str(Path(entry.path).resolve())
+                    if real in seen or Path(real).parent == self.root.resolve():
+                        continue
+                    seen.add(real)
+                yield entry.name
+
+    def _stamp_now(self, folder: str, known: str, handle: int) -> str:
+        """The stamp of a folder, from the times and sizes of the paths that its known stamp names."""
+        if not known or known.endswith(_YOUNG):
+            return ""
+        cached = self._watched.get(folder)
+        if cached is None or cached[0] != known:
+            cached = (known, tuple(line.split("\t", 1)[0] for line in known.split("\n")))
+            self._watched[folder] = cached
+        lines = []
+        for path in cached[1]:
+            try:
+                found = os.stat(f"{folder}/{path}" if path else folder, dir_fd=handle)
+            except OSError:
+                return ""
+            lines.append(_stamp_line(path, found))
+        return "\n".join(lines)
+
+    def is_fresh(self, folder: str, stamp: str) -> bool:
+        try:
+            handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            return False
+        try:
+            return stamp != "" and self._stamp_now(folder, stamp, handle) == stamp
+        finally:
+            os.close(handle)
+
+    def directory(self, folder: str) -> Path:
+        return self.root / folder
+
+    def read_file(self, folder: str, path: str) -> bytes | None:
+        try:
+            return (self.root / folder / path).read_bytes()
+        except OSError:
+            return None
+
+    def read(self, folder: str) -> Found | None:
+        top = self.root / folder
+        try:
+            if top.is_symlink() and not self.follow_links and not _is_inside(top, self.root):
+                return self._broken(folder, "The directory is a link out of the skill directory.", "Import the skill.")
+            if not top.is_dir():
+                return None
+            return self._read_folder(folder, top)
+        except OSError as error:
+            name = Path(error.filename or top).name
+            return self._broken(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
+
+    def _broken(self, folder: str, what: str, mend: str) -> Found:
+        problem = Diagnostic(file=folder, what=what, mend=mend, severity=Severity.ERROR)
+        return Found(tree={}, stamp="", problem=problem)
+
+    def _read_folder(self, folder: str, top: Path) -> Found:
+        tree: dict[str, File] = {}
+        lines: list[str] = []
+        now, newest, kept = time.time_ns(), 0, 0
+        problem: Diagnostic | None = None
+        for path, full, found in _walk(top):
+            if stat.S_ISLNK(found.st_mode):
+                if path in trees.MAIN_FILES and problem is None:
+                    problem = self._broken(folder, f"{path} is a link.", "Replace it with a file.").problem
+                continue
+            lines.append(_stamp_line(path, found))
+            newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
+            if stat.S_ISDIR(found.st_mode):
+                if path in trees.MAIN_FILES and problem is None:
+                    problem = self._broken(folder, f"{path} is a directory.", "Put a file in its place.").problem
+            elif stat.S_ISREG(found.st_mode):
+                tree[path] = _file(full, found, keep=kept + found.st_size <= _MAX_KEPT and len(tree) < _MAX_FILES)
+                kept += found.st_size if tree[path].content is not None else 0
+        stamp = "\n".join(lines)
+        return Found(tree=tree, stamp=stamp + _YOUNG if now - newest < _YOUNG_NS else stamp, problem=problem)
+
+    # Writing
+
+    def write(self, folder: str, tree: Tree, before: Tree) -> None:
+        with self._disk_errors():
+            top = self.root / folder
+            if top.exists():
+                self._change(top.resolve() if self.follow_links else top, tree, before)
+            else:
+                self._create(top, tree)
+
+    def _create(self, top: Path, tree: Tree) -> None:
+        """Build the folder aside and move it into place whole."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        aside = self.root / f"{_OURS}{secrets.token_hex(6)}"
+        aside.mkdir()
+        for path, file in tree.items():
+            if file.content is not None:
+                _write_file(aside / path, file.content, file.executable)
+        _sync_directory(aside)
+        aside.rename(top)
+        _sync_directory(self.root)
+
+    def _change(self, top: Path, tree: Tree, before: Tree) -> None:
+        """File by file, the main file last: whoever reads in between sees the old skill."""
+        for directory, _, _ in os.walk(top):
+            _remove_ours(Path(directory))
+        for path in sorted(tree, key=lambda name: name in trees.MAIN_FILES):
+            file = tree[path]
+            target = top / path
+            if file.content is not None and not _holds(target, file):
+                _write_file(target, file.content, file.executable)
+        for path in before:
+            if path not in tree:
+                (top / path).unlink(missing_ok=True)
+                _remove_empty_parents(top, path)
+        _sync_directory(top)
+
+    def put_away(self, folder: str, archived_as: str) -> None:
+        with self._disk_errors():
+            source, target = self.root / folder, self.archive / archived_as
+            if not os.path.lexists(source):
+                return
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                # The copy below was completed before, but not the removal of the source.
+                _remove_directory(source)
+                return
+            try:
+                source.rename(target)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                aside = target.parent / f"{_OURS}{secrets.token_hex(6)}"
+                shutil.copytree(source, aside, symlinks=True)
+                _sync_directory(aside)
+                aside.rename(target)
+                _remove_directory(source)
+            _sync_directory(self.root)
+            _sync_directory(target.parent)
+
+    def bring_back(self, archived_as: str, folder: str) -> bool:
+        with self._disk_errors():
+            source, target = self.archive / archived_as, self.root / folder
+            if target.exists():
+                return True
+            if not os.path.lexists(source):
+                return False
+            self.root.mkdir(parents=True, exist_ok=True)
+            try:
+                source.rename(target)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                aside = self.root / f"{_OURS}{secrets.token_hex(6)}"
+                shutil.copytree(source, aside, symlinks=True)
+                _sync_directory(aside)
+                aside.rename(target)
+                _remove_directory(source)
+            _sync_directory(self.root)
+            return True
+
+    def tidy(self) -> None:
+        with self._disk_errors():
+            if self.can_write and self.root.is_dir():
+                _remove_ours(self.root)
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = error.filename or self.root
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFailed(f"No space left to write {where}.", mend="Free some space and retry.") from None
+            raise StorageFailed(f"Can't write {where}: {error.strerror}.", mend="Check its permissions.") from None
+
+
+def _walk(top: Path) -> Iterator[tuple[str, str, os.stat_result]]:
+    """(relative path, full path, stat) of the folder itself, then of everything in it, in a fixed order."""
+    yield "", str(top), top.stat()
+    pending = [("", str(top))]
+    while pending:
+        base, directory = pending.pop()
+        with os.scandir(directory) as entries:
+            found = sorted(entries, key=lambda item: item.name)
+        for entry in found:
+            if entry.name in _SKIPPED or entry.name.startswith(_OURS) or entry.name.endswith(".pyc"):
+                continue
+            path = f"{base}{entry.name}"
+            info = entry.stat(follow_symlinks=False)
+            yield path, entry.path, info
+            if stat.S_ISDIR(info.st_mode):
+                pending.append((path + "/", entry.path))
+
+
+def _stamp_line(path: str, found: os.stat_result) -> str:
+    size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return f"{path}\t{found.st_mtime_ns}\t{found.st_ctime_ns}\t{size}"
+
+
+def _file(full: str, found: os.stat_result, *, keep: bool) -> File:
+    executable = bool(found.st_mode & stat.S_IXUSR)
+    with open(full, "rb") as file:  # noqa: PTH123  # ten thousand files a look: Path costs more than the read
+        if keep and found.st_size <= trees.KEEP_BYTES:
+            return trees.file_of(file.read(), executable=executable)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return File(sha256=digest, size=found.st_size, executable=executable)
+
+
+def _holds(path: Path, file: File) -> bool:
+    try:
+        found = path.lstat()
+        return (
+            stat.S_ISREG(found.st_mode)
+            and found.st_size == file.size
+            and bool(found.st_mode & stat.S_IXUSR) == file.executable
+            and path.read_bytes() == file.content
+        )
+    except OSError:
+        return False
+
+
+def _write_file(path: Path, content: bytes, executable: bool) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{_OURS}{secrets.token_hex(6)}")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            mode = 0o755 if executable else _mode_of(path)
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _mode_of(path: Path) -> int:
+    """A rewritten file keeps its permissions; a new one gets the ordinary ones."""
+    try:
+        return stat.S_IMODE(path.lstat().st_mode) & ~0o111
+    except OSError:
+        return 0o644
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove_ours(top: Path) -> None:
+    """What an interrupted write left in this directory."""
+    for path in list(top.glob(f"{_OURS}*")):
+        _remove_directory(path)
+
+
+def _remove_directory(path: Path) -> None:
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path)
+
+
+def _remove_empty_parents(top: Path, path: str) -> None:
+    parent = (top / path).parent
+    while parent != top:
+        try:
+            parent.rmdir()
+        except OSError:
+            return
+        parent = parent.parent
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())

@@ -1,0 +1,62 @@
+"""A skill store that lives as long as the process: for tests, trials and throw-away libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from habitus import sql
+from habitus.skills import trees
+from habitus.skills.stores.base import Found
+from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.trees import File, Tree
+
+
+class MemoryShelf:
+    """Folders in a dictionary."""
+
+    can_write = True
+
+    def __init__(self) -> None:
+        self.folders: dict[str, dict[str, File]] = {}
+        self._archive: dict[str, dict[str, File]] = {}
+
+    def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
+        return {folder: trees.tree_hash(tree) for folder, tree in sorted(self.folders.items())}
+
+    def is_fresh(self, folder: str, stamp: str) -> bool:
+        return folder in self.folders and trees.tree_hash(self.folders[folder]) == stamp
+
+    def directory(self, folder: str) -> None:
+        return None
+
+    def read_file(self, folder: str, path: str) -> bytes | None:
+        file = self.folders.get(folder, {}).get(path)
+        return None if file is None else file.content
+
+    def read(self, folder: str) -> Found | None:
+        tree = self.folders.get(folder)
+        return None if tree is None else Found(tree=dict(tree), stamp=trees.tree_hash(tree))
+
+    def write(self, folder: str, tree: Tree, before: Tree) -> None:
+        there = self.folders.get(folder, {})
+        kept = {path: file for path, file in there.items() if path not in before}
+        self.folders[folder] = kept | dict(tree)
+
+    def put_away(self, folder: str, archived_as: str) -> None:
+        if folder in self.folders:
+            self._archive[archived_as] = self.folders.pop(folder)
+
+    def bring_back(self, archived_as: str, folder: str) -> bool:
+        if folder not in self.folders and archived_as in self._archive:
+            self.folders[folder] = self._archive.pop(archived_as)
+        return folder in self.folders
+
+    def tidy(self) -> None:
+        pass
+
+
+class InMemorySkillStore(VersionedStore):
+    def __init__(self, *, layer: str = "user", clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.shelf = MemoryShelf()
+        super().__init__(self.shelf, sql.create_all_in_memory(), layer=layer, clock=clock, look_every=0)

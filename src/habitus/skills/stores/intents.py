@@ -1,0 +1,146 @@
+"""Changes that survive a crash: written down as an intent, carried out on the shelf, then recorded.
+
+Until the intent is committed the old state holds; from then on the new one does, because whoever takes the write
+lock next completes what a killed process left. Carrying out an intent twice does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.errors import StorageFailed
+from habitus.skills import names, records, trees
+from habitus.skills.ledger import Ledger, Row
+from habitus.skills.model import Author
+from habitus.skills.stores.base import Shelf
+from habitus.skills.stores.noticing import ON_DISK, Noticing, entry_of
+from habitus.skills.trees import Tree
+
+log = logging.getLogger(__name__)
+
+Plan = Mapping[str, Any]
+
+
+class Intents:
+    def __init__(
+        self, engine: sa.Engine, shelf: Shelf, ledger: Ledger, noticing: Noticing, clock: Callable[[], datetime]
+    ) -> None:
+        self._engine = engine
+        self._shelf = shelf
+        self._ledger = ledger
+        self._noticing = noticing
+        self._clock = clock
+
+    # Written down, inside the caller's transaction
+
+    def write(self, connection: sa.Connection, folder: str, before: Tree, after: Tree, author: Author) -> int:
+        self._ledger.keep(connection, after)
+        self._ledger.keep(connection, before)
+        plan = self._plan("write", folder, author)
+        plan |= {"tree": records.pack_tree(after), "before": records.pack_tree(before)}
+        return self._ledger.intend(connection, plan)
+
+    def remove(self, connection: sa.Connection, row: Row, author: Author) -> int:
+        plan = self._plan("remove", row.folder, author)
+        moment = plan["now"][:19].replace(":", "")
+        plan |= {"id": row.id, "archived_as": f"{names.slugify(self._ledger.layer)}/{row.folder}-{row.id}-{moment}"}
+        return self._ledger.intend(connection, plan)
+
+    def restore(self, connection: sa.Connection, identity: int, folder: str, author: Author) -> int:
+        return self._ledger.intend(connection, self._plan("restore", folder, author) | {"id": identity})
+
+    def _plan(self, action: str, folder: str, author: Author) -> dict[str, Any]:
+        now = self._clock().isoformat()
+        return {"action": action, "folder": folder, "author": records.pack_author(author), "now": now}
+
+    # Carried out
+
+    def perform(self, intent: int) -> None:
+        """Carry out an intent, unless another process has done it for us; undo it when the disk refuses."""
+        try:
+            with sql.writing(self._engine) as connection:
+                plan = dict(self._ledger.intended(connection)).get(intent)
+                if plan is not None:
+                    self._redo(connection, plan)
+                    self._ledger.done(connection, intent)
+        except StorageFailed:
+            self._abandon(intent)
+            raise
+
+    def recover(self, connection: sa.Connection) -> None:
+        """Complete what killed processes left undone. The caller holds the write lock."""
+        pending = self._ledger.intended(connection)
+        if pending:
+            self._shelf.tidy()
+        for intent, plan in pending:
+            log.info("completing an interrupted %s of '%s'", plan["action"], plan["folder"])
+            self._redo(connection, plan)
+            self._ledger.done(connection, intent)
+
+    def _redo(self, connection: sa.Connection, plan: Plan) -> None:
+        match plan["action"]:
+            case "write":
+                self._redo_write(connection, plan)
+            case "remove":
+                author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
+                self._shelf.put_away(plan["folder"], plan["archived_as"])
+                self._ledger.archive(connection, plan["id"], plan["archived_as"], author, now)
+            case "restore":
+                self._redo_restore(connection, plan["id"], plan["folder"])
+            case unknown:
+                raise StorageFailed(f"An unfinished '{unknown}' waits in the database.", mend="Upgrade Habitus.")
+
+    def _redo_write(self, connection: sa.Connection, plan: Plan) -> None:
+        folder, author = plan["folder"], records.unpack_author(plan["author"])
+        before = records.unpack_tree(plan["before"])
+        after = self._ledger.contents(connection, records.unpack_tree(plan["tree"]))
+        found = self._shelf.read(folder)
+        if found is not None and not _is_between(found.tree, before, after):
+            self._noticing.notice(connection, [folder])  # edited by hand this very moment: their version is kept
+        self._shelf.write(folder, after, before)
+        written = self._shelf.read(folder)
+        if written is not None:
+            row = self._ledger.row(connection, folder)
+            now = datetime.fromisoformat(plan["now"])
+            self._ledger.put(connection, row, entry_of(folder, written), author, now)
+
+    def _redo_restore(self, connection: sa.Connection, identity: int, folder: str) -> None:
+        archived_as = {item.id: where for item, where in self._ledger.archived(connection)}.get(identity)
+        if archived_as is None or not self._shelf.bring_back(archived_as, folder):
+            newest = max(version.number for version in self._ledger.history(connection, identity))
+            self._shelf.write(folder, self._ledger.tree(connection, identity, newest) or {}, {})
+        self._ledger.unarchive(connection, identity, folder)
+        found, row = self._shelf.read(folder), self._ledger.row(connection, folder)
+        if found is not None and row is not None:
+            self._ledger.put(connection, row, entry_of(folder, found), ON_DISK, self._clock())
+
+    def _abandon(self, intent: int) -> None:
+        """Put back what a failed write had begun, so that nothing has changed."""
+        try:
+            with sql.writing(self._engine) as connection:
+                plan = dict(self._ledger.intended(connection)).get(intent)
+                if plan is not None and plan["action"] == "write":
+                    self._undo_write(connection, plan)
+                self._ledger.done(connection, intent)
+        except StorageFailed:
+            log.warning("an unfinished change waits; it is completed at the next start")
+
+    def _undo_write(self, connection: sa.Connection, plan: Plan) -> None:
+        before = self._ledger.contents(connection, records.unpack_tree(plan["before"]))
+        found = self._shelf.read(plan["folder"])
+        if found is not None and not trees.is_same(found.tree, before):
+            self._shelf.write(plan["folder"], before, records.unpack_tree(plan["tree"]))
+        self._shelf.tidy()
+
+
+def _is_between(found: Tree, before: Tree, after: Tree) -> bool:
+    """Whether every file is as it was before or as it shall be: nobody else has touched them."""
+    return all(
+        file.sha256 in {tree[path].sha256 for tree in (before, after) if path in tree} for path, file in found.items()
+    )

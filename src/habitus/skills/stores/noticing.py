@@ -1,0 +1,65 @@
+"""Taking down what lies on a shelf: new folders, hand edits and removals become rows and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from habitus.skills import names, records, trees
+from habitus.skills.ledger import Entry, Ledger
+from habitus.skills.model import Actor, Author
+from habitus.skills.stores.base import Found, Shelf
+
+ON_DISK = Author(actor=Actor.DISK, reason="changed on disk")
+_FOUND = replace(ON_DISK, reason="found on disk")
+_REMOVED = replace(ON_DISK, reason="removed on disk")
+
+
+class Noticing:
+    def __init__(self, shelf: Shelf, ledger: Ledger, clock: Callable[[], datetime]) -> None:
+        self._shelf = shelf
+        self._ledger = ledger
+        self._clock = clock
+
+    def notice(self, connection: sa.Connection, folders: Sequence[str]) -> None:
+        """Read these folders and write down what differs from what was known. The caller holds the write lock."""
+        new: list[Entry] = []
+        stamps: dict[int, str] = {}
+        known = self._ledger.rows(connection, folders)
+        for folder in folders:
+            row = known.get(folder)
+            found = self._shelf.read(folder)
+            if found is None:
+                if row is not None:
+                    self._ledger.archive(connection, row.id, None, _REMOVED, self._clock())
+                continue
+            entry = entry_of(folder, found)
+            if row is None:
+                new.append(entry)
+            elif row.tree_hash != trees.tree_hash(entry.tree) or row.diagnostics != entry.diagnostics:
+                self._ledger.put(connection, row, entry, ON_DISK, self._clock())
+            elif row.stamp != entry.stamp:
+                stamps[row.id] = entry.stamp
+        self._ledger.put_new(connection, new, _FOUND, self._clock())
+        self._ledger.restamp(connection, stamps)
+
+
+def entry_of(folder: str, found: Found) -> Entry:
+    parsed = trees.parse(folder, found.tree)
+    skill = parsed.skill if found.problem is None else None
+    return Entry(
+        folder=folder,
+        name=skill.name if skill is not None else _name_of(folder),
+        tree=found.tree,
+        stamp=found.stamp,
+        summary=None if skill is None else replace(records.without_body(skill), stages=trees.stages(found.tree)),
+        diagnostics=parsed.diagnostics if found.problem is None else (found.problem,),
+    )
+
+
+def _name_of(folder: str) -> str:
+    name = names.canonical(folder)
+    return name if names.is_legal(name) else names.slugify(folder)

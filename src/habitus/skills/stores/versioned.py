@@ -1,0 +1,375 @@
+"""A skill store with history, archive and counters over any shelf: the files lie on the shelf, the rest in SQL."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import assert_never
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.errors import Invalid, NotFound, Refused, StorageFailed
+from habitus.skills import names, records, trees
+from habitus.skills.formats import frontmatter, skill_md
+from habitus.skills.ledger import Ledger, Row
+from habitus.skills.model import Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
+from habitus.skills.stores.base import Broken, Shelf, Step, refuse_stale
+from habitus.skills.stores.index import Index
+from habitus.skills.stores.intents import Intents
+from habitus.skills.stores.noticing import Noticing
+from habitus.skills.trees import File, Tree
+
+_CHUNK = 500  # folders written down in one transaction
+
+MakeTree = Callable[[str, Tree], Tree]  # from the folder and its files
+
+
+class VersionedStore:
+    def __init__(
+        self,
+        shelf: Shelf,
+        engine: sa.Engine,
+        *,
+        layer: str,
+        key: str = "",
+        clock: Callable[[], datetime],
+        look_every: float = 2.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.layer = layer
+        self.can_write = shelf.can_write
+        self._shelf = shelf
+        self._engine = engine
+        self._ledger = Ledger(key or layer, layer)
+        self._noticing = Noticing(shelf, self._ledger, clock)
+        self._intents = Intents(engine, shelf, self._ledger, self._noticing, clock)
+        self._clock = clock
+        self._look_every = look_every
+        self._monotonic = monotonic
+        self._lock = threading.RLock()
+        self._rows: dict[int, Row] = {}
+        self._index = Index()
+        self._generation = 0
+        self._looked_at: float | None = None
+        with sql.reading(engine) as connection:
+            is_unfinished = bool(self._ledger.intended(connection))
+        if is_unfinished:
+            with sql.writing(engine) as connection:
+                self._intents.recover(connection)
+
+    # Reading
+
+    def list_summaries(self) -> list[Summary]:
+        return list(self._fresh().summaries)
+
+    def list_broken(self) -> list[Broken]:
+        return [
+            Broken(name=row.name, folder=row.folder, layer=self.layer, diagnostics=diagnostics)
+            for row, diagnostics in self._fresh().broken
+        ]
+
+    def list_all(self) -> list[Skill]:
+        found = (self.load(summary.name) for summary in self.list_summaries())
+        return [skill for skill in found if skill is not None]
+
+    def load(self, name: str) -> Skill | None:
+        row = self._fresh().loadable.get(names.canonical(name))
+        if row is not None and not self._shelf.is_fresh(row.folder, row.stamp):
+            self._look_at([row.folder])
+            row = self._index.loadable.get(row.name)
+        if row is None or row.summary is None:
+            return None
+        return records.with_body(row.summary, self._body(row.folder))
+
+    def summary(self, name: str) -> Summary | None:
+        row = self._fresh().loadable.get(names.canonical(name))
+        return None if row is None else row.summary
+
+    def is_taken(self, name: str) -> bool:
+        return names.canonical(name) in self._fresh().taken
+
+    def diagnostics(self, name: str) -> tuple[Diagnostic, ...]:
+        row = self._fresh().taken.get(names.canonical(name))
+        return () if row is None else row.diagnostics
+
+    def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
+        return names.closest_match(name, self._fresh().loadable, cutoff=cutoff)
+
+    def directory(self, name: str) -> Path | None:
+        """Where the skill's files lie, for those who run or open them."""
+        row = self._fresh().taken.get(names.canonical(name))
+        return None if row is None else self._shelf.directory(row.folder)
+
+    def revision(self) -> int:
+        self._fresh()
+        return self._generation
+
+    def _body(self, folder: str) -> str:
+        for main in trees.MAIN_FILES:
+            content = self._shelf.read_file(folder, main)
+            if content is not None:
+                return frontmatter.split(content.decode("utf-8", "replace"), main).body
+        return ""
+
+    # Changing
+
+    def save(self, skill: Skill, author: Author, *, expected_version: int | None = None) -> Skill:
+        """Write a new skill, or change the one of that name; its other files and its counters stay."""
+        name = names.checked(skill.name)
+        skill = replace(skill, name=name, body=skill_md.normal_body(skill.body))
+        self._write(name, lambda folder, tree: trees.with_skill(tree, skill), author, expected_version)
+        return self._loaded(name)
+
+    def change(
+        self, name: str, change: Callable[[Skill], Skill], author: Author, *, expected_version: int | None = None
+    ) -> Skill:
+        """Change a skill that is there; `change` gets it as it is at that moment, under the write lock."""
+        name = names.canonical(name)
+
+        def make(folder: str, tree: Tree) -> Tree:
+            skill = trees.parse(folder, tree).skill
+            if skill is None:
+                raise Invalid(f"'{name}' is broken and can't be edited so.", mend="Mend its file, or roll it back.")
+            return trees.with_skill(tree, change(skill))
+
+        self._write(name, make, author, expected_version)
+        return self._loaded(name)
+
+    def save_tree(self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None) -> int:
+        """Make the skill consist of exactly these files; returns its version."""
+        name = names.checked(name)
+        for path in tree:
+            trees.checked_path(path)
+        return self._write(name, lambda folder, old: dict(tree), author, expected_version)
+
+    def delete(self, name: str, author: Author) -> bool:
+        """Move a skill, or a broken directory, into the archive; False when there is none of that name."""
+        self._refuse_if_read_only()
+        with sql.writing(self._engine, durable=True) as connection:
+            row = self._current(connection, names.canonical(name))
+            if row is None:
+                return False
+            intent = self._intents.remove(connection, row, author)
+        self._perform(intent)
+        return True
+
+    def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
+        """Bring back an archived skill by its id, under a new name if asked; returns the name."""
+        self._refuse_if_read_only()
+        with sql.writing(self._engine, durable=True) as connection:
+            found = next((item for item, _ in self._ledger.archived(connection) if item.id == archived), None)
+            if found is None:
+                raise NotFound(f"The archive has no entry {archived}.", mend="See 'habitus skills restore --list'.")
+            name = names.checked(new_name or found.name)
+            if self._current(connection, name) is not None:
+                raise Refused(
+                    f"There is a skill '{name}' already.", mend="Give another name with --as, or remove that one first."
+                )
+            intent = self._intents.restore(connection, archived, name, author)
+        self._perform(intent)
+        skill = self.load(name)
+        if skill is not None and new_name is not None:
+            self.save(skill, author)
+        return name
+
+    def set_enabled(self, name: str, enabled: bool) -> bool:
+        """Switch a skill on or off, which makes no version; False when there is none of that name."""
+        with sql.writing(self._engine) as connection:
+            row = self._current(connection, names.canonical(name))
+            if row is None:
+                return False
+            self._ledger.enable(connection, row.id, enabled)
+        self._catch_up()
+        return True
+
+    def rollback(self, name: str, to: int, author: Author) -> int:
+        """Make an earlier version the current one again, as a new version; returns its number."""
+        wanted = self.tree(name, to)
+        if wanted is None:
+            known = ", ".join(str(version.number) for version in self.history(name)) or "none"
+            raise NotFound(f"'{name}' has no version {to}.", mend=f"It has: {known}.")
+        return self._write(names.canonical(name), lambda folder, old: _with_kept(wanted, old), author, None)
+
+    def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[Step]:
+        """Make every skill what it was at a moment: rewritten, restored, or archived where it did not exist yet."""
+        steps = self._steps_to(moment)
+        for step in steps if not dry_run else ():
+            match step.action:
+                case "archive":
+                    self.delete(step.name, author)
+                case "restore":
+                    self.rollback(self.restore(step.skill, author), step.version, author)
+                case "rewrite":
+                    self.rollback(step.name, step.version, author)
+                case never:
+                    assert_never(never)
+        return steps
+
+    def _steps_to(self, moment: datetime) -> list[Step]:
+        self._fresh(look=True)
+        present = dict(self._rows)
+        with sql.reading(self._engine) as connection:
+            then = self._ledger.known_at(connection, moment)
+        # What must make room goes first.
+        steps = [
+            Step(skill=identity, name=row.name, action="archive", version=0)
+            for identity, row in present.items()
+            if identity not in then
+        ]
+        for identity, (name, version, tree_hash) in then.items():
+            if identity not in present:
+                steps.append(Step(skill=identity, name=name, action="restore", version=version))
+            elif present[identity].tree_hash != tree_hash:
+                steps.append(Step(skill=identity, name=name, action="rewrite", version=version))
+        return steps
+
+    # History
+
+    def history(self, name: str) -> list[Version]:
+        row = self._fresh(look=True).taken.get(names.canonical(name))
+        if row is None:
+            return []
+        with sql.reading(self._engine) as connection:
+            return self._ledger.history(connection, row.id)
+
+    def tree(self, name: str, version: int | None = None) -> Tree | None:
+        """The files of a version with their contents (those small enough to be kept); the current one by default."""
+        row = self._fresh().taken.get(names.canonical(name))
+        if row is None:
+            return None
+        if version is None:
+            found = self._shelf.read(row.folder)
+            return None if found is None else found.tree
+        with sql.reading(self._engine) as connection:
+            return self._ledger.tree(connection, row.id, version)
+
+    def list_archived(self) -> list[Archived]:
+        with sql.reading(self._engine) as connection:
+            return [archived for archived, _ in self._ledger.archived(connection)]
+
+    # Counters
+
+    def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None:
+        self._count(name, stage, {"recommended": 1}, last_used=None)
+
+    def record_use(self, name: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
+        """Count one use; `succeeded` is None when nobody knows how it went."""
+        plus = {"used": 1}
+        if succeeded is not None:
+            plus["succeeded" if succeeded else "failed"] = 1
+        self._count(name, stage, plus, last_used=self._clock())
+
+    def _count(self, name: str, stage: Stage, plus: dict[str, int], last_used: datetime | None) -> None:
+        row = self._fresh().loadable.get(names.canonical(name))
+        if row is None:
+            raise NotFound(f"No skill '{name}' to count for.", mend="See 'habitus skills list'.")
+        with sql.writing(self._engine) as connection:
+            self._ledger.count(connection, row.id, row.version, stage, plus, last_used)
+
+    def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
+        """Per stage, over all versions or for one."""
+        row = self._fresh().taken.get(names.canonical(name))
+        if row is None:
+            return {}
+        with sql.reading(self._engine) as connection:
+            found = self._ledger.counters(connection, row.id)
+        result: dict[Stage, Counters] = {}
+        for (number, stage), counters in found.items():
+            if version is None or version == number:
+                result[stage] = result.get(stage, Counters()) + counters
+        return result
+
+    def all_counters(self) -> dict[str, dict[Stage, Counters]]:
+        """Per name and stage, over all versions, for the skills that have any."""
+        self._fresh()
+        with sql.reading(self._engine) as connection:
+            found = self._ledger.all_counters(connection)
+        return {self._rows[identity].name: stages for identity, stages in found.items() if identity in self._rows}
+
+    # Being up to date
+
+    def _fresh(self, *, look: bool = False) -> Index:
+        """The index of this layer, up to date with the database, and with the shelf as of at most a moment ago."""
+        with self._lock:
+            self._catch_up()
+            is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
+            if look or is_due:
+                known = {row.folder: row.stamp for row in self._rows.values()}
+                stamps = self._shelf.look(known)
+                changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
+                self._look_at([*changed, *(folder for folder in known if folder not in stamps)])
+                self._looked_at = self._monotonic()
+            return self._index
+
+    def _look_at(self, folders: Sequence[str]) -> None:
+        """Read these folders and take down what changed."""
+        for start in range(0, len(folders), _CHUNK):
+            with sql.writing(self._engine) as connection:
+                self._intents.recover(connection)
+                self._noticing.notice(connection, folders[start : start + _CHUNK])
+        if folders:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Take over what this or another process has written to the database."""
+        with self._lock, sql.reading(self._engine) as connection:
+            if self._ledger.generation(connection) == self._generation:
+                return
+            changes = self._ledger.changes_since(connection, self._generation)
+            for identity in changes.gone:
+                self._rows.pop(identity, None)
+            self._rows |= {row.id: row for row in changes.present}
+            self._generation = changes.generation
+            self._index = Index(self._rows.values())
+
+    def _current(self, connection: sa.Connection, name: str) -> Row | None:
+        """The row of a name, after unfinished changes were completed and its folder was looked at."""
+        self._intents.recover(connection)
+        folder = self._ledger.folder_of(connection, name) or name
+        self._noticing.notice(connection, [folder])
+        return self._ledger.row(connection, folder)
+
+    def _write(self, name: str, make: MakeTree, author: Author, expected_version: int | None) -> int:
+        """Change a skill's files to what `make` makes of them; a change that changes nothing keeps the version."""
+        self._refuse_if_read_only()
+        with sql.writing(self._engine, durable=True) as connection:
+            row = self._current(connection, name)
+            refuse_stale(name, 0 if row is None else row.version, expected_version)
+            folder = name if row is None else row.folder
+            found = None if row is None else self._shelf.read(folder)
+            if found is not None and found.problem is not None:
+                raise Refused(str(found.problem), mend="Then repeat the change.")
+            before: Tree = {} if found is None else found.tree
+            after = make(folder, before)
+            if row is not None and trees.is_same(before, after):
+                return row.version
+            intent = self._intents.write(connection, folder, before, after, author)
+        self._perform(intent)
+        return self._index.taken[name].version
+
+    def _loaded(self, name: str) -> Skill:
+        saved = self.load(name)
+        if saved is None:
+            raise StorageFailed(f"'{name}' was saved and can't be read back.", mend="Run 'habitus skills lint'.")
+        return saved
+
+    def _perform(self, intent: int) -> None:
+        try:
+            self._intents.perform(intent)
+        finally:
+            self._catch_up()
+
+    def _refuse_if_read_only(self) -> None:
+        if not self._shelf.can_write:
+            raise Refused(f"The layer '{self.layer}' is read-only.", mend="Edit the skill without '@' to override it.")
+
+
+def _with_kept(wanted: Tree, current: Tree) -> dict[str, File]:
+    """A version's files; one too large for the history is taken as it lies on the shelf, if it still does."""
+    kept = {path: file for path, file in wanted.items() if file.content is not None}
+    return kept | {path: current[path] for path in wanted if path not in kept and path in current}

@@ -1,0 +1,87 @@
+"""The tables of the skill library. `migrations/` creates them; a test holds the two against each other."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from habitus.sql import Utc, metadata
+
+# One row a skill that is, or was, in a layer. Bodies and files are in blobs, by the tree of each version.
+skills = sa.Table(
+    "skills",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("layer", sa.String, nullable=False),
+    sa.Column("folder", sa.String, nullable=False),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("tree_hash", sa.String(64), nullable=False),
+    sa.Column("stamp", sa.Text, nullable=False),
+    sa.Column("summary", sa.Text),  # JSON; NULL when the skill is broken
+    sa.Column("diagnostics", sa.Text, nullable=False),
+    sa.Column("created_on", Utc, nullable=False),
+    sa.Column("modified_on", Utc, nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("archived_on", Utc),
+    sa.Column("archived_as", sa.String),  # its directory in the archive, where there is one
+    sa.Column("archived_by", sa.Text),
+    sa.Index("skills_by_generation", "layer", "generation"),
+    sa.Index("skills_by_name", "layer", "name"),
+    sa.Index(
+        "skills_once_per_layer",
+        "layer",
+        "folder",
+        unique=True,
+        sqlite_where=sa.text("archived_on IS NULL"),
+        postgresql_where=sa.text("archived_on IS NULL"),
+    ),
+)
+
+versions = sa.Table(
+    "skill_versions",
+    metadata,
+    sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("tree", sa.Text, nullable=False),  # JSON: path → [sha256, size, executable]
+    sa.Column("tree_hash", sa.String(64), nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("made_on", Utc, nullable=False),
+)
+
+blobs = sa.Table(
+    "blobs",
+    metadata,
+    sa.Column("sha256", sa.String(64), primary_key=True),
+    sa.Column("packed", sa.LargeBinary, nullable=False),
+)
+
+counters = sa.Table(
+    "skill_counters",
+    metadata,
+    sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("stage", sa.String(16), primary_key=True),
+    sa.Column("recommended", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("used", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("succeeded", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("failed", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("last_used", Utc),
+)
+
+# What a writer is about to do to a layer. It is redone at the next look when the writer died on the way.
+intents = sa.Table(
+    "skill_intents",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("layer", sa.String, nullable=False),
+    sa.Column("plan", sa.Text, nullable=False),
+)
+
+# Numbers that only grow.
+sequences = sa.Table(
+    "sequences",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.Integer, nullable=False),
+)

@@ -1,0 +1,97 @@
+"""A skill's directory as data: a mapping from relative path to file, with one hash over all of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from habitus.errors import Invalid, Refused
+from habitus.skills.formats import skill_md
+from habitus.skills.formats.skill_md import Parsed
+from habitus.skills.model import Diagnostic, Severity, Skill, Stage
+
+# Larger files are known by their hash, kept where they lie, and not copied into the history.
+KEEP_BYTES = 1024 * 1024
+
+MAIN_FILES = ("SKILL.md", "skill.md")
+CHUNKS_FILE = "chunks.md"
+TOOL_FILE = "tool.json"
+TOOL_CODE = "scripts/tool.py"
+TOML_FILE = "skill.toml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    """One file. `content` is None when it is too large to be kept, or was not asked for."""
+
+    sha256: str
+    size: int
+    executable: bool = False
+    content: bytes | None = None
+
+
+Tree = Mapping[str, File]
+
+
+def file_of(content: bytes, *, executable: bool = False) -> File:
+    return File(sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable, content=content)
+
+
+def tree_hash(tree: Tree) -> str:
+    lines = (f"{path}\0{file.executable:d}\0{file.sha256}\n" for path, file in sorted(tree.items()))
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def is_same(a: Tree, b: Tree) -> bool:
+    return tree_hash(a) == tree_hash(b)
+
+
+def main_file(tree: Iterable[str]) -> str | None:
+    paths = set(tree)
+    return next((name for name in MAIN_FILES if name in paths), None)
+
+
+def stages(tree: Tree) -> frozenset[Stage]:
+    found = {Stage.STEPS}
+    if CHUNKS_FILE in tree:
+        found.add(Stage.CHUNKS)
+    if TOOL_FILE in tree and TOOL_CODE in tree:
+        found.add(Stage.CODE)
+    return frozenset(found)
+
+
+def parse(folder: str, tree: Tree) -> Parsed:
+    """The skill that a directory holds, or why it holds none."""
+    main = main_file(tree)
+    toml = tree.get(TOML_FILE)
+    content = tree[main].content if main else (b"" if toml else None)
+    if content is None:
+        size = tree[main].size if main else 0
+        what = f"It has {size:,} bytes." if main else "There is no SKILL.md in this directory."
+        mend = "Move reference material into references/." if main else "Add one, or move the directory away."
+        diagnostic = Diagnostic(file=f"{folder}/SKILL.md", what=what, mend=mend, severity=Severity.ERROR)
+        return Parsed(skill=None, diagnostics=(diagnostic,))
+    return skill_md.parse(
+        folder, content, file=f"{folder}/{main or TOML_FILE}", toml=toml.content if toml is not None else None
+    )
+
+
+def with_skill(tree: Tree, skill: Skill) -> dict[str, File]:
+    """The files with the main one saying what `skill` says."""
+    main = main_file(tree)
+    if main is None:
+        return {**tree, "SKILL.md": file_of(skill_md.render(skill))}
+    old = tree[main]
+    if old.content is None:
+        raise Refused(f"{main} of '{skill.name}' is too large to be edited here.", mend="Shorten it by hand first.")
+    return {**tree, main: file_of(skill_md.update(old.content, skill, file=main), executable=old.executable)}
+
+
+def checked_path(path: str) -> str:
+    """A path that stays inside the skill, or an error."""
+    pure = PurePosixPath(path)
+    if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or str(pure) != path:
+        raise Invalid(f"'{path}' is no path inside a skill.", mend="Use a relative path such as references/notes.md.")
+    return path
