@@ -85,6 +85,11 @@ class Habitus:
         """The person at this process, as the author of a change."""
         return Author(actor=Actor.USER, name=self.settings.user, reason=reason)
 
+    @property
+    def database(self) -> str:
+        """The database's address, without its password."""
+        return self._engine.url.render_as_string(hide_password=True)
+
     def _library(self) -> Library:
         settings = self.settings
         return Library(

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.skills import edits, gates, lifecycle, names, placeholders, records, trees
@@ -167,6 +168,11 @@ class Library:
             return skill.body
         directory = layer.store.directory(item.name)
         return placeholders.fill(skill.body, {**self._fill, "SKILL_DIR": str(directory or "")})
+
+    def directory(self, address: str) -> Path | None:
+        """Where the skill's files lie, where it has a place on disk."""
+        item = self.find(address)
+        return self._layer(item.layer).store.directory(item.name)
 
     def is_taken(self, name: str) -> bool:
         return any(layer.store.is_taken(name) for layer in self.layers)

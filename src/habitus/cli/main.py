@@ -1,0 +1,82 @@
+"""`habitus`: the commands, their groups, and what happens when one goes wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from habitus.cli import operate, output, skills, tour
+from habitus.errors import UserError
+
+app = typer.Typer(
+    name="habitus",
+    help="Procedural memory for AI agents: skills that an agent learns, proves and keeps.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help and --json.",
+)
+app.add_typer(skills.app, name="skills", rich_help_panel="Everyday")
+app.command("tour", rich_help_panel="Everyday")(tour.tour)
+app.command("rollback", rich_help_panel="Curate")(operate.rollback)
+app.command("pause", rich_help_panel="Curate")(operate.pause)
+app.command("resume", rich_help_panel="Curate")(operate.resume)
+app.command("doctor", rich_help_panel="Operate")(operate.doctor)
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    home: Annotated[
+        Path | None, typer.Option("--home", help="Use this home instead of HABITUS_HOME or ~/.habitus.")
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed_version
+
+        output.say(f"habitus {installed_version('habitus')}")
+        raise typer.Exit
+    context.obj = home
+
+
+def run() -> None:
+    """The entry point: exit 0 when done, 1 when it failed, 2 when it was called wrongly."""
+    try:
+        code = app(standalone_mode=False)
+    except UserError as error:
+        _report(str(error), error.mend)
+        sys.exit(1)
+    except click.exceptions.NoArgsIsHelpError as error:
+        output.say(error.format_message())
+        sys.exit(2)
+    except click.ClickException as error:
+        _report(" ".join(error.format_message().split()), "")
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        output.complain("Stopped.")
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has gone; there is nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        if os.environ.get("HABITUS_DEBUG"):
+            raise
+        _report(f"That should not have happened: {type(error).__name__}: {error}", "")
+        output.complain("This is a bug in Habitus; HABITUS_DEBUG=1 shows where.")
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(message: str, mend: str) -> None:
+    if "--json" in sys.argv:
+        output.print_json({"error": message, "mend": mend})
+    else:
+        output.complain(f"habitus: {message}")

@@ -1,0 +1,42 @@
+"""Points in time as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from habitus.errors import Invalid
+
+_UNITS = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_AGO = re.compile(r"(\d+)\s*(s|m|h|d|w)[a-z]*(\s+ago)?", re.IGNORECASE)
+
+
+def parse(text: str, now: datetime) -> datetime:
+    """`2026-05-01`, `2026-05-01 14:30`, `14:30` (today), `yesterday`, `2h`, `3 days ago`; local time unless it says."""
+    wanted = text.strip()
+    ago = _AGO.fullmatch(wanted)
+    if ago:
+        return now - int(ago[1]) * _UNITS[ago[2].lower()]
+    local = now.astimezone()
+    if wanted.lower() in ("now", "today", "yesterday"):
+        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+        return {"now": now, "today": midnight, "yesterday": midnight - timedelta(days=1)}[wanted.lower()]
+    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", wanted):
+        wanted = f"{local:%Y-%m-%d} {wanted:0>5}"
+    try:
+        moment = datetime.fromisoformat(wanted)
+    except ValueError:
+        raise Invalid(
+            f"'{text}' is no moment I know.", mend="Write 2026-05-01, '2026-05-01 14:30', 14:30, 2h or '3 days ago'."
+        ) from None
+    return (moment if moment.tzinfo else moment.astimezone()).astimezone(UTC)
+
+
+def shown(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
