@@ -89,6 +89,15 @@ def with_skill(tree: Tree, skill: Skill) -> dict[str, File]:
     return {**tree, main: file_of(skill_md.update(old.content, skill, file=main), executable=old.executable)}
 
 
+def renamed(tree: Tree, name: str) -> dict[str, File]:
+    """The files with the main one carrying another name."""
+    main = main_file(tree)
+    content = tree[main].content if main is not None else None
+    if main is None or content is None:
+        return dict(tree)
+    return {**tree, main: file_of(skill_md.rename(content, name, file=main), executable=tree[main].executable)}
+
+
 def checked_path(path: str) -> str:
     """A path that stays inside the skill, or an error."""
     pure = PurePosixPath(path)

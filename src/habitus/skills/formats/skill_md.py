@@ -76,6 +76,12 @@ def update(content: bytes, skill: Skill, *, file: str = "SKILL.md") -> bytes:
     return parts.joined().encode()
 
 
+def rename(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
+    """The file with another name in it, everything else as it was."""
+    parts = frontmatter.split(_decoded(content, file), file)
+    return replace(parts, front=in_place.change(parts.front or "", {"name": name}, file)).joined().encode()
+
+
 def check(skill: Skill, *, stored: Skill | None = None) -> None:
     """Refuse what the standard forbids, unless the stored file already says so itself."""
     if stored is None or stored.name != skill.name:

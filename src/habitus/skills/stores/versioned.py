@@ -172,9 +172,8 @@ class VersionedStore:
                 )
             intent = self._intents.restore(connection, archived, name, author)
         self._perform(intent)
-        skill = self.load(name)
-        if skill is not None and new_name is not None:
-            self.save(skill, author)
+        if new_name is not None and self.summary(name) is not None:
+            self._write(name, lambda folder, tree: trees.renamed(tree, name), author, None)
         return name
 
     def set_enabled(self, name: str, enabled: bool) -> bool:
