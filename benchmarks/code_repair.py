@@ -11,9 +11,6 @@ import argparse
 import ast
 import html
 import json
-import os
-import platform
-import sys
 import time
 import warnings
 from collections import defaultdict
@@ -21,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _report import progress, report
 from habitus.sandbox.code_repair import CodeRefused, repair
 
 Mend = Callable[[str], str | None]
@@ -33,13 +31,11 @@ def main() -> None:
     warnings.simplefilter("ignore", SyntaxWarning)
     warnings.simplefilter("ignore", DeprecationWarning)
     cases = [json.loads(line) for line in args.cases.read_text(encoding="utf-8").splitlines() if line.strip()]
-    report = {
-        "benchmark": "code_repair",
-        "args": {"cases": args.cases.name, "count": len(cases)},
-        "machine": {"python": platform.python_version(), "system": platform.platform(), "cpus": os.cpu_count()},
-        "systems": {"habitus": measure("habitus", mend, cases), "plain": measure("plain", mend_plainly, cases)},
-    }
-    print(json.dumps(report, indent=2))
+    report(
+        "code_repair",
+        {"cases": args.cases.name, "count": len(cases)},
+        {"habitus": measure("habitus", mend, cases), "plain": measure("plain", mend_plainly, cases)},
+    )
 
 
 def mend(text: str) -> str | None:
@@ -62,7 +58,7 @@ def mend_plainly(text: str) -> str | None:
 
 
 def measure(name: str, mend_case: Mend, cases: list[dict[str, Any]]) -> dict[str, Any]:
-    print(f"{name}: {len(cases)} cases", file=sys.stderr)
+    progress(f"{name}: {len(cases)} cases")
     outcomes: dict[str, list[bool]] = defaultdict(list)
     clean_touched = truncated_accepted = 0
     seconds = 0.0
