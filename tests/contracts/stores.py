@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from habitus import sql
-from habitus.skills.stores.base import SkillStore
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.in_memory import InMemorySkillStore
+from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
 
 
@@ -24,17 +24,26 @@ class Ticking:
         return self.now
 
 
-def file_store(home: Path, clock: Callable[[], datetime] | None = None) -> VersionedStore:
+def file_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> VersionedStore:
     engine = sql.open_engine(sql.sqlite_url(home / "habitus.db"))
     shelf = DirectoryShelf(home / "skills", home / "archive")
     return VersionedStore(shelf, engine, layer="user", clock=clock or Ticking(), look_every=0)
 
 
-def in_memory_store(home: Path, clock: Callable[[], datetime] | None = None) -> InMemorySkillStore:
+def in_memory_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> InMemorySkillStore:
     return InMemorySkillStore(clock=clock or Ticking())
 
 
-STORES: dict[str, Callable[[Path, Ticking], SkillStore]] = {
+def sql_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> VersionedStore:
+    engine = sql.open_engine(url or sql.sqlite_url(home / "habitus.db"))
+    return VersionedStore(
+        SqlShelf(engine, home / "cache"), engine, layer="user", clock=clock or Ticking(), look_every=0
+    )
+
+
+STORES: dict[str, Callable[[Path, Ticking, str], VersionedStore]] = {
     "files": file_store,
     "in_memory": in_memory_store,
+    "sqlite": sql_store,
+    "postgresql": sql_store,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from habitus.errors import Invalid, NotFound, Refused, Stale
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Counters, Manifest, Skill, Source, Stage
 from habitus.skills.stores.base import SkillStore, Step
-from tests.contracts.stores import STORES, Ticking
+from tests.contracts.stores import Ticking
 
 ME = Author(actor=Actor.USER, name="ada", reason="because")
 AGENT = Author(actor=Actor.AGENT, name="main")
@@ -26,16 +25,6 @@ SKILL = Skill(
     manifest=Manifest(file_types=("csv",), companion_skills=("plotting",)),
     body="1. Read it.\n2. Describe it.",
 )
-
-
-@pytest.fixture
-def clock() -> Ticking:
-    return Ticking()
-
-
-@pytest.fixture(params=sorted(STORES))
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Ticking) -> SkillStore:
-    return STORES[request.param](tmp_path, clock)
 
 
 def saved(store: SkillStore, name: str = "csv-summary", body: str = "1. Do it.") -> Skill:

@@ -53,19 +53,21 @@ def parse(folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | 
     return Parsed(skill=skill, diagnostics=tuple(diagnostics))
 
 
-def render(skill: Skill) -> bytes:
-    """A new file for this skill, valid by the standard."""
-    check(skill)
+def render(skill: Skill, *, is_checked: bool = True) -> bytes:
+    """A new file for this skill, valid by the standard; unchecked for what is stored already, as it is."""
+    if is_checked:
+        check(skill)
     parts = frontmatter.Parts(front=frontmatter.write(_outward(skill)), body=normal_body(skill.body))
     return parts.joined().encode()
 
 
-def update(content: bytes, skill: Skill, *, file: str = "SKILL.md") -> bytes:
+def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: bool = True) -> bytes:
     """The file changed to say what `skill` says; what it said already keeps its bytes."""
     before = parse(skill.name, content, file=file).skill
     if before is None:
-        return render(skill)
-    check(skill, stored=before)
+        return render(skill, is_checked=is_checked)
+    if is_checked:
+        check(skill, stored=before)
     parts = frontmatter.split(_decoded(content, file), file)
     body = normal_body(skill.body)
     if body != parts.body:

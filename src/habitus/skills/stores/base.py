@@ -75,12 +75,26 @@ class SkillStore(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What a shelf itself knows of a skill beyond its files; a directory knows nothing of the kind."""
+
+    version: int = 0
+    enabled: bool | None = None
+    created_on: datetime | None = None
+    modified_on: datetime | None = None
+
+
+NO_FACTS = Facts()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """What lies in one folder. `problem` is set when it can't be taken for a skill at all."""
 
     tree: Tree
     stamp: str
     problem: Diagnostic | None = None
+    facts: Facts = NO_FACTS
 
 
 class Shelf(Protocol):
@@ -101,6 +115,10 @@ class Shelf(Protocol):
     def read_file(self, folder: str, path: str) -> bytes | None: ...
     def write(self, folder: str, tree: Tree, before: Tree) -> None:
         """Make the folder hold exactly `tree`; files in neither tree stay. May be repeated after a crash."""
+        ...
+
+    def record(self, folder: str, facts: Facts) -> str | None:
+        """Keep what was recorded about a folder where the shelf has a place for it; returns the stamp it has then."""
         ...
 
     def put_away(self, folder: str, archived_as: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from habitus.errors import StorageFailed
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic, Severity
-from habitus.skills.stores.base import Found
+from habitus.skills.stores.base import Facts, Found
 from habitus.skills.trees import File, Tree
 
 _OURS = ".habitus-"  # what an interrupted write leaves behind begins with this
@@ -173,6 +173,9 @@ class DirectoryShelf:
                 (top / path).unlink(missing_ok=True)
                 _remove_empty_parents(top, path)
         _sync_directory(top)
+
+    def record(self, folder: str, facts: Facts) -> None:
+        return None
 
     def put_away(self, folder: str, archived_as: str) -> None:
         with self._disk_errors():

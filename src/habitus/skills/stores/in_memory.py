@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from habitus import sql
 from habitus.skills import trees
-from habitus.skills.stores.base import Found
+from habitus.skills.stores.base import Facts, Found
 from habitus.skills.stores.versioned import VersionedStore
 from habitus.skills.trees import File, Tree
 
@@ -42,6 +42,9 @@ class MemoryShelf:
         there = self.folders.get(folder, {})
         kept = {path: file for path, file in there.items() if path not in before}
         self.folders[folder] = kept | dict(tree)
+
+    def record(self, folder: str, facts: Facts) -> None:
+        return None
 
     def put_away(self, folder: str, archived_as: str) -> None:
         if folder in self.folders:

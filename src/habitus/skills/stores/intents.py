@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ from habitus.errors import StorageFailed
 from habitus.skills import names, records, trees
 from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Author
-from habitus.skills.stores.base import Shelf
+from habitus.skills.stores.base import NO_FACTS, Shelf
 from habitus.skills.stores.noticing import ON_DISK, Noticing, entry_of
 from habitus.skills.trees import Tree
 
@@ -64,7 +65,7 @@ class Intents:
     def perform(self, intent: int) -> None:
         """Carry out an intent, unless another process has done it for us; undo it when the disk refuses."""
         try:
-            with sql.writing(self._engine) as connection:
+            with sql.writing(self._engine, lock=self._ledger.key) as connection:
                 plan = dict(self._ledger.intended(connection)).get(intent)
                 if plan is not None:
                     self._redo(connection, plan)
@@ -108,7 +109,8 @@ class Intents:
         if written is not None:
             row = self._ledger.row(connection, folder)
             now = datetime.fromisoformat(plan["now"])
-            self._ledger.put(connection, row, entry_of(folder, written), author, now)
+            self._ledger.put(connection, row, replace(entry_of(folder, written), facts=NO_FACTS), author, now)
+            self._noticing.settle(connection, folder)
 
     def _redo_restore(self, connection: sa.Connection, identity: int, folder: str) -> None:
         archived_as = {item.id: where for item, where in self._ledger.archived(connection)}.get(identity)
@@ -118,12 +120,14 @@ class Intents:
         self._ledger.unarchive(connection, identity, folder)
         found, row = self._shelf.read(folder), self._ledger.row(connection, folder)
         if found is not None and row is not None:
-            self._ledger.put(connection, row, entry_of(folder, found), ON_DISK, self._clock())
+            entry = replace(entry_of(folder, found), facts=NO_FACTS)
+            self._ledger.put(connection, row, entry, ON_DISK, self._clock())
+            self._noticing.settle(connection, folder)
 
     def _abandon(self, intent: int) -> None:
         """Put back what a failed write had begun, so that nothing has changed."""
         try:
-            with sql.writing(self._engine) as connection:
+            with sql.writing(self._engine, lock=self._ledger.key) as connection:
                 plan = dict(self._ledger.intended(connection)).get(intent)
                 if plan is not None and plan["action"] == "write":
                     self._undo_write(connection, plan)

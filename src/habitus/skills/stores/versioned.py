@@ -59,7 +59,7 @@ class VersionedStore:
         with sql.reading(engine) as connection:
             is_unfinished = bool(self._ledger.intended(connection))
         if is_unfinished:
-            with sql.writing(engine) as connection:
+            with sql.writing(engine, lock=self._ledger.key) as connection:
                 self._intents.recover(connection)
 
     # Reading
@@ -150,7 +150,7 @@ class VersionedStore:
     def delete(self, name: str, author: Author) -> bool:
         """Move a skill, or a broken directory, into the archive; False when there is none of that name."""
         self._refuse_if_read_only()
-        with sql.writing(self._engine, durable=True) as connection:
+        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
             row = self._current(connection, names.canonical(name))
             if row is None:
                 return False
@@ -161,7 +161,7 @@ class VersionedStore:
     def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
         """Bring back an archived skill by its id, under a new name if asked; returns the name."""
         self._refuse_if_read_only()
-        with sql.writing(self._engine, durable=True) as connection:
+        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
             found = next((item for item, _ in self._ledger.archived(connection) if item.id == archived), None)
             if found is None:
                 raise NotFound(f"The archive has no entry {archived}.", mend="See 'habitus skills restore --list'.")
@@ -178,11 +178,12 @@ class VersionedStore:
 
     def set_enabled(self, name: str, enabled: bool) -> bool:
         """Switch a skill on or off, which makes no version; False when there is none of that name."""
-        with sql.writing(self._engine) as connection:
+        with sql.writing(self._engine, lock=self._ledger.key) as connection:
             row = self._current(connection, names.canonical(name))
             if row is None:
                 return False
             self._ledger.enable(connection, row.id, enabled)
+            self._noticing.settle(connection, row.folder)
         self._catch_up()
         return True
 
@@ -308,7 +309,7 @@ class VersionedStore:
     def _look_at(self, folders: Sequence[str]) -> None:
         """Read these folders and take down what changed."""
         for start in range(0, len(folders), _CHUNK):
-            with sql.writing(self._engine) as connection:
+            with sql.writing(self._engine, lock=self._ledger.key) as connection:
                 self._intents.recover(connection)
                 self._noticing.notice(connection, folders[start : start + _CHUNK])
         if folders:
@@ -336,7 +337,7 @@ class VersionedStore:
     def _write(self, name: str, make: MakeTree, author: Author, expected_version: int | None) -> int:
         """Change a skill's files to what `make` makes of them; a change that changes nothing keeps the version."""
         self._refuse_if_read_only()
-        with sql.writing(self._engine, durable=True) as connection:
+        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
             row = self._current(connection, name)
             refuse_stale(name, 0 if row is None else row.version, expected_version)
             folder = name if row is None else row.folder
