@@ -8,6 +8,7 @@ import pytest
 
 from habitus.errors import Invalid, NotFound, Refused, Stale
 from habitus.skills import trees
+from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Counters, Manifest, Skill, Source, Stage
 from habitus.skills.stores.base import SkillStore, Step
 from tests.contracts.stores import Ticking
@@ -342,3 +343,31 @@ def test_what_breaks_the_standard_is_refused_and_changes_nothing(store: SkillSto
         with pytest.raises(Invalid, match=message):
             store.save(bad, ME)
     assert [version.number for version in store.history("csv-summary")] == [1]
+
+
+@pytest.mark.req("SK-18")
+def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store: SkillStore) -> None:
+    saved(store, "there", "old")
+    saved(store, "same", "old")
+    same = store.tree("same")
+    assert same is not None
+    many = {f"new-{n}": {"SKILL.md": trees.file_of(skill_md.render(replace(SKILL, name=f"new-{n}")))} for n in range(7)}
+    changed = {"SKILL.md": trees.file_of(skill_md.render(replace(SKILL, name="there"))), "a/b.txt": trees.file_of(b"x")}
+    versions = store.save_many({**many, "There": changed, "same": same}, AGENT)
+    assert versions == {**{f"new-{n}": 1 for n in range(7)}, "there": 2, "same": 1}
+    assert len(store.list_summaries()) == 9
+    assert store.history("there")[-1].author == AGENT
+    tree = store.tree("there")
+    assert tree is not None
+    assert set(tree) == {"SKILL.md", "a/b.txt"}
+    assert store.tree_hashes()["there"] == trees.tree_hash(tree)
+
+
+@pytest.mark.req("SK-19")
+def test_counters_of_another_system_are_taken_over(store: SkillStore) -> None:
+    saved(store)
+    store.record_use("csv-summary", succeeded=True)
+    store.add_counters("csv-summary", Stage.STEPS, Counters(recommended=5, used=3, succeeded=2, failed=1))
+    assert replace(store.counters("csv-summary")[Stage.STEPS], last_used=None) == Counters(
+        recommended=5, used=4, succeeded=3, failed=1
+    )

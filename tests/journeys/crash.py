@@ -20,6 +20,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.skills import trees
+from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.versioned import VersionedStore
@@ -71,10 +72,17 @@ def _replace_files(store: VersionedStore) -> None:
     store.save_tree("with-files", {**tree, **changed}, ME)
 
 
+def _save_many(store: VersionedStore) -> None:
+    many = {f"many-{n}": {"SKILL.md": trees.file_of(skill_md.render(replace(OLD, name=f"many-{n}")))} for n in range(4)}
+    changed = {"SKILL.md": trees.file_of(skill_md.render(replace(OLD, body="newest"))), **BIG}
+    store.save_many({**many, "report": changed}, ME)
+
+
 OPERATIONS: dict[str, Callable[[VersionedStore], object]] = {
     "create": lambda store: store.save(replace(OLD, name="brand-new"), ME),
     "edit": lambda store: store.save(replace(OLD, body="newer steps"), ME),
     "replace_files": _replace_files,
+    "save_many": _save_many,
     "delete": lambda store: store.delete("with-files", ME),
     "restore": lambda store: store.restore(store.list_archived()[0].id, ME),
     "restore_as": lambda store: store.restore(store.list_archived()[0].id, ME, new_name="returned"),

@@ -102,13 +102,14 @@ class Ledger:
     def row(self, connection: sa.Connection, folder: str) -> Row | None:
         return self.rows(connection, [folder]).get(folder)
 
-    def folder_of(self, connection: sa.Connection, name: str) -> str | None:
-        """The folder that loads under a name: of several spellings, the first by sort."""
-        query = sa.select(sa.func.min(skills.c.folder)).where(
-            skills.c.layer == self.key, skills.c.name == name, skills.c.archived_on.is_(None)
+    def folders_of(self, connection: sa.Connection, names: Sequence[str]) -> dict[str, str]:
+        """Name → the folder that loads under it: of several spellings, the first by sort."""
+        query = (
+            sa.select(skills.c.name, sa.func.min(skills.c.folder).label("folder"))
+            .where(skills.c.layer == self.key, skills.c.name.in_(names), skills.c.archived_on.is_(None))
+            .group_by(skills.c.name)
         )
-        found: str | None = connection.execute(query).scalar()
-        return found
+        return {row.name: row.folder for row in connection.execute(query)}
 
     def _row(self, found: Mapping[Any, Any]) -> Row:
         summary = None

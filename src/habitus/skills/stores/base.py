@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -54,6 +55,8 @@ class SkillStore(Protocol):
         self, name: str, change: Callable[[Skill], Skill], author: Author, *, expected_version: int | None = None
     ) -> Skill: ...
     def save_tree(self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None) -> int: ...
+    def save_many(self, wanted: Mapping[str, Tree], author: Author) -> dict[str, int]: ...
+    def tree_hashes(self) -> dict[str, str]: ...
     def delete(self, name: str, author: Author) -> bool: ...
     def set_enabled(self, name: str, enabled: bool) -> bool: ...
 
@@ -66,6 +69,7 @@ class SkillStore(Protocol):
 
     def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None: ...
     def record_use(self, name: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None: ...
+    def add_counters(self, name: str, stage: Stage, plus: Counters) -> None: ...
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]: ...
     def all_counters(self) -> dict[str, dict[Stage, Counters]]: ...
 
@@ -101,6 +105,7 @@ class Shelf(Protocol):
     """The current files of one layer: the only place that touches them."""
 
     can_write: bool
+    keeps_facts: bool  # whether it has a place for what `record` tells it
 
     def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
         """Folder → stamp, for every folder there. A stamp that equals the known one means: nothing changed."""
@@ -117,8 +122,8 @@ class Shelf(Protocol):
         """Make the folder hold exactly `tree`; files in neither tree stay. May be repeated after a crash."""
         ...
 
-    def record(self, folder: str, facts: Facts) -> str | None:
-        """Keep what was recorded about a folder where the shelf has a place for it; returns the stamp it has then."""
+    def record(self, folder: str, facts: Facts) -> str:
+        """Keep what was recorded about a folder; returns the stamp it has then."""
         ...
 
     def put_away(self, folder: str, archived_as: str) -> None:
@@ -127,6 +132,10 @@ class Shelf(Protocol):
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
         """Move it back; False when the archive has no such directory."""
+        ...
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Many writes in a row that are made durable together, at the end."""
         ...
 
     def tidy(self) -> None:

@@ -50,12 +50,12 @@ class Noticing:
 
     def settle(self, connection: sa.Connection, folder: str) -> None:
         """Let the shelf keep what has just been recorded about a folder."""
-        row = self._ledger.row(connection, folder)
+        row = self._ledger.row(connection, folder) if self._shelf.keeps_facts else None
         if row is None:
             return
         facts = Facts(version=row.version, enabled=row.enabled, created_on=row.created_on, modified_on=row.modified_on)
         stamp = self._shelf.record(folder, facts)
-        if stamp is not None and stamp != row.stamp:
+        if stamp != row.stamp:
             self._ledger.restamp(connection, {row.id: stamp})
 
 

@@ -6,6 +6,7 @@ import json
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ class SqlShelf:
     """Every method joins the transaction that its caller holds, so a change and its record are one commit."""
 
     can_write = True
+    keeps_facts = True
 
     def __init__(self, engine: sa.Engine, cache: Path) -> None:
         self._engine = engine
@@ -119,6 +121,9 @@ class SqlShelf:
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
         return False
+
+    def batch(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def tidy(self) -> None:
         pass
