@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 
 LONGEST = 4000  # what an error says first or last is enough to know it again
 
 
+@lru_cache(maxsize=512)  # every round looks at the whole turn again
 def signature(error: str) -> str:
     """The same text for the same kind of error; empty for an error that says nothing."""
     text = _last_line_of_traceback(_without_envelope(error[:LONGEST].strip()))
