@@ -64,10 +64,17 @@ def detect_repeated_tool_error(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_repeated_error_signature(events: Sequence[Event]) -> Lesson | None:
-    """The same error three times, whoever reported it and whatever the arguments were."""
+    """The same error three times, whoever reported it and whatever the arguments were.
+
+    A failed cell is told twice, by the scratchpad and then by its tool; that is one error.
+    """
     by_signature: dict[str, list[Event]] = defaultdict(list)
+    told_by_cell = ""
     for event in _outcomes(events):
-        if _succeeded(event) is False and (known := signature(_text(event, "error"))):
+        known = signature(_text(event, "error")) if _succeeded(event) is False else ""
+        is_told_again = event.kind is EventKind.TOOL_RESULT and known == told_by_cell
+        told_by_cell = known if event.kind is EventKind.SCRATCHPAD_RESULT else ""
+        if known and not is_told_again:
             by_signature[known].append(event)
     repeated = next((found for found in by_signature.values() if len(found) >= 3), None)
     return lesson("repeated_error_signature", repeated) if repeated else None
@@ -177,14 +184,12 @@ def _of(events: Sequence[Event], kind: EventKind) -> Iterator[Event]:
 
 
 def _outcomes(events: Sequence[Event]) -> Iterator[Event]:
-    """Results in order, each failure once.
+    """Results in order. Calls that were sent together and failed together give one failure, the first.
 
-    A failed cell may be told twice, by the scratchpad and by its tool. Calls that were sent together and failed
-    together are one failure: nobody had seen the first error when the second call was made.
+    Nobody had seen that error yet when the other calls were made, so they are no retry.
     """
     called_since: set[str] = set()
     known_to_call: set[str] = set()
-    before: Event | None = None
     for event in events:
         name = _text(event, "name")
         if event.kind is EventKind.TOOL_CALL:
@@ -193,19 +198,8 @@ def _outcomes(events: Sequence[Event]) -> Iterator[Event]:
         elif event.kind in (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT):
             is_sibling = event.kind is EventKind.TOOL_RESULT and name in known_to_call and name not in called_since
             called_since.discard(name)
-            if not (_succeeded(event) is False and (is_sibling or _is_told_again(event, before))):
+            if not (is_sibling and _succeeded(event) is False):
                 yield event
-        before = event
-
-
-def _is_told_again(event: Event, before: Event | None) -> bool:
-    return (
-        before is not None
-        and before.kind is EventKind.SCRATCHPAD_RESULT
-        and event.kind is EventKind.TOOL_RESULT
-        and _succeeded(before) is False
-        and signature(_text(before, "error")) == signature(_text(event, "error"))
-    )
 
 
 @dataclass(frozen=True, slots=True)

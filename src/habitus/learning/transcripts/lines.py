@@ -84,9 +84,8 @@ def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]
                 unread["nested too deep"] += 1
                 return
             except ValueError:
-                more = file.read(
-                    max(_CHUNK, len(buffer) - position)
-                )  # doubles, so that a long item is not read n times
+                # Twice as much each time, so that a long item is not parsed over and over.
+                more = file.read(max(_CHUNK, len(buffer) - position))
                 if not more or len(buffer) - position > LONGEST_LINE:
                     if buffer[position:].strip():
                         unread["cut line"] += 1
