@@ -85,14 +85,12 @@ def _failures(events: Events) -> int:
 
 
 def _habitus(labelled: Sequence[Labelled], clean: Sequence[Events]) -> dict[str, object]:
-    fired = {id(trace): {lesson.detector for lesson in acc.detect(trace.events)} for trace in labelled}
     return {
         **_scores(labelled, clean, lambda events: bool(acc.detect(events))),
         "us_per_event": round(_microseconds_per_event([trace.events for trace in labelled]), 2),
         "per_detector": {
             name: _scores(labelled, clean, lambda events, detector=detector: detector(events) is not None)  # type: ignore[misc]  # mypy can't infer a lambda's default
             for name, detector in acc.DETECTORS.items()
-            if any(name in names for names in fired.values())
         },
     }
 

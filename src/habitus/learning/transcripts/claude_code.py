@@ -25,10 +25,10 @@ _DECLINED = "User rejected tool use"  # what the client itself writes beside the
 
 
 def looks_like(row: dict[str, object]) -> bool:
-    kind = row.get("type")
+    kind = _str(row.get("type"))
     if kind in _CONVERSATION:
         return "message" in row
-    return "sessionId" in row or "leafUuid" in row or (isinstance(kind, str) and kind in _WITHOUT_EVENTS)
+    return "sessionId" in row or "leafUuid" in row or kind in _WITHOUT_EVENTS
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:

@@ -62,10 +62,10 @@ def write(transcript: Transcript) -> Iterator[str]:
 def _event(row: dict[str, object], redactor: Redactor) -> Event | None:
     kind, detail = row.get("kind"), row.get("detail", {})
     severity, round_idx = row.get("severity", 1), row.get("round", 0)
-    if kind not in set(EventKind) or not isinstance(detail, dict):
+    if not isinstance(kind, str) or kind not in set(EventKind) or not isinstance(detail, dict):
         return None
     if not isinstance(severity, int) or not isinstance(round_idx, int):
         return None
     clean = redactor.redact_value(detail)
     assert isinstance(clean, dict)
-    return Event(kind=EventKind(str(kind)), detail=clean, severity=severity, round_idx=round_idx)
+    return Event(kind=EventKind(kind), detail=clean, severity=severity, round_idx=round_idx)

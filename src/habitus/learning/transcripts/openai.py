@@ -25,7 +25,7 @@ _ITEMS = frozenset(
 def looks_like(row: dict[str, object]) -> bool:
     if isinstance(row.get("messages"), list) or row.get("type") == "response_item":
         return True
-    return isinstance(row.get("role"), str) or (row.get("type") in _ITEMS and "sessionId" not in row)
+    return isinstance(row.get("role"), str) or (str(row.get("type")) in _ITEMS and "sessionId" not in row)
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
@@ -57,8 +57,9 @@ def _conversation_of(row: Mapping[str, object]) -> list[object] | None:
         return None
     response = row.get("response")
     choices = response.get("choices") if isinstance(response, Mapping) else None
-    answers = [choice.get("message") for choice in choices or () if isinstance(choice, Mapping)]
-    return [*messages, *answers]
+    if not isinstance(choices, list):
+        return messages
+    return [*messages, *(choice.get("message") for choice in choices if isinstance(choice, Mapping))]
 
 
 class _Conversation:
