@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from habitus.skills import names, trees
+from habitus.skills import trees
 from habitus.skills.formats import fitting, skill_md
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
 from habitus.skills.formats.foreign_values import MAX_COUNT, Notes
@@ -20,7 +21,7 @@ from habitus.skills.trees import Tree
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 
 # Every property test writes files: a directory of its own for each example, and no verdict on time.
-law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 _AWKWARD = [
     *("---", "a: b", "- x", "{BOT_NAME}", "${HOME}", '"', "'", "`", "\\", "#", "|", ">", "<b>", "&amp;", "*x*", "%"),
@@ -82,7 +83,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     flags = ("always_include", "admin_only", "cli", "experimental", "exclude_memory", "exclude_persona")
     lists = ("triggers", "resource_types", "source_types", "file_types", "companion_skills", "exclude_skills")
     spec = st.fixed_dictionaries({"var": st.text("ABC_", min_size=1), "from": any_text, "sensitive": st.booleans()})
-    values = {name: draw(st.booleans()) for name in (*flags, "exclude_resources")}
+    values: dict[str, Any] = {name: draw(st.booleans()) for name in (*flags, "exclude_resources")}
     values |= {name: draw(words) for name in lists}
     return Manifest(**values, dependencies=draw(words), env=tuple(draw(st.lists(spec, max_size=2))))
 
@@ -104,18 +105,12 @@ def skills(draw: st.DrawFn) -> Skill:
         body=draw(any_text),
     )
     fitted = fitting.fit(raw, format="", called=raw.name, frame=fitting.PLAIN_TEXT, notes=Notes(""), kept={})
-    return skill_with(fitted, provenance={})
+    return replace(fitted, provenance={})
 
 
-def skill_with(skill: Skill, **changes: object) -> Skill:
-    from dataclasses import replace
-
-    return replace(skill, **changes)  # type: ignore[arg-type]  # the caller names fields of Skill
-
-
-def plain_skill(name: str = "csv-summary", **changes: object) -> Skill:
+def plain_skill(name: str = "csv-summary", **changes: Any) -> Skill:
     skill = Skill(name=name, description="Summarises a CSV file.", body="1. Read it.\n2. Say what is in it.")
-    return skill_with(skill, **changes)
+    return replace(skill, **changes)
 
 
 def outgoing(
@@ -128,7 +123,7 @@ def outgoing(
 
 def again(entry: Incoming) -> Outgoing:
     """What came in, as it goes out again once a library has it."""
-    kept = skill_with(
+    kept = replace(
         entry.skill,
         version=entry.version,
         enabled=entry.enabled,
@@ -153,6 +148,13 @@ def only(entries: Iterable[Entry]) -> Incoming:
     return found[0]
 
 
+def taken(entries: Iterable[Entry]) -> list[str]:
+    """The names of the skills, when nothing was left out."""
+    found = list(entries)
+    assert of_kind(found, NotTaken) == []
+    return [entry.name for entry in of_kind(found, Incoming)]
+
+
 def reasons(entries: Iterable[Entry]) -> dict[str, str]:
     return {entry.name: entry.reason for entry in of_kind(entries, NotTaken)}
 
@@ -167,7 +169,3 @@ def write_files(top: Path, files: Mapping[str, str | bytes]) -> Path:
 
 def contents(tree: Tree) -> dict[str, bytes]:
     return {path: file.content or b"" for path, file in tree.items()}
-
-
-def is_legal(entry: Incoming) -> bool:
-    return names.is_legal(entry.name)

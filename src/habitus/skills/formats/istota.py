@@ -208,13 +208,19 @@ def _folder(item: Outgoing) -> tuple[str, Tree]:
         files.setdefault(RUNNER, trees.file_of(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
     fields = _fields(item.skill, folder)
     memory = fitting.memory_of(item.skill, "istota").get("toml")
-    in_toml = {key: fields.pop(key) for key in memory if key in fields} if isinstance(memory, list) else {}
+    in_toml = _moved_to_toml(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
     if in_toml:
         files[TOML_FILE] = trees.file_of(_toml(in_toml).encode())
     body = fitting.original_body(item.skill, "istota", fitting.TEXT_FILE)
     front = "".join(f"{_key(key)}: {_yaml(value)}\n" for key, value in fields.items())
     files[MAIN] = trees.file_of((f"---\n{front}---\n{body}" if fields else body).encode())
     return folder, files
+
+
+def _moved_to_toml(fields: dict[str, Any], manifest: Manifest, keys: list[str]) -> dict[str, Any]:
+    """Take out the fields that skill.toml used to state, also those it stated to be as usual."""
+    usual = {key: getattr(manifest, key) for key in keys if key in MANIFEST and key not in fields}
+    return {key: fields.pop(key, usual.get(key)) for key in keys if key in fields or key in usual}
 
 
 def _fields(skill: Skill, folder: str) -> dict[str, Any]:
