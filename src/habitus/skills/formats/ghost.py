@@ -226,7 +226,8 @@ def _skill(name: str, tool: _ReadTool | None, recipes: Sequence[Composed], statu
     steps += [f"Run the recipe '{' '.join(entry.recipe.name.split())}' of chunks.md." for entry in recipes]
     kept: dict[str, Any] = {"status": status if status != "active" else ""}
     if tool is not None:
-        kept["content_hash"] = text(tool.entry.get("content_hash"))
+        stated = text(tool.entry.get("content_hash"))
+        kept["content_hash"] = stated if stated != _hash(tool.code, tool.entry) else ""
         failed = count(tool.entry.get("failure_count"), "failure_count", Notes(tool.origin))
         kept["failed_in_a_row"] = failed if status == "active" and failed >= _STREAK else None
         kept["entry"] = {key: value for key, value in tool.entry.items() if key not in _KNOWN}
@@ -280,13 +281,11 @@ def _check_hash(tool: _ReadTool, notes: Notes) -> None:
 
 
 def _hashes(code: bytes, entry: Mapping[str, Any]) -> set[str]:
-    """What the source may have meant by a content hash: the code alone, or with schema and description."""
-    schema = json.dumps(entry.get("parameters_schema"), sort_keys=True, default=str)
-    whole = code + (schema + text(entry.get("description"))).encode()
+    """What the source may have meant by a content hash: of the code alone, or with schema and description."""
     return {
         hashlib.new(kind, content, usedforsecurity=False).hexdigest()
         for kind in ("md5", "sha1", "sha256")
-        for content in (code, whole)
+        for content in (code, _hashed(code, entry))
     }
 
 
@@ -349,9 +348,12 @@ def _streak(failed: int, status: str, memory: Mapping[str, Any]) -> int:
 
 
 def _hash(code: bytes, entry: Mapping[str, Any]) -> str:
-    schema = json.dumps(entry["parameters_schema"], sort_keys=True, default=str)
-    whole = code + (schema + text(entry["description"])).encode()
-    return hashlib.md5(whole, usedforsecurity=False).hexdigest()
+    return hashlib.md5(_hashed(code, entry), usedforsecurity=False).hexdigest()
+
+
+def _hashed(code: bytes, entry: Mapping[str, Any]) -> bytes:
+    schema = json.dumps(entry.get("parameters_schema"), sort_keys=True, default=str)
+    return code + (schema + text(entry.get("description"))).encode()
 
 
 def _identifier(name: str) -> str:

@@ -142,6 +142,15 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _represented(dumper: _Dumper, value: str) -> yaml.Node:
+    # Quoted and escaped, invisible characters come back as they were.
+    style = None if value.replace("\n", "").isprintable() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _represented)
+
+
 class _Loader(yaml.SafeLoader):
     """Values as JSON has them. References are refused: a short file could stand for a huge one."""
 
