@@ -161,6 +161,8 @@ def _checked_path(member: zipfile.ZipInfo) -> str:
 def _check_kind(member: zipfile.ZipInfo, path: str) -> None:
     mode = member.external_attr >> 16
     kind = stat.S_IFMT(mode)
+    if member.header_offset < 0:
+        raise CantTake(f"{_shown(path)} lies before the beginning of the archive, which is cut off.")
     if kind == stat.S_IFLNK:
         raise CantTake(f"{_shown(path)} is a link.")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
