@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,7 +30,6 @@ from tests.skills.formats.made import (
     outgoing,
     plain_skill,
     reasons,
-    skill_with,
     skills,
     write_files,
 )
@@ -115,7 +115,7 @@ def test_export_gives_the_files_back(tmp_path: Path) -> None:
 def test_what_is_written_reads_back(
     tmp_path: Path, skill: Skill, steps: Counters, code: Counters, dependencies: list[str]
 ) -> None:
-    skill = skill_with(skill, manifest=Manifest(dependencies=tuple(dependencies)))
+    skill = replace(skill, manifest=Manifest(dependencies=tuple(dependencies)))
     files = {"chunks.md": b"## a\r\n", "scripts/x.py": b"\xff", "references/a b.md": b"hello", "tool.json": b"{}"}
     given_counters = {
         stage: found for stage, found in ((Stage.STEPS, steps), (Stage.CODE, code)) if found != Counters()
@@ -155,7 +155,7 @@ def test_what_was_read_is_written_back(
     top = fresh(tmp_path)
     meta = {"label": label, **fields, **extra, "created_at": created.isoformat()}
     steps = steps.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "")
-    files = {
+    files: dict[str, str | bytes] = {
         "meta.json": json.dumps(meta),
         "declarative.md": steps.encode(),
         "stats.json": json.dumps({"stage_1": {"recommended": recommended}}),

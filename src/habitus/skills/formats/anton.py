@@ -168,7 +168,9 @@ def _folder(item: Outgoing) -> tuple[str, Tree]:
     main = trees.main_file(item.tree)
     files = _with_code({path: file for path, file in item.tree.items() if path != main})
     files[META] = trees.file_of(dump_json(_meta(item.skill, label, files)))
-    files[STEPS] = trees.file_of(fitting.original_body(item.skill, "anton", fitting.TEXT_FILE).encode())
+    steps = fitting.original_body(item.skill, "anton", fitting.TEXT_FILE)
+    # A text that begins with U+FEFF gets a byte order mark, or its own would be taken for one.
+    files[STEPS] = trees.file_of(steps.encode("utf-8-sig" if steps.startswith("\ufeff") else "utf-8"))
     files[STATS] = trees.file_of(dump_json(_stats(item)))
     dependencies = item.skill.manifest.dependencies
     if _requirements(files, Notes(REQUIREMENTS)) != dependencies:

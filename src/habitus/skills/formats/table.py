@@ -146,9 +146,7 @@ def _from_sqlite(path: Path, origin: str) -> Iterator[Entry]:
 
 def _from_json(content: bytes, file: str) -> list[Any]:
     if file.lower().endswith(".jsonl"):
-        return [
-            load_json(line, f"{file}, line {number}") for number, line in enumerate(content.splitlines(), 1) if line
-        ]
+        return [_json_line(line) for line in content.splitlines() if line.strip()]
     value = load_json(content, file)
     if isinstance(value, dict):
         value = next((found for key in (TABLE, "rows", "skills") if isinstance(found := value.get(key), list)), None)
