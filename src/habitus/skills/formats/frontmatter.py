@@ -210,10 +210,10 @@ def scalar(text: str) -> str:
         return f"'{text}'"
     quoted = json.dumps(text, ensure_ascii=False)
     # Some readers cut a value at '---', whatever the quotes.
-    return "".join(_escaped(char) for char in quoted).replace("---", "\\x2d--")
+    return "".join(escaped(char) for char in quoted).replace("---", "\\x2d--")
 
 
-def _escaped(char: str) -> str:
+def escaped(char: str) -> str:
     if char.isprintable():
         return char
     code = ord(char)
@@ -233,4 +233,4 @@ def _entry(key: str, value: str | Mapping[str, str], indent: str) -> str:
 
 def _key(key: str) -> str:
     is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() and key.lower() not in _SPECIAL
-    return key if is_plain else "".join(map(_escaped, json.dumps(key, ensure_ascii=False)))
+    return key if is_plain else "".join(map(escaped, json.dumps(key, ensure_ascii=False)))

@@ -184,8 +184,9 @@ def _all_fields(front: str | None, toml: bytes | None, file: str, diagnostics: l
 
 def _from_toml(toml: bytes) -> Fields:
     try:
-        values = tomllib.loads(toml.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # Dates and times become text, as they are in a frontmatter block.
+        values = json.loads(json.dumps(tomllib.loads(toml.decode()), default=str))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(
             Diagnostic(
                 file="skill.toml",
@@ -481,7 +482,7 @@ def _json(value: object) -> str:
 def _json_or(text: str, otherwise: Any) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return otherwise
 
 

@@ -1,0 +1,69 @@
+"""Finding the parts of a tree that some format claims, so that a checkout with several layouts is read whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from habitus.errors import NotFound, StorageFailed
+from habitus.skills.formats.base import Format, NotTaken
+from habitus.skills.formats.disk import is_skipped
+
+_FILES = (".db", ".sqlite", ".sqlite3")  # found inside a tree too; other files only when they are what is asked for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One directory or file, and the format that reads it."""
+
+    format: Format
+    path: Path
+    origin: str
+
+
+def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator[Unit | NotTaken]:
+    """Every part of `path` that a format claims, the outermost one each, in order of path. The first format that
+    claims it has it. Links inside the tree are not followed."""
+    check_readable(path)
+    pending = [(path, origin or path.name)]
+    while pending:
+        place, shown = pending.pop()
+        try:
+            claimed = _claimed(place, formats, shown)
+            if claimed is not None:
+                yield claimed
+            elif place.is_dir():
+                pending += reversed([(child, f"{shown}/{child.name}") for child in _children(place)])
+        except OSError as error:
+            yield NotTaken(origin=shown, name=place.name, reason=f"Can't look into it: {error.strerror}.")
+
+
+def check_readable(path: Path) -> None:
+    """The one thing a reader raises for: a path that is not there, or may not be read."""
+    if not os.path.lexists(path):
+        raise NotFound(f"There is no {path}.", mend="Check the path.")
+    if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
+        raise StorageFailed(f"{path} may not be read.", mend="Check its permissions.")
+
+
+def _claimed(place: Path, formats: Sequence[Format], origin: str) -> Unit | None:
+    for format in formats:
+        if format.claims(place):
+            return Unit(format=format, path=place, origin=origin)
+    return None
+
+
+def _children(place: Path) -> list[Path]:
+    with os.scandir(place) as entries:
+        names = [
+            entry.name
+            for entry in entries
+            if not is_skipped(entry.name)
+            and (
+                entry.is_dir(follow_symlinks=False)
+                or (entry.name.endswith(_FILES) and entry.is_file(follow_symlinks=False))
+            )
+        ]
+    return [place / name for name in sorted(names)]
