@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import skills_ref  # type: ignore[import-untyped]  # it ships no types
+import skills_ref
 
 import habitus
 from habitus.skills.formats import frontmatter, skill_md
