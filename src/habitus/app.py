@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,14 +21,20 @@ from habitus import sql
 from habitus.errors import StorageFailed
 from habitus.pause import Pause
 from habitus.settings import Settings
-from habitus.skills import names
+from habitus.skills import fetching, lock, names
 from habitus.skills.gates import GateContext
+from habitus.skills.importing import Importer, origins
 from habitus.skills.layers import USER, Layer, project_places
 from habitus.skills.library import Library
 from habitus.skills.model import Actor, Author, Source
+from habitus.skills.outside import OutsideContent
+from habitus.skills.review import Review
+from habitus.skills.scan import Risk, scan
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.trees import Tree
+from habitus.skills.trust import Trust
 
 Clock = Callable[[], datetime]
 
@@ -53,12 +60,16 @@ class Habitus:
     ) -> None:
         self.settings = settings
         self.clock = clock
+        self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
         self._local = local  # what is known of this machine's directories
         self._shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
+        self.trust = Trust(local, clock=clock, scan=high_findings)
         self.skills = self._library()
+        self.review = Review(self.skills, shared, clock=clock, auto=settings.review.auto)
+        self.importer = Importer(self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings)
 
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
@@ -94,6 +105,20 @@ class Habitus:
         """The person at this process, as the author of a change."""
         return Author(actor=Actor.USER, name=self.settings.user, reason=reason)
 
+    def fetch(self, wanted: str) -> AbstractContextManager[fetching.Fetched]:
+        """Skills from a repository, an archive or a directory, ready to be read."""
+        return fetching.fetched(
+            wanted, cwd=self.settings.cwd, environ=os.environ, host=self.settings.git_host or fetching.DEFAULT_HOST
+        )
+
+    def at(self, cwd: Path) -> Habitus:
+        """The same home as seen from another working directory."""
+        return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
+
+    @property
+    def lock_file(self) -> Path:
+        return self.settings.home / lock.FILE
+
     @property
     def database(self) -> str:
         """The database's address, without its password."""
@@ -110,6 +135,7 @@ class Habitus:
             ),
             fill={"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user},
             allow=self._allow,
+            outside=OutsideContent(self.trust, lambda layer: origins(self._shared, layer)),
         )
 
     def _allow(self, author: Author) -> None:
@@ -146,7 +172,7 @@ class Habitus:
             Layer(
                 name=place.name,
                 store=self._store(place.name, place.root, key=f"project:{place.root}"),
-                is_trusted=False,
+                trust_root=str(place.root),
             )
             for place in project_places(settings.cwd, settings.user_home)
         ]
@@ -167,10 +193,16 @@ class Habitus:
             self.settings.home / "archive",
             can_write=can_write and not self.is_read_only,
             follow_links=follow_links,
+            is_durable=self.settings.durable,
         )
         return VersionedStore(
             shelf, self._local, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
         )
+
+
+def high_findings(tree: Tree) -> list[str]:
+    """What a person must see before content from outside is used, one line each."""
+    return [f"{found.path}:{found.line}: {found.why}" for found in scan(tree) if found.severity is Risk.HIGH]
 
 
 def _can_write(home: Path) -> bool:

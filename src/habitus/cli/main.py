@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.cli import operate, output, skills, tour
+from habitus.cli import operate, output, review, skills, sources, tour, trust
 from habitus.errors import UserError
 
 app = typer.Typer(
@@ -19,9 +19,15 @@ app = typer.Typer(
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help and --json.",
+    epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help.",
 )
 app.add_typer(skills.app, name="skills", rich_help_panel="Everyday")
+skills.app.command("import")(sources.import_skills)
+skills.app.command("add")(sources.add)
+skills.app.command("update")(sources.update)
+skills.app.command("export")(sources.export)
+app.add_typer(review.app, name="review", rich_help_panel="Curate")
+app.command("trust", rich_help_panel="Curate")(trust.trust)
 app.command("tour", rich_help_panel="Everyday")(tour.tour)
 app.command("rollback", rich_help_panel="Curate")(operate.rollback)
 app.command("pause", rich_help_panel="Curate")(operate.pause)
@@ -52,7 +58,7 @@ def run() -> None:
     try:
         code = app(standalone_mode=False)
     except UserError as error:
-        _report(str(error), error.mend)
+        _report(error.message, error.mend)
         sys.exit(1)
     except typer.TyperException as error:
         _report(" ".join(error.format_message().split()), "")
@@ -77,4 +83,4 @@ def _report(message: str, mend: str) -> None:
     if "--json" in sys.argv:
         output.print_json({"error": message, "mend": mend})
     else:
-        output.complain(f"habitus: {message}")
+        output.complain(f"habitus: {message} {mend}")

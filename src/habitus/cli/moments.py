@@ -31,6 +31,8 @@ def parse(text: str, now: datetime) -> datetime:
         wanted = f"{local:%Y-%m-%d} {wanted:0>5}"
     try:
         moment = datetime.fromisoformat(wanted)
+        if re.search(r"\d:\d\d:\d\d(?![.,\d])", wanted):
+            moment += timedelta(microseconds=999_999)  # a time as we print it stands for its whole second
     except ValueError:
         raise Invalid(
             f"'{text}' is no moment I know.", mend="Write 2026-05-01, '2026-05-01 14:30', 14:30, 2h or '3 days ago'."

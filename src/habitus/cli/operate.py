@@ -76,7 +76,7 @@ def resume(context: typer.Context, as_json: AsJson = False) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One line of the doctor's report; `ok`, `missing` (optional) or `broken` (in use)."""
+    """One line of the doctor's report: `ok`, `paused`, `missing` (optional) or `broken` (in use)."""
 
     name: str
     state: str
@@ -127,7 +127,7 @@ def _home(habitus: Habitus) -> list[Check]:
     paused = habitus.pause.state()
     if paused is not None:
         detail = f"paused since {moments.shown(paused.since)} by {paused.by}"
-        checks.append(Check(name="learning", state="missing", detail=detail, mend="Run 'habitus resume'."))
+        checks.append(Check(name="learning", state="paused", detail=detail, mend="Run 'habitus resume'."))
     return checks
 
 
@@ -141,7 +141,8 @@ def _skills(habitus: Habitus) -> list[Check]:
             Check(
                 name=f"layer {layer.name}",
                 state="broken" if broken else "ok",
-                detail=f"{loadable} skills" + (f", {broken} broken." if broken else ""),
+                detail=f"{loadable} {'skill' if loadable == 1 else 'skills'}"
+                + (f", {broken} broken." if broken else ""),
                 mend="Run 'habitus skills list --state broken'." if broken else "",
             )
         )

@@ -47,26 +47,33 @@ def list_skills(
             and (layer is None or item.layer == layer)
         ]
         if as_json:
-            output.print_json({"skills": [_as_json(item) for item in found]})
+            output.print_json({"skills": [_as_json(habitus, item) for item in found]})
         else:
             _print_listing(found, is_filtered=any((tag, state, layer)))
 
 
-def _as_json(item: Listed) -> dict[str, Any]:
-    """One skill of a listing: the fields that people and programs look for, flat."""
+def _as_json(habitus: Habitus, item: Listed) -> dict[str, Any]:
+    """One skill of a listing, flat; the manifest is as the file states it."""
+    from habitus.skills.model import PLAIN_MANIFEST
+
     result: dict[str, Any] = {
         "name": item.name,
         "state": item.state,
         "reason": item.reason,
         "layer": item.layer,
         "hidden": list(item.hidden),
+        "inert": list(item.inert),
         "diagnostics": list(item.diagnostics),
     }
     if item.summary is not None:
         summary: dict[str, Any] = output.plain(item.summary)
-        manifest = summary.pop("manifest")
+        plain = output.plain(PLAIN_MANIFEST)
+        own = habitus.skills.layer(item.layer).store.summary(item.name)
+        effective = summary.pop("manifest")
+        stated = effective if own is None else output.plain(own.manifest)
+        manifest = {key: value for key, value in stated.items() if value != plain[key]}
         summary.pop("stated")
-        result = {**summary, **result, "manifest": {key: value for key, value in manifest.items() if value}}
+        result = {**summary, **result, "manifest": manifest}
     return result
 
 
@@ -112,7 +119,7 @@ def show(
         skill = library.load(name)
         files = sorted(library.tree(name))
         if as_json:
-            output.print_json({**_as_json(item), "body": skill.body, "files": files})
+            output.print_json({**_as_json(habitus, item), "body": skill.body, "files": files})
         else:
             _print_skill(item, skill, files)
 
@@ -143,6 +150,7 @@ def _print_skill(item: Listed, skill: Skill, files: list[str]) -> None:
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
+        ("inert", f"{', '.join(item.inert)}: counts once you run 'habitus trust {skill.name}'" if item.inert else ""),
     ]
     width = max(len(label) for label, _ in facts)
     for label, value in facts:
@@ -191,7 +199,7 @@ def new(
         if as_json:
             output.print_json({"name": made.name, "version": made.version, "layer": made.layer})
             return
-        directory = habitus.skills.directory(f"{made.name}@{made.layer}")
+        directory = None if habitus.settings.database_url else habitus.skills.directory(f"{made.name}@{made.layer}")
         output.say(f"Wrote {made.name} (version {made.version}){f': {directory}/SKILL.md' if directory else ''}")
         if file is None:
             output.say(f"Fill in the steps: habitus skills edit {made.name}")
@@ -396,11 +404,12 @@ def remove(context: typer.Context, names: Names, reason: Reason = "", as_json: A
     """Move skills to the archive, from which 'restore' brings them back."""
     with opened(context) as habitus:
         items = [habitus.skills.find(name) for name in names]
-        removed = [habitus.skills.remove(f"{item.name}@{item.layer}", habitus.person(reason)) for item in items]
+        for item in items:
+            habitus.skills.remove(f"{item.name}@{item.layer}", habitus.person(reason))
         if as_json:
-            output.print_json({"removed": [{"name": item.name, "layer": item.layer} for item in removed]})
+            output.print_json({"removed": [{"name": item.name, "layer": item.layer} for item in items]})
             return
-        for item in removed:
+        for item in items:
             output.say(f"Moved {item.name}@{item.layer} to the archive.")
             if item.hidden:
                 output.say(f"{item.name}@{item.hidden[-1]} is in view again.")
@@ -466,6 +475,9 @@ def diff(
 ) -> None:
     """What changed between two versions: the last two by default."""
     with opened(context) as habitus:
+        if a is None and b is None and len(habitus.skills.history(name)) == 1 and not as_json:
+            output.say("There is only version 1.")
+            return
         text = habitus.skills.diff(name, a, b)
         if as_json:
             output.print_json({"name": habitus.skills.find(name).name, "diff": text})

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 
 def tour(
+    context: typer.Context,
     home: Annotated[Path | None, typer.Option("--home", help="Keep what the tour makes in this home.")] = None,
 ) -> None:
     """See Habitus at work in a few seconds: no server, no key, no network."""
     from habitus.app import Habitus, read_settings
 
+    home = home or context.find_root().obj
     with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
         settings = read_settings(home or Path(scratch) / "home")
         settings = settings.model_copy(update={"user_home": Path(scratch), "cwd": Path(scratch), "look_every": 0.0})

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.skills import edits, gates, lifecycle, names, placeholders, records, trees
 from habitus.skills.edits import Edit
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer, merged, merged_body
-from habitus.skills.model import Archived, Author, Counters, Diagnostic, Skill, Stage, State, Summary, Version
+from habitus.skills.model import (
+    Archived,
+    Author,
+    Counters,
+    Diagnostic,
+    Manifest,
+    Skill,
+    Stage,
+    State,
+    Summary,
+    Version,
+)
 from habitus.skills.names import Address
 from habitus.skills.stores.base import Step, refuse_stale
 from habitus.skills.trees import Tree
@@ -30,6 +42,34 @@ class Listed:
     summary: Summary | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     hidden: tuple[str, ...] = ()  # the lower layers that have a copy of the same name
+    inert: tuple[str, ...] = ()  # what it asks for and does not get before a person trusts it
+
+
+AnySkill = TypeVar("AnySkill", bound=Summary)
+
+
+class Outside(Protocol):
+    """What is known of content that came from outside: whether it is trusted, and what it may claim for itself."""
+
+    def revision(self) -> Hashable: ...
+    def objection(self, layer: Layer, name: str) -> str:
+        """Why the skill is not trusted; nothing when it is."""
+        ...
+
+    def seen(self, layer: Layer, summary: AnySkill) -> AnySkill:
+        """The summary as it counts: claims of an imported skill have no force until a person trusts it."""
+        ...
+
+
+class TrustEverything:
+    def revision(self) -> Hashable:
+        return 0
+
+    def objection(self, layer: Layer, name: str) -> str:
+        return ""
+
+    def seen(self, layer: Layer, summary: AnySkill) -> AnySkill:
+        return summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +94,14 @@ class Library:
         gate_context: GateContext,
         fill: Mapping[str, str],
         allow: Callable[[Author], None] = lambda author: None,
+        outside: Outside | None = None,
     ) -> None:
         self.layers = tuple(layers)
+        self._outside = outside or TrustEverything()
         self._gates = gate_context
         self._fill = dict(fill)
         self._allow = allow
-        self._seen: tuple[int, ...] = ()
+        self._seen: tuple[Hashable, ...] = ()
         self._listing: list[Listed] = []
         self._by_name: dict[str, Listed] = {}
 
@@ -67,7 +109,7 @@ class Library:
 
     def listing(self) -> list[Listed]:
         """Every name once, as the highest layer has it, broken ones included, sorted by name."""
-        revisions = tuple(layer.store.revision() for layer in self.layers)
+        revisions = (self._outside.revision(), *(layer.store.revision() for layer in self.layers))
         if revisions != self._seen:
             self._listing = self._compose()
             self._by_name = {}
@@ -96,12 +138,14 @@ class Library:
 
     def _listed(self, layer: Layer, summary: Summary, lower: Listed | None) -> Listed:
         hidden = () if lower is None else (*lower.hidden, lower.layer)
-        summary = _with_source(summary, layer)
+        stated = summary.manifest
+        summary = self._outside.seen(layer, _with_source(summary, layer))
+        inert = tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))
         if summary.manifest.extends and lower is not None and lower.summary is not None:
             summary = merged(lower.summary, summary)
         standing = lifecycle.standing(
             problem=None,
-            is_trusted=layer.is_trusted,
+            distrusted_for=self._outside.objection(layer, summary.name),
             held_for="",
             disabled_by=gates.disabled_by(summary, self._gates),
             closed_gates=gates.closed(summary, self._gates),
@@ -114,6 +158,7 @@ class Library:
             summary=summary,
             diagnostics=layer.store.diagnostics(summary.name),
             hidden=hidden,
+            inert=inert,
         )
 
     def find(self, address: str) -> Listed:
@@ -125,7 +170,7 @@ class Library:
             if item is None:
                 raise self._unknown(address, [entry.name for entry in listing])
             return item
-        layer = self._layer(wanted.layer)
+        layer = self.layer(wanted.layer)
         summary = layer.store.summary(wanted.name)
         if summary is not None:
             return self._listed(layer, summary, None)
@@ -154,16 +199,16 @@ class Library:
         wanted = [item.layer] if only_layer else [*item.hidden, item.layer]
         copies = []
         for name in wanted:
-            layer = self._layer(name)
+            layer = self.layer(name)
             skill = layer.store.load(item.name)
             if skill is not None:
-                copies.append(replace(skill, source=_with_source(skill, layer).source))
+                copies.append(self._outside.seen(layer, _with_source(skill, layer)))
         if not copies:
             raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
         return copies
 
     def _filled(self, item: Listed, skill: Skill) -> str:
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
         if not (layer.fills_placeholders or skill.manifest.placeholders):
             return skill.body
         directory = layer.store.directory(item.name)
@@ -172,7 +217,7 @@ class Library:
     def directory(self, address: str) -> Path | None:
         """Where the skill's files lie, where it has a place on disk."""
         item = self.find(address)
-        return self._layer(item.layer).store.directory(item.name)
+        return self.layer(item.layer).store.directory(item.name)
 
     def is_taken(self, name: str) -> bool:
         return any(layer.store.is_taken(name) for layer in self.layers)
@@ -187,6 +232,18 @@ class Library:
         self._allow(author)
         return self._writable(layer).store.save(skill, author, expected_version=0)
 
+    def write_tree(
+        self, layer: str, name: str, tree: Tree, author: Author, *, expected_version: int | None = None
+    ) -> int:
+        """Make a skill of one layer consist of exactly these files; returns its version."""
+        self._allow(author)
+        return self._writable(layer).store.save_tree(name, tree, author, expected_version=expected_version)
+
+    def write_trees(self, layer: str, wanted: Mapping[str, Tree], author: Author) -> dict[str, int]:
+        """Many skills at once, as `write_tree`; returns name → version."""
+        self._allow(author)
+        return self._writable(layer).store.save_many(wanted, author)
+
     def edit(
         self,
         address: str,
@@ -199,7 +256,7 @@ class Library:
         """Change a skill's body by one operation and its fields; a read-only skill gets an override above it."""
         self._allow(author)
         item = self.find(address)
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
 
         def change(skill: Skill) -> Skill:
             return fields.applied(replace(skill, body=edits.apply(skill.body, edit)))
@@ -220,7 +277,7 @@ class Library:
         """Replace one file of a skill whole; refused when the skill could not be loaded with it."""
         self._allow(author)
         item = self.find(address)
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
         old = layer.store.tree(item.name) or {}
         is_executable = path in old and old[path].executable
         tree = {**old, trees.checked_path(path): trees.file_of(content, executable=is_executable)}
@@ -243,7 +300,7 @@ class Library:
         """Move a skill to the archive; a lower copy of the same name comes into view again."""
         self._allow(author)
         item = self.find(address)
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", mend="Disable it instead.")
         layer.store.delete(item.name, author)
@@ -263,19 +320,19 @@ class Library:
             mend = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
             raise NotFound(f"The archive has no skill '{wanted}'.", mend=mend)
         chosen = matching[0]
-        return self._layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
+        return self.layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
 
     def set_enabled(self, address: str, enabled: bool, author: Author) -> Listed:
         self._allow(author)
         item = self.find(address)
-        self._layer(item.layer).store.set_enabled(item.name, enabled)
+        self.layer(item.layer).store.set_enabled(item.name, enabled)
         return self.find(address)
 
     def rollback(self, address: str, to: int, author: Author) -> int:
         """Make an earlier version the current one, as a new version."""
         self._allow(author)
         item = self.find(address)
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
         if not layer.can_write:
             raise Refused(f"The layer '{layer.name}' is read-only.", mend="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
@@ -289,12 +346,12 @@ class Library:
 
     def history(self, address: str) -> list[Version]:
         item = self.find(address)
-        return self._layer(item.layer).store.history(item.name)
+        return self.layer(item.layer).store.history(item.name)
 
     def diff(self, address: str, a: int | None = None, b: int | None = None) -> str:
         """A unified diff of two versions: by default of the last two."""
         item = self.find(address)
-        store = self._layer(item.layer).store
+        store = self.layer(item.layer).store
         known = [version.number for version in store.history(item.name)]
         b = known[-1] if b is None else b
         a = max((number for number in known if number < b), default=b) if a is None else a
@@ -313,7 +370,7 @@ class Library:
 
     def counters(self, address: str, *, version: int | None = None) -> dict[Stage, Counters]:
         item = self.find(address)
-        return self._layer(item.layer).store.counters(item.name, version=version)
+        return self.layer(item.layer).store.counters(item.name, version=version)
 
     def all_counters(self) -> dict[tuple[str, str], dict[Stage, Counters]]:
         """(layer, name) → counters per stage, for the skills that have any."""
@@ -323,21 +380,21 @@ class Library:
 
     def tree(self, address: str, version: int | None = None) -> Tree:
         item = self.find(address)
-        tree = self._layer(item.layer).store.tree(item.name, version)
+        tree = self.layer(item.layer).store.tree(item.name, version)
         if tree is None:
             raise NotFound(f"'{item.name}' has no version {version}.", mend="See 'habitus skills history'.")
         return tree
 
     # Layers
 
-    def _layer(self, name: str) -> Layer:
+    def layer(self, name: str) -> Layer:
         for layer in self.layers:
             if layer.name == name:
                 return layer
         raise NotFound(f"There is no layer '{name}'.", mend=f"There are: {', '.join(x.name for x in self.layers)}.")
 
     def _writable(self, name: str | None) -> Layer:
-        layer = self._layer(name or USER)
+        layer = self.layer(name or USER)
         if not layer.can_write:
             raise Refused(f"The layer '{layer.name}' is read-only.", mend="Check the permissions of its directory.")
         return layer
@@ -377,7 +434,7 @@ def _text(file: trees.File | None) -> str | None:
         return None
 
 
-def _with_source(summary: Summary, layer: Layer) -> Summary:
+def _with_source(summary: AnySkill, layer: Layer) -> AnySkill:
     if layer.source is None or "source" in summary.stated or summary.source is layer.source:
         return summary
     return replace(summary, source=layer.source)
