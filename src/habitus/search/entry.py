@@ -30,6 +30,7 @@ Vector = NDArray[np.float32]
 class Entry:
     id: str
     digest: str
+    meaning: str
     codes: Codes
     lengths: tuple[int, ...]
     words: tuple[str, ...]
@@ -46,6 +47,7 @@ def encode(document: Document) -> Entry:
     return Entry(
         id=document.id,
         digest=digest(document),
+        meaning=text_digest(meaning_of(document)),
         codes=np.array([number for field in fields for number in field], dtype=np.uint32),
         lengths=tuple(len(field) for field in fields),
         words=(*of_name, *others)[:_MOST_WORDS],
@@ -66,6 +68,11 @@ def meaning_of(document: Document) -> str:
     return " ".join(part for part in parts if part)
 
 
+def text_digest(text: str) -> str:
+    """The same for texts that differ only in case and spacing: they are embedded and learned once."""
+    return hashlib.blake2b(" ".join(text.lower().split()).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
 def pack(entry: Entry) -> tuple[bytes, str]:
     """The stored form: codes behind their field lengths, and the words with those of the name on the first line."""
     lengths = np.array(entry.lengths, dtype=np.uint32)
@@ -73,7 +80,7 @@ def pack(entry: Entry) -> tuple[bytes, str]:
     return lengths.tobytes() + entry.codes.tobytes(), words
 
 
-def unpack(*, id: str, digest: str, codes: bytes, words: str, says_when: bool) -> Entry | None:
+def unpack(*, id: str, digest: str, meaning: str, codes: bytes, words: str, says_when: bool) -> Entry | None:
     """None when the stored form is damaged."""
     if len(codes) % 4 or len(codes) < 4 * len(FIELDS) or "\n" not in words:
         return None
@@ -85,6 +92,7 @@ def unpack(*, id: str, digest: str, codes: bytes, words: str, says_when: bool) -
     return Entry(
         id=id,
         digest=digest,
+        meaning=meaning,
         codes=numbers[len(FIELDS) :],
         lengths=lengths,
         words=(*of_name, *others),

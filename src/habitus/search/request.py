@@ -35,7 +35,7 @@ class Request:
 
 
 def read(text: str) -> Request:
-    text = _shortened(text)
+    text = shortened(text)
     weighted = _weighted_sentences(text)
     return Request(
         text=text,
@@ -46,7 +46,7 @@ def read(text: str) -> Request:
     )
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """What is wanted stands at the beginning or the end of a long paste, not in its middle."""
     if len(text) <= _HEAD + _TAIL:
         return text

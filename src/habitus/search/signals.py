@@ -49,12 +49,15 @@ class Signals:
         return column
 
 
-def gather(corpus: Corpus, embedder: Embedder, request: Request, among: Slots | None, more: Slots) -> Signals:
-    """Candidates by terms, by meaning and by parts, plus `more`; then every signal for each of them."""
+def gather(
+    corpus: Corpus, embedder: Embedder, request: Request, vectors: Vectors, among: Slots | None, more: Slots
+) -> Signals:
+    """Candidates by terms, by meaning and by parts, plus `more`; then every signal for each of them.
+
+    `vectors` are those of the request and then of its parts.
+    """
     asked = _Asked.of(corpus, request)
     scores = _lexical(corpus, asked)
-    vectors = embedder.embed([request.text, *request.parts])
-    vectors = np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
     meaning = corpus.vectors @ vectors[0]
     part = (corpus.vectors @ vectors[1:].T).max(1) if len(request.parts) > 1 else meaning
     allowed = corpus.alive if among is None else _mask(len(corpus.alive), among)
