@@ -38,10 +38,13 @@ class Corpus:
             slot = self.slots.pop(id, None)
             if slot is not None:
                 self.alive[slot] = False
+                self.postings.remove(self.entries[slot])
                 self._with_body -= self.entries[slot].lengths[-1] > 0
         if len(entries) > _REBUILD_AFTER or self.postings.added + self._dead > _REBUILD_AFTER:
             kept = sorted(self.slots.values())
-            self._fill([*(self.entries[slot] for slot in kept), *entries], np.concatenate([self.vectors[kept], vectors]))
+            self._fill(
+                [*(self.entries[slot] for slot in kept), *entries], np.concatenate([self.vectors[kept], vectors])
+            )
             return
         for entry, vector in zip(entries, vectors, strict=True):
             self._append(entry, vector)
@@ -83,7 +86,7 @@ class Corpus:
 
     def rarity(self, codes: Codes) -> NDArray[np.float32]:
         """The idf of each term."""
-        counts, total = self.postings.counts(codes), max(len(self.entries), 1)
+        counts, total = self.postings.counts(codes), max(len(self.slots), 1)
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
     def word_codes(self, ids: WordIds) -> Codes:

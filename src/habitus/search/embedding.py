@@ -69,10 +69,10 @@ class WordLlama:
     def embed(self, texts: Sequence[str]) -> Vectors:
         vectors = self.words([readable(text) for text in texts])
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.divide(vectors, norms, out=vectors, where=norms > 0)
+        return np.asarray(np.divide(vectors, norms, out=vectors, where=norms > 0))
 
     def words(self, words: Sequence[str]) -> Vectors:
-        found = [encoding.ids for encoding in self._tokens.encode_batch(list(words), add_special_tokens=False)]
+        found = _token_ids(self._tokens, list(words))
         vectors = np.zeros((len(found), self.width), dtype=np.float32)
         # A few hundred texts at a time keep the gathered token vectors small.
         for start in range(0, len(found), 256):
@@ -92,6 +92,13 @@ def default_embedder() -> Embedder:
     except Unavailable as missing:
         log.warning("Search is lexical only: %s.", missing)
         return NoEmbedder()
+
+
+def _token_ids(tokens: Any, texts: list[str]) -> list[list[int]]:
+    # Waking the library's threads costs more than a few texts do.
+    if len(texts) <= 64:
+        return [tokens.encode(text, add_special_tokens=False).ids for text in texts]
+    return [encoding.ids for encoding in tokens.encode_batch(texts, add_special_tokens=False)]
 
 
 _SEPARATORS = re.compile(r"[_\-./:]+")

@@ -13,28 +13,30 @@ from habitus.search.signals import Signals
 from habitus.search.words import code
 
 
-def parts_of(corpus: Corpus, asked: Request, found: Signals, ranked: Ranking, row: int) -> dict[str, float]:
-    """Contributions to the ranking score in log-odds, the biggest first; parts that add nothing are left out."""
-    parts = dict(zip(PART_NAMES, ranked.parts[row].tolist(), strict=True))
-    lexical = parts.pop("lexical")
-    shares = _shares(corpus, asked, corpus.entries[int(found.slots[row])])
-    parts |= {f"lexical.{field}": lexical * share for field, share in shares.items()}
-    rounded = {name: round(value, 3) for name, value in parts.items()}
-    return dict(sorted(((n, v) for n, v in rounded.items() if v), key=lambda item: (-abs(item[1]), item[0])))
-
-
-def _shares(corpus: Corpus, asked: Request, entry: Entry) -> dict[str, float]:
-    """How much each field has of the terms that were asked for."""
+def explain(corpus: Corpus, asked: Request, found: Signals, ranked: Ranking, rows: list[int]) -> list[dict[str, float]]:
+    """Per row the contributions to its score in log-odds, the biggest first; parts that add nothing are left out."""
     codes = np.array([code(term) for term in asked.terms], dtype=np.uint32)
     worth = corpus.rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
     by_code = dict(zip(codes.tolist(), worth.tolist(), strict=True))
+    return [_parts(ranked.parts[row].tolist(), _shares(by_code, corpus.entries[int(found.slots[row])])) for row in rows]
+
+
+def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
+    parts = dict(zip(PART_NAMES, values, strict=True))
+    lexical = parts.pop("lexical")
+    parts |= {f"lexical.{field}": lexical * share for field, share in shares.items()}
+    told = [(name, round(value, 3)) for name, value in parts.items() if abs(value) >= 0.0005]
+    return dict(sorted(told, key=lambda part: (-abs(part[1]), part[0])))
+
+
+def _shares(by_code: dict[int, float], entry: Entry) -> dict[str, float]:
+    """How much each field has of the terms that were asked for."""
     shares: dict[str, float] = {}
-    start = 0
+    codes, start = entry.codes.tolist(), 0
     for field, length in zip(FIELDS, entry.lengths, strict=True):
-        of_field = entry.codes[start : start + length]
-        start += length
+        worth = sum(by_code[number] for number in codes[start : start + length] if number in by_code)
         norm = 1 - FIELD_NORMS[field] + FIELD_NORMS[field] * length / FIELD_LENGTHS[field]
-        matched = of_field[np.isin(of_field, codes)].tolist()
-        shares[field] = sum(by_code[number] for number in matched) * FIELD_WEIGHTS[field] / norm
+        shares[field] = worth * FIELD_WEIGHTS[field] / norm
+        start += length
     total = sum(shares.values())
     return {field: share / total for field, share in shares.items() if share} if total else {}

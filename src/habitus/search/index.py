@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import sqlalchemy as sa
@@ -20,7 +21,7 @@ from habitus.search.calibration import tier_of
 from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors, default_embedder
 from habitus.search.entry import digest, encode, meaning_of, text_digest
-from habitus.search.explain import parts_of
+from habitus.search.explain import explain
 from habitus.search.model import Document, Hit, Report, Results
 from habitus.search.postings import Slots
 
@@ -28,6 +29,16 @@ log = logging.getLogger(__name__)
 
 _LIKED = 40
 _AT_A_TIME = 2000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """The candidates of one request and what speaks for each."""
+
+    ids: tuple[str, ...]
+    asked: request.Request
+    signals: signals.Signals
+    usage: ranking.Usage
 
 
 class Index:
@@ -61,29 +72,36 @@ class Index:
     def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None) -> Results:
         """The best `k` documents for a request, of all or only `among` these ids."""
         with self._lock:
+            found = self.evidence(query, among=among)
+            if found is None:
+                return Results()
+            ranked = ranking.rank(found.signals, found.usage, self._tier, self._corpus.share_with_body)
+            order = sorted(range(len(found.ids)), key=lambda row: (-float(ranked.scores[row]), found.ids[row]))
+            sure = ranking.confidence(found.signals, found.usage, ranked, self._tier, order[0])
+            relative = np.exp(ranked.scores - ranked.scores[order[0]]) * sure
+            best = order[: max(k, 0)]
+            parts = explain(self._corpus, found.asked, found.signals, ranked, best)
+            hits = (
+                Hit(id=found.ids[row], score=float(relative[row]), parts=why)
+                for row, why in zip(best, parts, strict=True)
+            )
+            return Results(hits=tuple(hits), fits=sure >= self._tier.floor, confidence=sure)
+
+    def evidence(self, query: str, *, among: Collection[str] | None = None) -> Evidence | None:
+        """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
+        with self._lock:
             self._look()
             asked = request.read(query)
             if not (asked.terms or asked.words) or not len(self._corpus):
-                return Results()
-            return self._ranked(asked, k, self._slots_of(among))
-
-    def _ranked(self, asked: request.Request, k: int, among: Slots | None) -> Results:
-        vectors = self._vectors_of([asked.text, *asked.parts])
-        liking = self._learned.liking(asked.text, vectors[0], self._clock())
-        found = signals.gather(self._corpus, self._embedder, asked, vectors, among, self._liked(liking))
-        if not len(found.slots):
-            return Results()
-        usage = self._usage(liking, found.slots)
-        ranked = ranking.rank(found, usage, self._tier, self._corpus.share_with_body)
-        ids = [self._corpus.entries[slot].id for slot in found.slots.tolist()]
-        order = sorted(range(len(ids)), key=lambda row: (-float(ranked.scores[row]), ids[row]))
-        sure = ranking.confidence(found, usage, ranked, self._tier, order[0])
-        relative = np.exp(ranked.scores - ranked.scores[order[0]]) * sure
-        hits = tuple(
-            Hit(id=ids[row], score=float(relative[row]), parts=parts_of(self._corpus, asked, found, ranked, row))
-            for row in order[: max(k, 0)]
-        )
-        return Results(hits=hits, fits=sure >= self._tier.floor, confidence=sure)
+                return None
+            vectors = self._vectors_of([asked.text, *asked.parts])
+            liking = self._learned.liking(asked.text, vectors[0], self._clock())
+            liked = self._liked(liking)
+            found = signals.gather(self._corpus, self._embedder, asked, vectors, self._slots_of(among), liked)
+            if not len(found.slots):
+                return None
+            ids = tuple(self._corpus.entries[slot].id for slot in found.slots.tolist())
+            return Evidence(ids=ids, asked=asked, signals=found, usage=self._usage(liking, found.slots))
 
     def _slots_of(self, among: Collection[str] | None) -> Slots | None:
         if among is None:
@@ -194,6 +212,10 @@ class Index:
             self._look()
             return len(gone)
 
+    @property
+    def share_with_body(self) -> float:
+        return self._corpus.share_with_body
+
     def describe(self) -> Report:
         with self._lock:
             self._look()
@@ -218,7 +240,9 @@ class Index:
             self._corpus.replace(loaded.entries, loaded.vectors)
             self._learned.take(requests.sound)
             if len(self._corpus) + len(loaded.damaged) != store.count(connection, space.collection):
-                self._corpus.replace([], loaded.vectors[:0], sorted(self._corpus.slots.keys() - store.ids(connection, space.collection)))
+                self._corpus.replace(
+                    [], loaded.vectors[:0], sorted(self._corpus.slots.keys() - store.ids(connection, space.collection))
+                )
             if len(self._learned) + len(requests.damaged) != store.request_count(connection, space.collection):
                 self._learned.drop(self._learned.keys() - store.request_keys(connection, space.collection))
             self._generation = now
@@ -253,7 +277,9 @@ class Index:
         vectors = self._embedder.embed(texts).astype(np.float32)
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():
-            self._say(f"{self._embedder.name} gave {int(bad.sum())} vectors that are not numbers; words alone count there")
+            self._say(
+                f"{self._embedder.name} gave {int(bad.sum())} vectors that are not numbers; words alone count there"
+            )
             vectors[bad] = 0.0
         return vectors
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,4 +206,4 @@ class _Summary:
 def _features(text: str) -> set[int]:
     """Terms and pairs of neighbours."""
     found = terms(text)
-    return {code(term) for term in found} | {code(f"{a} {b}") for a, b in zip(found, found[1:], strict=False)}
+    return {code(term) for term in found} | {code(f"{a} {b}") for a, b in pairwise(found)}

@@ -32,6 +32,7 @@ class Postings:
         self._slots: NDArray[np.int32]
         self._strengths: Strengths
         self._added: dict[int, list[tuple[int, float]]] = {}
+        self._removed: dict[int, int] = {}
         self.added = 0
         self._build(entries)
 
@@ -40,6 +41,11 @@ class Postings:
         for term, strength in zip(terms.tolist(), strengths.tolist(), strict=True):
             self._added.setdefault(term, []).append((slot, strength))
         self.added += 1
+
+    def remove(self, entry: Entry) -> None:
+        """The slot stays listed until the owner builds anew; only the counts know."""
+        for term in np.unique(entry.codes).tolist():
+            self._removed[term] = self._removed.get(term, 0) + 1
 
     def of(self, term: int) -> tuple[Slots, Strengths]:
         """The slots that contain a term, dead ones too, and how strongly each does."""
@@ -55,7 +61,7 @@ class Postings:
         return np.concatenate([slots, more]), np.concatenate([strengths, _floats(s for _, s in extra)])
 
     def counts(self, terms: Codes) -> NDArray[np.int64]:
-        """In how many documents each term is, at a glance: dead slots still count until the next rebuild."""
+        """In how many living documents each term is."""
         if not len(self._terms):
             found = np.zeros(len(terms), dtype=np.int64)
         else:
@@ -63,6 +69,8 @@ class Postings:
             found = np.where(self._terms[at] == terms, self._starts[at + 1] - self._starts[at], 0)
         if self._added:
             found = found + np.array([len(self._added.get(term, ())) for term in terms.tolist()], dtype=np.int64)
+        if self._removed:
+            found = found - np.array([self._removed.get(term, 0) for term in terms.tolist()], dtype=np.int64)
         return found
 
     def _build(self, entries: Sequence[Entry]) -> None:

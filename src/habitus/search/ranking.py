@@ -50,8 +50,8 @@ def rank(found: Signals, usage: Usage, tier: Tier, share_with_body: float) -> Ra
     weights = blend(tier.short, tier.long, share_with_body)
     base = found.values @ weights
     trust = float(_softmax(base) @ usage.familiarity)
-    pull = 1 + tier.trusted_base * trust
-    from_use = usage.values * (np.array(tier.used) + np.array(tier.trusted_used) * trust)
+    pull = 1 + (tier.trusted_base - 1) * trust
+    from_use = usage.values * blend(tier.used, tier.trusted_used, trust)
     parts = np.concatenate([found.values * weights * pull, from_use], axis=1)
     return Ranking(scores=parts.sum(1), parts=parts, trust=trust)
 

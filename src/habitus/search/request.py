@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from habitus.search.words import content_words, terms
 
@@ -41,7 +42,7 @@ def read(text: str) -> Request:
         text=text,
         terms=_heaviest([(term, weight) for sentence, weight in weighted for term in terms(sentence)], _MOST_TERMS),
         words=_heaviest([(w, weight) for sentence, weight in weighted for w in content_words(sentence)], _MOST_WORDS),
-        phrases=frozenset(pair for sentence, _ in weighted for pair in _pairs(terms(sentence))),
+        phrases=frozenset(pair for sentence, _ in weighted for pair in pairwise(terms(sentence))),
         parts=_parts(text),
     )
 
@@ -71,10 +72,6 @@ def _heaviest(found: list[tuple[str, float]], most: int) -> dict[str, float]:
     if len(weights) <= most:
         return weights
     return dict(sorted(weights.items(), key=lambda item: -item[1])[:most])
-
-
-def _pairs(found: list[str]) -> list[tuple[str, str]]:
-    return list(zip(found, found[1:], strict=False))
 
 
 def _parts(text: str) -> tuple[str, ...]:

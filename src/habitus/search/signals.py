@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,7 +180,7 @@ def _best_passage(asked: _Asked, row: Slots, place: Slots, term: Slots, count: i
         return best
     row, window, term = row[in_body], place[in_body] // _STRIDE, term[in_body]
     keys = ((row << 24) | (window << 8)) | term
-    earlier = (((row << 24) | (np.maximum(window - (_WINDOW // _STRIDE - 1), 0) << 8))) | term
+    earlier = ((row << 24) | (np.maximum(window - (_WINDOW // _STRIDE - 1), 0) << 8)) | term
     unique = np.unique(np.concatenate([keys, earlier]))
     passages = unique >> 8
     starts = np.flatnonzero(np.concatenate([[True], passages[1:] != passages[:-1]]))
@@ -224,7 +225,7 @@ def _word_by_word(corpus: Corpus, embedder: Embedder, request: Request, slots: S
     of_name = (np.arange(len(back)) - np.repeat(starts, sizes)) < np.repeat(names, sizes)
     in_name = np.add.reduceat(rarity * of_name, starts)
     name = np.add.reduceat(nearest * of_name, starts) / np.maximum(in_name, 1e-9)
-    return words, said, name
+    return _floats(words), _floats(said), _floats(name)
 
 
 def _nearness(corpus: Corpus, embedder: Embedder, asked: list[str], ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
@@ -238,4 +239,8 @@ def _nearness(corpus: Corpus, embedder: Embedder, asked: list[str], ids: NDArray
 
 def _unit(vectors: Vectors) -> Vectors:
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    return np.asarray(np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0))
+
+
+def _floats(values: NDArray[Any]) -> Floats:
+    return values.astype(np.float32)

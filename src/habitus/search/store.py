@@ -48,9 +48,12 @@ class LoadedRequests:
     damaged: list[learned.Request]
 
 
+# Built once: this one runs before every search.
+_GENERATION = sa.select(collections.c.generation).where(collections.c.collection == sa.bindparam("of"))
+
+
 def generation(connection: sa.Connection, collection: str) -> int:
-    query = sa.select(collections.c.generation).where(collections.c.collection == collection)
-    return connection.execute(query).scalar() or 0
+    return connection.execute(_GENERATION, {"of": collection}).scalar() or 0
 
 
 def next_generation(connection: sa.Connection, collection: str) -> int:
@@ -129,7 +132,7 @@ def _tags(text: str) -> tuple[str, ...]:
 
 
 def write(connection: sa.Connection, collection: str, generation: int, items: Sequence[tuple[Document, Entry]]) -> None:
-    delete(connection, collection, [document.id for document, _ in items])
+    before = _delete(connection, collection, [document.id for document, _ in items])
     rows = []
     for document, entry in items:
         codes, words = pack(entry)
@@ -152,16 +155,23 @@ def write(connection: sa.Connection, collection: str, generation: int, items: Se
         )
     if rows:
         connection.execute(sa.insert(documents), rows)
+    _drop_vectors(connection, before)
 
 
 def delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> None:
     """Let documents go, and the vectors that nothing needs any more."""
+    _drop_vectors(connection, _delete(connection, collection, gone))
+
+
+def _delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
+    """Delete rows; gives the digests of what they meant."""
     table = documents.c
+    meanings: list[str] = []
     for chunk in _chunks(gone):
         mine = sa.and_(table.collection == collection, table.id.in_(chunk))
-        meanings = list(connection.execute(sa.select(table.meaning).where(mine)).scalars())
+        meanings += connection.execute(sa.select(table.meaning).where(mine)).scalars()
         connection.execute(sa.delete(documents).where(mine))
-        _drop_vectors(connection, meanings)
+    return meanings
 
 
 def _drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:

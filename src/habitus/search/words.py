@@ -22,7 +22,7 @@ STOP_WORDS = frozenset(
     these they thing things this those though through to too under until up upon us use used using ve very want
     wanted wants was way we well were what whatever when where whether which while who whom whose why will wish with
     within without won would yes yet you your yours yourself
-    """.split()
+    """.split()  # noqa: SIM905 (two hundred quoted words would be harder to read)
 )
 
 _CHUNK = re.compile(r"[^\W_]+", re.UNICODE)
@@ -32,7 +32,7 @@ _LONGEST = 40
 
 
 class _Stemmer(Protocol):
-    def stemWord(self, word: str) -> str: ...  # noqa: N802 (the library's name)
+    def stemWord(self, word: str) -> str: ...
 
 
 def terms(text: str) -> list[str]:
