@@ -6,14 +6,15 @@ An edited document gets a new slot and its old one dies; the slots are counted a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.embedding import Embedder, Vectors
+from habitus.search.embedding import Embedder, Vectors, unit
 from habitus.search.entry import Codes, Entry, Vector
 from habitus.search.postings import Postings
-from habitus.search.words import code, terms
+from habitus.search.words import word_code
 
 _REBUILD_AFTER = 1000
 
@@ -25,8 +26,8 @@ class Corpus:
         self._embedder = embedder
         # Word 0 is the empty word: a document without words still has one to compare.
         self._vocabulary: dict[str, int] = {"": 0}
-        self._word_codes: list[int] = [0]
-        self._word_vectors = embedder.words([""])
+        self._word_codes = np.zeros(0, dtype=np.uint32)
+        self._word_vectors = embedder.words([])
         self._fill([], np.zeros((0, embedder.width), dtype=np.float32))
 
     def __len__(self) -> int:
@@ -90,19 +91,22 @@ class Corpus:
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
     def word_codes(self, ids: WordIds) -> Codes:
-        return np.array(self._word_codes, dtype=np.uint32)[ids]
+        self._know_words()
+        return self._word_codes[ids]
 
     def word_vectors(self, ids: WordIds) -> Vectors:
-        """The vectors of known words; those met since the last call are embedded in one go."""
-        if len(self._word_vectors) < len(self._vocabulary):
-            new = list(self._vocabulary)[len(self._word_vectors) :]
-            self._word_vectors = np.concatenate([self._word_vectors, self._embedder.words(new)])
+        """Unit vectors of known words."""
+        self._know_words()
         return self._word_vectors[ids]
+
+    def _know_words(self) -> None:
+        """Code and embed the words met since the last time, all in one go."""
+        if len(self._word_codes) < len(self._vocabulary):
+            new = list(islice(self._vocabulary, len(self._word_codes), None))
+            codes = np.array([word_code(word) for word in new], dtype=np.uint32)
+            self._word_codes = np.concatenate([self._word_codes, codes])
+            self._word_vectors = np.concatenate([self._word_vectors, unit(self._embedder.words(new))])
 
     def _ids_of(self, words: Sequence[str]) -> WordIds:
         known = self._vocabulary
-        for word in words:
-            if word not in known:
-                known[word] = len(known)
-                self._word_codes.append(code((terms(word) or [word])[0]))
-        return np.array([known[word] for word in words] or [0], dtype=np.int32)
+        return np.array([known.setdefault(word, len(known)) for word in words] or [0], dtype=np.int32)

@@ -67,9 +67,7 @@ class WordLlama:
         self._table = _table(where / "weights" / "l2_supercat_256.safetensors")
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        vectors = self.words([readable(text) for text in texts])
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.asarray(np.divide(vectors, norms, out=vectors, where=norms > 0))
+        return unit(self.words([readable(text) for text in texts]))
 
     def words(self, words: Sequence[str]) -> Vectors:
         found = _token_ids(self._tokens, list(words))
@@ -83,6 +81,12 @@ class WordLlama:
                 tokens = self._table[np.concatenate([found[row] for row in rows])]
                 vectors[rows] = np.add.reduceat(tokens, np.cumsum(lengths) - lengths, axis=0)
         return vectors
+
+
+def unit(vectors: Vectors) -> Vectors:
+    """Rows of length one; a row of zeros stays one."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0))
 
 
 def default_embedder() -> Embedder:

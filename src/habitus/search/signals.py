@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.corpus import Corpus
-from habitus.search.embedding import Embedder, Vectors
+from habitus.search.embedding import Embedder, Vectors, unit
 from habitus.search.entry import Codes
 from habitus.search.postings import Slots, Strengths
 from habitus.search.request import Request
-from habitus.search.words import code, terms
+from habitus.search.words import code, word_code
 
 Floats = NDArray[np.float32]
 
@@ -32,7 +32,7 @@ NAMES = (
     "detail",  # how much its cue and description say
 )
 
-_BY_TERMS, _BY_MEANING, _BY_PART = 80, 60, 40
+_BY_TERMS, _BY_MEANING, _BY_PART, _NEAR = 80, 60, 40, 500
 _WINDOW, _STRIDE = 48, 24
 _MEANING_CAP = 20.0
 
@@ -60,9 +60,8 @@ def gather(
     asked = _Asked.of(corpus, request)
     scores = _lexical(corpus, asked)
     meaning = corpus.vectors @ vectors[0]
-    part = (corpus.vectors @ vectors[1:].T).max(1) if len(request.parts) > 1 else meaning
     allowed = corpus.alive if among is None else _mask(len(corpus.alive), among)
-    slots = _candidates(allowed, ((scores, _BY_TERMS), (meaning, _BY_MEANING), (part, _BY_PART)), more)
+    slots, part = _candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
     if not len(slots):
         return Signals(slots=slots, values=np.zeros((0, len(NAMES)), np.float32), strength=np.zeros(0, np.float32))
     coverage = _coverage(corpus, asked, slots)
@@ -76,7 +75,7 @@ def gather(
         passage,
         phrase,
         meaning[slots],
-        part[slots],
+        part,
         words,
         said,
         name,
@@ -126,14 +125,28 @@ def _mask(length: int, slots: Slots) -> NDArray[np.bool_]:
     return mask
 
 
-def _candidates(allowed: NDArray[np.bool_], ways: tuple[tuple[Floats, int], ...], more: Slots) -> Slots:
-    chosen = [more[allowed[more]]]
-    open_slots = np.flatnonzero(allowed)
-    for scores, count in ways:
-        mine = scores[open_slots]
-        best = np.argpartition(-mine, count)[:count] if count < len(mine) else np.arange(len(mine))
-        chosen.append(open_slots[best[mine[best] > 0]])
-    return np.unique(np.concatenate(chosen))
+def _candidates(
+    corpus: Corpus, parts: Vectors, allowed: Slots, scores: Floats, meaning: Floats, more: Slots
+) -> tuple[Slots, Floats]:
+    """The best slots in three ways, and the cosine of each with the nearest part of the request.
+
+    Parts are compared only with slots that the whole request comes near to, which is most of the time saved.
+    """
+    by_terms = _best(allowed, scores[allowed], _BY_TERMS)
+    by_meaning = _best(allowed, meaning[allowed], _NEAR)
+    pool = np.unique(np.concatenate([by_terms, by_meaning, more]))
+    part = (corpus.vectors[pool] @ parts.T).max(1)
+    by_meaning = _best(by_meaning, meaning[by_meaning], _BY_MEANING)
+    chosen = np.unique(np.concatenate([by_terms, by_meaning, _best(pool, part, _BY_PART), more]))
+    return chosen, part[np.searchsorted(pool, chosen)]
+
+
+def _best(slots: Slots, scores: Floats, count: int) -> Slots:
+    """The slots with the highest scores above zero, in no order."""
+    if count < len(slots):
+        top = np.argpartition(-scores, count)[:count]
+        slots, scores = slots[top], scores[top]
+    return slots[scores > 0]
 
 
 def _coverage(corpus: Corpus, asked: _Asked, slots: Slots) -> Floats:
@@ -214,7 +227,7 @@ def _word_by_word(corpus: Corpus, embedder: Embedder, request: Request, slots: S
     unique, back = np.unique(np.concatenate(ids), return_inverse=True)
     asked = list(request.words) or [""]
     near, meant = _nearness(corpus, embedder, asked, unique)
-    asked_codes = np.array([code((terms(word) or [word])[0]) for word in asked], dtype=np.uint32)
+    asked_codes = np.array([word_code(word) for word in asked], dtype=np.uint32)
     worth = corpus.rarity(asked_codes) * np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near[back], starts, axis=0)
     words = best_for_asked @ worth / max(float(worth.sum()), 1e-9)
@@ -232,14 +245,9 @@ def _nearness(corpus: Corpus, embedder: Embedder, asked: list[str], ids: NDArray
     """Cosines of document words (rows) and request words, and how much each request word means by itself."""
     theirs, mine = corpus.word_vectors(ids), embedder.words(asked)
     if not mine.shape[1]:
-        same = corpus.word_codes(ids)[:, None] == np.array([code((terms(w) or [w])[0]) for w in asked])[None, :]
+        same = corpus.word_codes(ids)[:, None] == np.array([word_code(word) for word in asked])[None, :]
         return same.astype(np.float32), np.ones(len(asked), np.float32)
-    return _unit(theirs) @ _unit(mine).T, np.minimum(np.linalg.norm(mine, axis=1), _MEANING_CAP)
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0))
+    return theirs @ unit(mine).T, np.minimum(np.linalg.norm(mine, axis=1), _MEANING_CAP)
 
 
 def _floats(values: NDArray[Any]) -> Floats:

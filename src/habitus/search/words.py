@@ -58,6 +58,11 @@ def code(term: str) -> int:
     return zlib.crc32(term.encode("utf-8", "surrogatepass"))
 
 
+def word_code(word: str) -> int:
+    """The code of the term that a content word is counted as."""
+    return code((terms(word) or [word])[0])
+
+
 @cache
 def _stemmer() -> _Stemmer:
     import Stemmer
