@@ -92,7 +92,7 @@ class Index:
         with self._lock:
             self._look()
             asked = request.read(query)
-            if not (asked.terms or asked.words) or not len(self._corpus):
+            if not asked.has_words or not len(self._corpus):
                 return None
             vectors = self._vectors_of([asked.text, *asked.parts])
             liking = self._learned.liking(asked.text, vectors[0], self._clock())

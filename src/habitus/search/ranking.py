@@ -30,8 +30,11 @@ class Usage:
 
     @classmethod
     def none(cls, count: int) -> Usage:
-        zeros = np.zeros(count, dtype=np.float32)
-        return cls(values=np.zeros((count, len(learned.NAMES)), dtype=np.float32), nearest=zeros, familiarity=zeros)
+        return cls(
+            values=np.zeros((count, len(learned.NAMES)), dtype=np.float32),
+            nearest=np.zeros(count, dtype=np.float32),
+            familiarity=np.zeros(count, dtype=np.float32),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

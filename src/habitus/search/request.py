@@ -34,6 +34,11 @@ class Request:
     phrases: frozenset[tuple[str, str]]
     parts: tuple[str, ...]
 
+    @property
+    def has_words(self) -> bool:
+        """Even `what can you do` has, though none that is worth counting."""
+        return any(char.isalnum() for char in self.text)
+
 
 def read(text: str) -> Request:
     text = shortened(text)
