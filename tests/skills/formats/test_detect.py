@@ -70,6 +70,11 @@ def test_every_format_takes_every_skill_it_has_a_place_for(tmp_path: Path, forma
     assert list(tmp_path.glob(".habitus-*")) == []
 
 
+def test_a_directory_called_like_a_file_is_no_file(tmp_path: Path) -> None:
+    write_files(tmp_path / "top", {"SKILL.md/one/SKILL.md": "---\nname: one\ndescription: One.\n---\nDo.\n"})
+    assert taken(read(tmp_path / "top")) == ["one"]
+
+
 def test_nothing_that_fits_says_so(tmp_path: Path) -> None:
     write_files(tmp_path / "empty", {"a/b.txt": "x"})
     assert "There is no skill in it" in reasons(read(tmp_path / "empty"))["empty"]

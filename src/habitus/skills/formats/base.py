@@ -105,7 +105,7 @@ class Format(ABC):
     @abstractmethod
     def claims(self, path: Path, inside: Set[str]) -> bool:
         """Whether this very file or directory is of the layout; a look at names and first lines, no more.
-        `inside` has the names of what lies in a directory; for a file it is empty."""
+        `inside` has the names of what lies in a directory, `name/` for directories; for a file it is empty."""
 
     @abstractmethod
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:

@@ -59,7 +59,7 @@ class Ghost(Format):
     def claims(self, path: Path, inside: Set[str]) -> bool:
         if not inside:
             return path.name in _FILES and path.is_file()
-        return bool(inside & _FILES) or (bool(inside & {TOOLS_DIR, COMPOSED_DIR}) and any(_places(path)))
+        return bool(inside & _FILES) or (bool(inside & {f"{TOOLS_DIR}/", f"{COMPOSED_DIR}/"}) and any(_places(path)))
 
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
         skills: dict[str, _Parts] = {}

@@ -58,10 +58,11 @@ def _listed(place: Path) -> tuple[frozenset[str], list[str]]:
         for entry in entries:
             if is_skipped(entry.name):
                 continue
+            if entry.is_dir(follow_symlinks=False):
+                names.append(f"{entry.name}/")
+                below.append(entry.name)
+                continue
             names.append(entry.name)
-            is_worth_it = entry.is_dir(follow_symlinks=False) or (
-                entry.name.endswith(_FILES) and entry.is_file(follow_symlinks=False)
-            )
-            if is_worth_it:
+            if entry.name.endswith(_FILES) and entry.is_file(follow_symlinks=False):
                 below.append(entry.name)
     return frozenset(names), sorted(below)
