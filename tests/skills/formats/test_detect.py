@@ -1,19 +1,24 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from skills_ref import validate  # type: ignore[import-untyped]  # it ships no types
 
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.skills.formats import disk
-from habitus.skills.formats.base import Format, Incoming, NotTaken
+from habitus.skills.formats.base import Format, Incoming, NotTaken, PlaybookLesson
 from habitus.skills.formats.detect import FORMATS, detect, named, read
-from tests.skills.formats.made import again, of_kind, reasons, taken, write_files
+from tests.skills.formats.made import again, json_values, law, of_kind, reasons, taken, write_files
 
 pytestmark = pytest.mark.req("SK-18", "SK-19")
+
+_number = itertools.count()
 
 FILES: dict[str, str | bytes] = {
     "anton/csv_summary/declarative.md": "Read it.",
@@ -65,6 +70,11 @@ def test_every_format_takes_every_skill_it_has_a_place_for(tmp_path: Path, forma
     assert list(tmp_path.glob(".habitus-*")) == []
 
 
+def test_a_directory_called_like_a_file_is_no_file(tmp_path: Path) -> None:
+    write_files(tmp_path / "top", {"SKILL.md/one/SKILL.md": "---\nname: one\ndescription: One.\n---\nDo.\n"})
+    assert taken(read(tmp_path / "top")) == ["one"]
+
+
 def test_nothing_that_fits_says_so(tmp_path: Path) -> None:
     write_files(tmp_path / "empty", {"a/b.txt": "x"})
     assert "There is no skill in it" in reasons(read(tmp_path / "empty"))["empty"]
@@ -105,6 +115,40 @@ def test_twenty_thousand_files(tmp_path: Path) -> None:
     for number in range(18_000):
         (tmp_path / "many" / f"noise-{number}.txt").touch()
     assert sum(isinstance(entry, Incoming) for entry in read(tmp_path / "many")) == 2_000
+
+
+_KEYS = [
+    *("label", "name", "description", "when_to_use", "provenance", "created_at", "stage_1", "recommended", "last_used"),
+    *("parameters_schema", "usage_count", "failure_count", "status", "content_hash", "habitus", "steps", "branches"),
+    *("tool", "params", "trigger", "solution", "confidence", "domains", "_id", "content", "tags", "version", "enabled"),
+]
+_plausible = st.recursive(
+    json_values | st.sampled_from([float("nan"), 10**400, -1, "1e999", "2026-99-99", "\ud800", True]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS), inner, max_size=6),
+    max_leaves=12,
+)
+
+
+@given(value=_plausible, name=st.sampled_from(_KEYS))
+@law
+def test_no_json_makes_a_reader_raise(tmp_path: Path, value: object, name: str) -> None:
+    content = json.dumps(value if isinstance(value, list) else {name: value})
+    top = tmp_path / str(next(_number))
+    files: dict[str, str | bytes] = {
+        "anton/x/declarative.md": "Do.",
+        "anton/x/meta.json": content,
+        "anton/x/stats.json": content,
+        "ghost/skills_registry.json": content,
+        f"ghost/{name}.py": "",
+        "ghost/composed_skills.json": content,
+        "ghost/skills_playbook.json": content,
+        "rows.json": content,
+    }
+    write_files(top, files)
+    entries = [*read(top), *read(top / "rows.json")]
+    skills = [again(entry) for entry in of_kind(entries, Incoming)]
+    for format in FORMATS:
+        format.write(skills, top / "out" / format.name, lessons=of_kind(entries, PlaybookLesson))
 
 
 def test_one_format_alone_reads_only_its_own(tmp_path: Path) -> None:

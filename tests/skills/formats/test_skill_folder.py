@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from skills_ref import validate  # type: ignore[import-untyped]  # it ships no types
 
@@ -157,6 +157,7 @@ def test_an_upload_that_is_no_skill(tmp_path: Path, content: str | bytes) -> Non
 
 
 @given(title=any_text, text=some_text)
+@example(title="----", text="-----")
 @law
 def test_any_markdown_becomes_a_valid_skill(tmp_path: Path, title: str, text: str) -> None:
     top = fresh(tmp_path)

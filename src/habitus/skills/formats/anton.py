@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,10 @@ _PRESENCE = {f"{stage}_present" for stage in _STAGES}
 class Anton(Format):
     name = "anton"
 
-    def claims(self, path: Path) -> bool:
-        if not path.is_dir() or any((path / main).exists() for main in trees.MAIN_FILES):
+    def claims(self, path: Path, inside: Set[str]) -> bool:
+        if inside & set(trees.MAIN_FILES):
             return False
-        return (path / STEPS).is_file() or _is_meta(path / META)
+        return STEPS in inside or (META in inside and _is_meta(path / META))
 
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
         notes = Notes(origin)

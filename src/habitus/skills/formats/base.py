@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -103,8 +103,9 @@ class Format(ABC):
     name: str
 
     @abstractmethod
-    def claims(self, path: Path) -> bool:
-        """Whether this very file or directory is of the layout; a look at names and first lines, no more."""
+    def claims(self, path: Path, inside: Set[str]) -> bool:
+        """Whether this very file or directory is of the layout; a look at names and first lines, no more.
+        `inside` has the names of what lies in a directory, `name/` for directories; for a file it is empty."""
 
     @abstractmethod
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:

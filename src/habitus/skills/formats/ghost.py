@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ REGISTRY, COMPOSED, PLAYBOOK = "skills_registry.json", "composed_skills.json", "
 TOOLS_DIR, RETIRED_DIR, COMPOSED_DIR = "acquired_skills", "retired", "composed_skills"
 RETIRED = "retired"
 
+_FILES = {REGISTRY, COMPOSED, PLAYBOOK}
+
 _STREAK = 3  # failures in a row for which the source calls a tool degraded
 _OFF = {RETIRED, "proposed", "disabled"}
 _KNOWN = {
@@ -54,10 +56,10 @@ _KNOWN = {
 class Ghost(Format):
     name = "ghost"
 
-    def claims(self, path: Path) -> bool:
-        if path.is_file():
-            return path.name in (REGISTRY, COMPOSED, PLAYBOOK)
-        return path.is_dir() and any(_places(path))
+    def claims(self, path: Path, inside: Set[str]) -> bool:
+        if not inside:
+            return path.name in _FILES and path.is_file()
+        return bool(inside & _FILES) or (bool(inside & {f"{TOOLS_DIR}/", f"{COMPOSED_DIR}/"}) and any(_places(path)))
 
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
         skills: dict[str, _Parts] = {}

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,10 @@ _NEIGHBOURS = 50
 class Istota(Format):
     name = "istota"
 
-    def claims(self, path: Path) -> bool:
-        if not path.is_dir() or (path / "SKILL.md").exists():
+    def claims(self, path: Path, inside: Set[str]) -> bool:
+        if "SKILL.md" in inside or not inside & {MAIN, TOML_FILE}:
             return False
-        if _is_own(path):
-            return True
-        return (path / MAIN).is_file() and any(_is_own(place) for place in _neighbours(path))
+        return _is_own(path) or (MAIN in inside and any(_is_own(place) for place in _neighbours(path)))
 
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
         notes = Notes(origin)
@@ -247,7 +245,7 @@ _BARE = re.compile(r"[A-Za-z0-9_.][\w./ +-]*")
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() else _quoted(key)
+    return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() else frontmatter.quoted(key)
 
 
 def _yaml(value: Any) -> str:
@@ -258,19 +256,12 @@ def _yaml(value: Any) -> str:
         return f"[{', '.join(_word(item) for item in value)}]"
     if isinstance(value, str):
         return _word(value) if value else '""'
-    return _quoted(value)
+    return frontmatter.quoted(value)
 
 
 def _word(text: str) -> str:
     is_bare = _BARE.fullmatch(text) and text.isascii() and text == text.strip() and "---" not in text
-    return text if is_bare else _quoted(text)
-
-
-def _quoted(value: Any) -> str:
-    quoted = json.dumps(value, ensure_ascii=False)
-    return "".join(map(frontmatter.escaped, quoted)).replace(
-        "---", "\\x2d--" if isinstance(value, str) else "\\u002d--"
-    )
+    return text if is_bare else frontmatter.quoted(text)
 
 
 def _toml(fields: Mapping[str, Any]) -> str:

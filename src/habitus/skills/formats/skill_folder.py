@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 from habitus.skills import names, trees
@@ -22,10 +22,10 @@ _SETEXT = re.compile(r"^(\S.*)\n=+[ \t]*$", re.MULTILINE)
 class SkillFolder(Format):
     name = "skill"
 
-    def claims(self, path: Path) -> bool:
-        if path.is_dir():
-            return any((path / main).is_file() for main in trees.MAIN_FILES)
-        return path.is_file() and path.suffix.lower() in _MARKDOWN
+    def claims(self, path: Path, inside: Set[str]) -> bool:
+        if inside:
+            return not inside.isdisjoint(trees.MAIN_FILES)
+        return path.suffix.lower() in _MARKDOWN and path.is_file()
 
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
         yield _from_folder(path, origin) if path.is_dir() else _from_file(path, origin)

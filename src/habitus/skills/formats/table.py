@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,8 @@ Row = Mapping[str, Any]
 class Table(Format):
     name = "table"
 
-    def claims(self, path: Path) -> bool:
-        if not path.is_file():
+    def claims(self, path: Path, inside: Set[str]) -> bool:
+        if inside or not path.is_file():
             return False
         if path.suffix.lower() in _DUMPS:
             return True

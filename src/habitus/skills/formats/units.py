@@ -31,13 +31,15 @@ def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator
     while pending:
         place, shown = pending.pop()
         try:
-            claimed = _claimed(place, formats, shown)
-            if claimed is not None:
-                yield claimed
-            elif place.is_dir():
-                pending += reversed([(child, f"{shown}/{child.name}") for child in _children(place)])
+            inside, below = _listed(place) if place.is_dir() else (frozenset(), [])
+            claimed = next((format for format in formats if format.claims(place, inside)), None)
         except OSError as error:
             yield NotTaken(origin=shown, name=place.name, reason=f"Can't look into it: {error.strerror}.")
+            continue
+        if claimed is not None:
+            yield Unit(format=claimed, path=place, origin=shown)
+        else:
+            pending += [(place / name, f"{shown}/{name}") for name in reversed(below)]
 
 
 def check_readable(path: Path) -> None:
@@ -48,22 +50,19 @@ def check_readable(path: Path) -> None:
         raise StorageFailed(f"{path} may not be read.", mend="Check its permissions.")
 
 
-def _claimed(place: Path, formats: Sequence[Format], origin: str) -> Unit | None:
-    for format in formats:
-        if format.claims(place):
-            return Unit(format=format, path=place, origin=origin)
-    return None
-
-
-def _children(place: Path) -> list[Path]:
+def _listed(place: Path) -> tuple[frozenset[str], list[str]]:
+    """The names of everything in a directory, and those that are worth a look inside, in order."""
+    names: list[str] = []
+    below: list[str] = []
     with os.scandir(place) as entries:
-        names = [
-            entry.name
-            for entry in entries
-            if not is_skipped(entry.name)
-            and (
-                entry.is_dir(follow_symlinks=False)
-                or (entry.name.endswith(_FILES) and entry.is_file(follow_symlinks=False))
-            )
-        ]
-    return [place / name for name in sorted(names)]
+        for entry in entries:
+            if is_skipped(entry.name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                names.append(f"{entry.name}/")
+                below.append(entry.name)
+                continue
+            names.append(entry.name)
+            if entry.name.endswith(_FILES) and entry.is_file(follow_symlinks=False):
+                below.append(entry.name)
+    return frozenset(names), sorted(below)
