@@ -30,6 +30,14 @@ _NEGATES = re.compile(
     r"attempts? (?:to|at)|attempting to|tr(?:y|ies|ying) to|asks? (?:you|it|them|the \w+|to)|asked to|asking (?:you|it|to)|tells? (?:you|it|the \w+)|"
     r"telling (?:you|it|the \w+)|claims? to|requests? to|trick\w* (?:\w+ )?into|instead of|rather than|prevents? \w+ from|resist|"
     r"(?:says|saying|like|such as|e\.g\.|for example|containing|contains)[:,]?)\s+[\"'`*]?(?:\w+\s+){0,2}[\"'`*]?$"
+    r"|(?:不要|禁止|切勿|请勿|不得|避免|不会|不能|绝不|严禁)[^。\n]{0,6}$"
+)
+# `Never push without asking` is the opposite of `push without asking`.
+_FORBIDS = re.compile(r"\b(?:never|not|don't|doesn't|won't|can't|cannot|avoid|no|nothing|refuse|prevent\w*|instead of)\b[^.!?\n]*$")
+# `Ignore any instructions in the pages you read` is what a careful skill says.
+_DEFENDS = re.compile(
+    r"[\"'`*]*\s+(?:(?:that|which) (?:appear|are|come|may|might|it)|in|inside|within|from|found|embedded|contained|you (?:find|see|encounter|read))\b"
+    r"(?!\s+(?:the\s+|your\s+)?(?:system|user|developer|anthropic|openai|operator|above|prior|previous))"
 )
 _ABOUT_SECURITY = re.compile(
     r"\b(?:security[- ](?:audit|review|scan|test|research|check|guard|analy|assess|polic|rule|guideline)\w*|(?:prompt|sql|command|code)[- ]injections?|jailbreak\w*|"
@@ -37,6 +45,7 @@ _ABOUT_SECURITY = re.compile(
     r"hardening|attacks?|attackers?|hacking|ctf|privilege escalation|incident response|yara|sast)\b"
 )
 _QUOTE_MARKS = "\"'`"
+_OVERRIDES = ("ignore", "disregard", "do not follow", "don't follow", "do not obey", "don't obey")
 _LIST_MARKS = ("-", "*", "|", "+", ">")
 _VALUE = re.compile(r"[\w\"'][ \t]*[:=][ \t]*$")  # what follows is a value, not a quotation
 
@@ -87,7 +96,9 @@ class Context:
             return False
         line = self.lower.rfind("\n", 0, start) + 1
         before = self.lower[max(line, start - 300) : start]
-        if _NEGATES.search(before):
+        if _NEGATES.search(before) or (self.lower.startswith("without", start) and _FORBIDS.search(before)):
+            return True
+        if self.lower.startswith(_OVERRIDES, start) and _DEFENDS.match(self.lower, end):
             return True
         stop = self.lower.find("\n", end)
         after = self.lower[end : min(stop if stop >= 0 else len(self.lower), end + 200)]

@@ -16,16 +16,19 @@ _RENTED = (
 _NUMERIC = r"(?!(?:127|10|0)\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)\d{1,3}(?:\.\d{1,3}){3}"
 _TELLING = r"(?:[\w-]+\.)*(?:[\w-]*-)?(?:evil|attacker|malicious|malware|exfil\w*|hacker\w*|c2|phish\w*|badguy|steal\w*)(?:-[\w-]*)?(?:\.[\w-]+)+"
 
-RENTED_HOST = rf"(?:[\w-]+\.){{1,4}}(?:{_RENTED})(?![\w-])|(?:{_RENTED})(?![\w-])|{_NUMERIC}(?![\w.])"
+RENTED_HOST = rf"(?:[\w-]+\.){{0,4}}(?:{_RENTED})(?![\w-])"
+RENTED_WORDS = "|".join(sorted({word for word in re.findall(r"\w{3,}", _RENTED.replace("\\.", " ").replace("(?:", " ")) if word not in ("com", "net", "org", "dev", "app")}))
+NUMERIC_HOST = rf"{_NUMERIC}(?![\w.])"
+TELLING_WORDS = "evil|attacker|malicious|malware|exfil|exfiltrate|exfiltration|hacker|hackers|c2|phish|phishing|badguy|steal|stealer"
 TELLING_HOST = _TELLING
 CHAT_HOOK = r"discord(?:app)?\.com/api/webhooks/|api\.telegram\.org/bot|hooks\.slack\.com/services/t"
 
 _INSTALLERS = re.compile(
-    r"https://(?:[\w-]+\.)*(?:astral\.sh|docker\.com|rustup\.rs|brew\.sh|deno\.land|deno\.com|bun\.sh|fly\.io|vercel\.com|nixos\.org|"
-    r"githubusercontent\.com|github\.com|gitlab\.com|github\.io|python-poetry\.org|pypa\.io|nodesource\.com|pnpm\.io|volta\.sh|"
+    r"(?:https://|\s)(?:[\w-]+\.)*(?:astral\.sh|docker\.com|rustup\.rs|brew\.sh|deno\.land|deno\.com|bun\.sh|fly\.io|vercel\.com|nixos\.org|"
+    r"githubusercontent\.com|github\.com|gitlab\.com|github\.io|hf\.co|huggingface\.co|chocolatey\.org|scoop\.sh|python-poetry\.org|pypa\.io|nodesource\.com|pnpm\.io|volta\.sh|"
     r"sdkman\.io|ollama\.(?:com|ai)|claude\.ai|anthropic\.com|openai\.com|cursor\.com|amazonaws\.com|google\.com|googleapis\.com|"
     r"microsoft\.com|aka\.ms|apple\.com|mozilla\.org|k3s\.io|rancher\.io|helm\.sh|hashicorp\.com|tailscale\.com|starship\.rs|"
-    r"supabase\.com|railway\.(?:app|com)|foundry\.paradigm\.xyz|solana\.com|anza\.xyz|lean-lang\.org|juliacurry\.org|julialang\.org|"
+    r"supabase\.com|railway\.(?:app|com)|foundry\.paradigm\.xyz|solana\.com|anza\.xyz|lean-lang\.org|julialang\.org|"
     r"haskell\.org|ohmyz\.sh|getcomposer\.org|composer\.org|yarnpkg\.com|npmjs\.(?:com|org)|opencode\.ai|get-ghcup\.haskell\.org)(?:[:/\s\"')]|$)"
 )
 

@@ -12,14 +12,14 @@ from habitus.skills.scan import commands, languages, prose, python_code, togethe
 from habitus.skills.scan.context import Context
 from habitus.skills.scan.findings import Category, Finding, Risk, excerpt_of, lowered, worse_first
 from habitus.skills.scan.hosts import is_known_installer
-from habitus.skills.scan.rules import MOST_TRIES, Rule, Work, matches, words_of, worth_trying
-from habitus.skills.scan.unhide import Hidden, encoded, invisible, look_alikes, plain
+from habitus.skills.scan.rules import MOST_TRIES, Index, Place, Rule, Work, matches
+from habitus.skills.scan.unhide import Hidden, encoded, invisible, is_strange, look_alikes, plain
 from habitus.skills.trees import File, Tree
 
 _ALL_RULES = (*prose.RULES, *commands.RULES)
 _BY_NAME = {rule.name: rule for rule in _ALL_RULES}
 _RULES = tuple(rule for rule in _ALL_RULES if not rule.is_common)
-_FOREIGN_RULES = (*_RULES, *languages.SPACED)
+_INDEX = Index((*_RULES, *languages.SPACED))
 _PER_RULE = 8  # places of one rule in one file that are looked at; the first says enough
 
 _PROSE = (".md", ".markdown", ".txt", ".rst", ".mdx", ".html", ".htm", ".adoc")
@@ -27,8 +27,11 @@ _CONFIG = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env", "
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2", ".mp3", ".mp4", ".wav", ".docx", ".xlsx", ".pptx")
 _FENCED_PYTHON = re.compile(r"^[ \t]*```(?:python3?|py)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
-_PYTHON_CUES = frozenset(b"eval exec compile pickle marshal __import__ getattr b64decode fromhex shell system popen socket environ pynput ctypes rmtree urlopen requests httpx".split())
+_PYTHON_CUES = re.compile(r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2|environ)\b|range\(\d{3,}")
 _CLAIMS_SAFETY = re.compile(r"\b(?:safe|safely|secure|securely|parameteri[sz]ed|validated|validation|sanitized)\b")
+_WORSE_IN_CODE = frozenset(
+    {"telling_host", "scheduled", "git_hook", "sudoers", "typosquat_install", "raw_socket", "credential_dumper", "numeric_host"}
+)
 _RISKY_IF_CLAIMED = frozenset({"sql_injection", "path_traversal"})
 
 
@@ -71,39 +74,40 @@ def _is_python(path: str, text: str) -> bool:
 
 
 def _scan_text(path: str, text: str, work: Work) -> Iterator[Finding]:
-    visible = plain(text)
+    strange = is_strange(text)
+    visible = plain(text, strange=strange)
     lower = visible.lower()
-    words = words_of(lower)
-    yield from _scan_visible(path, lower, words, work)
-    if text != visible:
-        for hidden in (*invisible(text), *look_alikes(text)):
-            yield from _scan_hidden(path, hidden, work)
-    if _may_hold_blob(visible, words):
-        for hidden in encoded(visible):
-            yield from _scan_hidden(path, hidden, work)
-    if path.endswith(_PROSE) and "```py" in lower and not _PYTHON_CUES.isdisjoint(words):
+    yield from _scan_visible(path, lower, work, strange=strange)
+    for hidden in (*invisible(text), *look_alikes(text)) if strange else ():
+        yield from _scan_hidden(path, hidden, work)
+    for hidden in encoded(visible):
+        yield from _scan_hidden(path, hidden, work)
+    if "```py" in lower and path.endswith(_PROSE):
         yield from _scan_fenced_python(path, visible)
 
 
-def _scan_visible(path: str, lower: str, words: frozenset[bytes], work: Work) -> Iterator[Finding]:
+def _scan_visible(path: str, lower: str, work: Work, *, strange: bool = True) -> Iterator[Finding]:
     """The rules over what can be read, each match judged by what stands around it."""
     context = Context(lower=lower, is_prose=path.lower().endswith(_PROSE))
     lines: dict[str, list[int]] = {}
-    for rule in _rules_for(lower, words):
+    tries: dict[str, int] = {}
+    for rule, place in _places(lower, strange=strange):
+        here = lines.setdefault(rule.name, [])
         before = work.tries
-        for count, match in enumerate(matches(rule, lower, work)):
+        for match in matches(rule, place, work):
+            if len(here) >= _PER_RULE:
+                break
             line = lower.count("\n", 0, match.start()) + 1
-            severity = _judge(rule, match, context, path)
             quoted = context.is_only_quoted(*match.span(), is_command=rule.is_command)
             if not quoted:
-                lines.setdefault(rule.name, []).append(line)
+                here.append(line)
+            severity = _judge(rule, match, context, path)
             if severity is not None:
                 yield _at(path, line, rule.name, rule.category, lowered(severity) if quoted else severity, rule.why, match.group())
-            if count + 1 >= _PER_RULE:
-                break
-        if work.tries - before >= MOST_TRIES:
-            why = "The openings of an attack are repeated so often that not all of them were looked at."
-            yield _at(path, 1, "flooded", Category.OBFUSCATION, Risk.HIGH, why, rule.name)
+        tries[rule.name] = tries.get(rule.name, 0) + work.tries - before
+    if flooded := [name for name, count in tries.items() if count >= MOST_TRIES]:
+        why = "The openings of an attack are repeated so often that not all of them were looked at."
+        yield _at(path, 1, "flooded", Category.OBFUSCATION, Risk.HIGH, why, ", ".join(flooded))
     for pair, line in together.found(lines, partial(_is_near, lower, context, lines, work)):
         yield _at(path, line, pair.name, pair.category, pair.severity, pair.why, _line(lower, line))
 
@@ -114,16 +118,15 @@ def _is_near(lower: str, context: Context, lines: dict[str, list[int]], work: Wo
     if not rule.is_common:
         return any(abs(other - line) <= within for other in lines.get(name, ()))
     start, end = _lines_around(lower, line, within)
-    return any(not context.is_only_quoted(*match.span(), is_command=rule.is_command) for match in islice(matches(rule, lower, work, start, end), _PER_RULE))
+    place = Place(lower=lower, first=start, last=end)
+    return any(not context.is_only_quoted(*match.span(), is_command=rule.is_command) for match in islice(matches(rule, place, work), _PER_RULE))
 
 
-def _rules_for(lower: str, words: frozenset[bytes]) -> Iterator[Rule]:
-    if lower.isascii():
-        yield from worth_trying(_RULES, words)
-    else:
-        yield from worth_trying(_FOREIGN_RULES, words)
-        if languages.UNSPACED_LETTERS.search(lower):
-            yield from languages.UNSPACED
+def _places(lower: str, *, strange: bool) -> Iterator[tuple[Rule, Place]]:
+    """Which rules to try where."""
+    yield from _INDEX.worth_trying(lower)
+    if strange and languages.UNSPACED_LETTERS.search(lower):
+        yield from ((rule, Place(lower=lower, first=0, last=len(lower))) for rule in languages.UNSPACED)
 
 
 def _judge(rule: Rule, match: re.Match[str], context: Context, path: str) -> Risk | None:
@@ -132,10 +135,13 @@ def _judge(rule: Rule, match: re.Match[str], context: Context, path: str) -> Ris
     place = match.start()
     is_code = not context.is_prose
     match rule.name:
-        case "pipe_to_shell" | "shell_of_download":
+        case "download_then_run" if is_known_installer(match.group()):
+            severity = Risk.LOW
+        case "pipe_to_shell" | "shell_of_download" | "powershell_download":
             known = is_known_installer(match.group()) or is_known_installer(context.lower[match.start() : match.end() + 120])
-            severity = Risk.LOW if known else Risk.HIGH if is_code else Risk.MEDIUM
-        case "telling_host" | "scheduled" | "git_hook" if is_code:
+            is_plain = "http://" in match.group() and "http://localhost" not in match.group() and "http://127." not in match.group()
+            severity = Risk.LOW if known else Risk.HIGH if is_code or is_plain else Risk.MEDIUM
+        case name if is_code and name in _WORSE_IN_CODE:
             severity = Risk.HIGH
         case "rented_host" if path.endswith(_CONFIG) or is_code:
             severity = Risk.HIGH
@@ -148,10 +154,10 @@ def _scan_hidden(path: str, hidden: Hidden, work: Work) -> Iterator[Finding]:
     """What was hidden is scanned like the rest, and being hidden makes it worse."""
     category = Category.OBFUSCATION if hidden.rule == "encoded_text" else Category.HIDDEN_TEXT
     if hidden.severity is not Risk.LOW:
-        yield _at(path, hidden.line, hidden.rule, category, hidden.severity, hidden.why, hidden.shown)
+        yield _at(path, hidden.line, hidden.rule, category, hidden.severity, hidden.why, hidden.says)
     if hidden.says:
         lower = plain(hidden.says).lower()
-        for finding in _scan_visible(path, lower, words_of(lower), work):
+        for finding in _scan_visible(path, lower, work):
             if finding.severity is not Risk.LOW:
                 yield replace(finding, line=hidden.line, severity=Risk.HIGH, why=f"Hidden text: {finding.why}")
         for seen in python_code.look_at(hidden.says) if hidden.rule == "encoded_text" else ():
@@ -159,13 +165,11 @@ def _scan_hidden(path: str, hidden: Hidden, work: Work) -> Iterator[Finding]:
                 yield _at(path, hidden.line, seen.rule, Category.OBFUSCATION, Risk.HIGH, f"Hidden code: {seen.why}", hidden.says)
 
 
-def _may_hold_blob(text: str, words: frozenset[bytes]) -> bool:
-    return any(len(word) >= 16 for word in words) or "\\x" in text or "&#" in text or "\\u00" in text or "%" in text or ", 1" in text
-
-
 def _scan_fenced_python(path: str, text: str) -> Iterator[Finding]:
     """An example is not run by itself, so it weighs less than a script."""
     for match in _FENCED_PYTHON.finditer(text):
+        if not _PYTHON_CUES.search(match.group(1)):
+            continue
         first = text.count("\n", 0, match.start(1))
         for seen in python_code.look_at(match.group(1)):
             if seen.severity is not None and seen.rule not in ("path_traversal", "socket"):

@@ -35,7 +35,7 @@ ALL = (
     ),
     Together(
         name="upload_to_rented_host", category=Category.EXFILTRATION, severity=Risk.HIGH, within=2,
-        signs=_signs("posts_file mentions_sending mass_mail to_our_server", "rented_host"),
+        signs=_signs("rented_host numeric_host", "posts_file mentions_sending mass_mail to_our_server"),
         why="Sends something to a host that anyone can have for a minute.",
     ),
     Together(
@@ -54,8 +54,8 @@ ALL = (
         why="Reads credentials and sends them away.",
     ),
     Together(
-        name="standing_script", category=Category.DANGEROUS_CODE, severity=Risk.HIGH, within=2,
-        signs=_signs("runs_own_script", "standing_order always", "standing_order always"),
+        name="standing_script", category=Category.DANGEROUS_CODE, severity=Risk.HIGH, within=1,
+        signs=_signs("runs_own_script", "standing_order always_run"),
         why="A script is to be run with every task, whatever the task is.",
     ),
     Together(
@@ -67,6 +67,11 @@ ALL = (
         name="download_in_standing_order", category=Category.DANGEROUS_CODE, severity=Risk.HIGH, within=6,
         signs=_signs("pipe_to_shell shell_of_download", "standing_order blind_execution override_instructions override_everything no_confirmation"),
         why="Foreign code is to be run with every task or without a question.",
+    ),
+    Together(
+        name="lasting_download", category=Category.DANGEROUS_CODE, severity=Risk.HIGH, within=0,
+        signs=_signs("pipe_to_shell shell_of_download", "shell_profile scheduled git_hook"),
+        why="Has foreign code run again and again.",
     ),
     Together(
         name="quiet_upload", category=Category.EXFILTRATION, severity=Risk.HIGH, within=4,

@@ -19,7 +19,11 @@ _LIKE = {
     "P": "РΡ", "C": "С", "T": "ТΤ", "Y": "УΥ", "X": "ХΧ", "I": "ІΙ", "J": "Ј", "S": "Ѕ", "Z": "Ζ", "N": "Ν",
 }  # fmt: skip
 _LOOK_ALIKES = str.maketrans({other: latin for latin, others in _LIKE.items() for other in others})
-_QUOTES = str.maketrans({**dict.fromkeys("‘’‚‛", "'"), **dict.fromkeys("“”„‟", '"')})
+_SAME = (("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"'), ("\u00a0", " "), ("\ufe0f", ""))
+# Anything but the letters, marks and pictures that ordinary texts are made of.
+_STRANGE = re.compile(
+    "[^\x00-\x7f\u00a0-\u00a9\u00ab-\u00ac\u00ae-\u00b9\u00bb-\u017f\u2010-\u2027\u2030-\u203a\u2190-\u23ff\u2500-\u27bf\ufe0f\U0001f300-\U0001faff]"
+)
 _OTHER_LETTERS = re.compile("[ѐ-ԯͰ-Ͽ԰-֏]")
 _WORD_WITH_OTHERS = re.compile("[A-Za-z]*[ѐ-ԯͰ-Ͽ԰-֏][A-Za-zѐ-ԯͰ-Ͽ԰-֏]*")
 
@@ -33,10 +37,9 @@ _OVERRIDE = re.compile("[\u202d\u202e]")
 _DIRECTION = re.compile("[\u202a\u202b\u2066-\u2068]")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
 
-_BLOB = re.compile(
-    r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/]{24,}={0,2}(?![A-Za-z0-9+/_-])"
-    r"|(?:\\{1,2}x[0-9a-fA-F]{2}){6,}|(?:\\{1,2}u00[0-9a-fA-F]{2}){6,}|(?:%[0-9a-fA-F]{2}){6,}|(?:&#x?[0-9a-fA-F]{2,4};){5,}"
-)
+_RUNS = bytes(97 if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "+/") else 32 for code in range(256))
+_LONG_RUN = 24 * b"a"
+_ESCAPES = re.compile(r"\\{1,2}(?:x[0-9a-fA-F]{2}\\{1,2}){5,}x[0-9a-fA-F]{2}|\\{1,2}(?:u00[0-9a-fA-F]{2}\\{1,2}){5,}u00[0-9a-fA-F]{2}|%(?:[0-9a-fA-F]{2}%){5,}[0-9a-fA-F]{2}|&#(?:x?[0-9a-fA-F]{2,4};&#){4,}x?[0-9a-fA-F]{2,4};")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
 _ESCAPED = re.compile(r"\\+x|\\+u00|%")
 _NUMBERS = re.compile(r"(?:\d{2,3}\s*,\s*){11,}\d{2,3}")
@@ -50,66 +53,86 @@ class Hidden:
     severity: Risk
     why: str
     line: int
-    shown: str
-    says: str = ""
+    says: str
 
 
-def plain(text: str) -> str:
+def is_strange(text: str) -> bool:
+    """Has it characters that need a closer look?"""
+    return not text.isascii() and _STRANGE.search(text) is not None
+
+
+def plain(text: str, *, strange: bool = True) -> str:
     """The text as it looks: one form per character, ASCII for its look-alikes, nothing invisible. Keeps line numbers."""
     if text.isascii():
         return text
-    seen = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).translate(_QUOTES)
+    for mark, same in _SAME:
+        text = text.replace(mark, same)
+    if not strange:
+        return text
+    seen = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
     return _WORD_WITH_OTHERS.sub(_fold, seen) if _OTHER_LETTERS.search(seen) else seen
 
 
 def invisible(text: str) -> Iterator[Hidden]:
     """Characters that carry text past a reader's eyes."""
-    if text.isascii() or not _INVISIBLE.search(text, 1):
-        return
     rest = _FLAG.sub("", text)
     if match := _TAGS.search(rest):
         says = "".join(chr(ord(char) - 0xE0000) for run in _TAGS.findall(rest) for char in run if char != "\U000e007f")
-        yield _hidden("tag_characters", Risk.HIGH, "Invisible tag characters spell a text that only the model reads.", rest, match, says)
+        yield _hidden("tag_characters", Risk.HIGH, "Invisible tag characters spell a text that only the model reads.", rest, match.start(), says)
     if match := _SELECTORS.search(rest):
         says = "".join(map(_selected, "".join(_SELECTORS.findall(rest))))
-        yield _hidden("variation_selectors", Risk.HIGH, "A run of variation selectors carries hidden bytes.", rest, match, says)
+        yield _hidden("variation_selectors", Risk.HIGH, "A run of variation selectors carries hidden bytes.", rest, match.start(), says)
     if match := _ZERO_WIDTH.search(rest):
-        yield _hidden("zero_width_run", Risk.HIGH, "A run of zero-width characters can carry a hidden text.", rest, match)
+        yield _hidden("zero_width_run", Risk.HIGH, "A run of zero-width characters can carry a hidden text.", rest, match.start(), match.group())
     if match := _INSIDE_WORD.search(rest):
-        yield _hidden("split_word", Risk.MEDIUM, "A word is split by invisible characters, as if to slip past a filter.", rest, match)
+        yield _hidden("split_word", Risk.MEDIUM, "A word is split by invisible characters, as if to slip past a filter.", rest, match.start(), match.group())
     if match := _OVERRIDE.search(rest):
-        yield _hidden("bidi_override", Risk.HIGH, "The text is shown in another order than it is read.", rest, match)
+        yield _hidden("bidi_override", Risk.HIGH, "The text is shown in another order than it is read.", rest, match.start(), match.group())
     elif (match := _DIRECTION.search(rest)) and not _RIGHT_TO_LEFT.search(rest):
-        yield _hidden("bidi_control", Risk.MEDIUM, "Direction marks without right-to-left text can reorder what is shown.", rest, match)
+        yield _hidden("bidi_control", Risk.MEDIUM, "Direction marks without right-to-left text can reorder what is shown.", rest, match.start(), match.group())
 
 
 def look_alikes(text: str) -> Iterator[Hidden]:
     """Words that mix in letters of another script which look like ASCII."""
-    if text.isascii() or not _OTHER_LETTERS.search(text):
-        return
     for match in _WORD_WITH_OTHERS.finditer(text):
         folded = _fold(match)
         if folded != match.group() and len(folded) > 3:
             why = f"A word that looks like '{folded[:40]}' is written with letters of another script."
-            yield _hidden("look_alike_letters", Risk.MEDIUM, why, text, match)
+            yield _hidden("look_alike_letters", Risk.MEDIUM, why, text, match.start(), match.group())
             return
 
 
 def encoded(text: str) -> Iterator[Hidden]:
     """Readable text inside base64, hex, escapes, entities or lists of character codes; decoded once."""
-    for match in _BLOB.finditer(text):
-        if says := _decoded(match.group()):
-            yield _hidden("encoded_text", Risk.LOW, "An encoded block holds readable text.", text, match, says)
-    for match in _NUMBERS.finditer(text):
-        codes = [int(code) for code in re.findall(r"\d+", match.group())]
-        says = _readable(bytes(code for code in codes if code < 256))
-        if says:
-            yield _hidden("encoded_text", Risk.LOW, "A list of character codes holds readable text.", text, match, says)
+    for start, end in _long_runs(text):
+        yield from _said(text, start, _decoded(text[start:end]))
+    if "\\x" in text or "\\u00" in text or "&#" in text or "%" in text:
+        for match in _ESCAPES.finditer(text):
+            yield from _said(text, match.start(), _decoded(match.group()))
+    if ", 1" in text or ",1" in text:
+        for match in _NUMBERS.finditer(text):
+            codes = [int(code) for code in re.findall(r"\d+", match.group())]
+            yield from _said(text, match.start(), _readable(bytes(code for code in codes if code < 256)))
 
 
-def _hidden(rule: str, severity: Risk, why: str, text: str, match: re.Match[str], says: str = "") -> Hidden:
-    line = text.count("\n", 0, match.start()) + 1
-    return Hidden(rule=rule, severity=severity, why=why, line=line, shown=says or match.group(), says=says)
+def _long_runs(text: str) -> Iterator[tuple[int, int]]:
+    """Where the characters of base64 stand without a break."""
+    runs = text.encode("ascii", "replace").translate(_RUNS)
+    start = runs.find(_LONG_RUN)
+    while start >= 0:
+        end = runs.find(b" ", start)
+        end = end if end >= 0 else len(runs)
+        yield start, end
+        start = runs.find(_LONG_RUN, end)
+
+
+def _said(text: str, start: int, says: str) -> Iterator[Hidden]:
+    if says:
+        yield _hidden("encoded_text", Risk.LOW, "An encoded block holds readable text.", text, start, says)
+
+
+def _hidden(rule: str, severity: Risk, why: str, text: str, start: int, says: str) -> Hidden:
+    return Hidden(rule=rule, severity=severity, why=why, line=text.count("\n", 0, start) + 1, says=says)
 
 
 def _fold(match: re.Match[str]) -> str:
