@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skills_ref import validate  # type: ignore[import-untyped]  # it ships no types
+from skills_ref import validate
 
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.skills.formats import disk

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from skills_ref import validate  # type: ignore[import-untyped]  # it ships no types
+from skills_ref import validate
 
 from habitus.errors import Refused
 from habitus.skills import trees
