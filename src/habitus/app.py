@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
@@ -19,9 +19,14 @@ import habitus
 from habitus import settings as settings_module
 from habitus import sql
 from habitus.errors import StorageFailed
+from habitus.events import OutcomeKind
+from habitus.journal.journal import Journal, effective, loaded_or_ruled
+from habitus.journal.model import Turn
 from habitus.pause import Pause
+from habitus.redact import Redactor
 from habitus.settings import Settings
 from habitus.skills import fetching, lock, names
+from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext
 from habitus.skills.importing import Importer, origins
 from habitus.skills.layers import USER, Layer, project_places
@@ -30,11 +35,15 @@ from habitus.skills.model import Actor, Author, Source
 from habitus.skills.outside import OutsideContent
 from habitus.skills.review import Review
 from habitus.skills.scan import Risk, scan
+from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, User, select
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
 from habitus.skills.trees import Tree
 from habitus.skills.trust import Trust
+
+if TYPE_CHECKING:
+    from habitus.search.index import Index
 
 Clock = Callable[[], datetime]
 
@@ -69,6 +78,9 @@ class Habitus:
         self.trust = Trust(local, clock=clock, scan=high_findings)
         self.skills = self._library()
         self.review = Review(self.skills, shared, clock=clock, auto=settings.review.auto)
+        self.journal = Journal(shared, clock=clock, redactor=Redactor(_secret_values(os.environ)))
+        # One view of the directories makes one index, so it is kept with what is known of this machine.
+        self.finder = Finder(self.skills, local, lambda: _open_index(local))
         self.importer = Importer(self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings)
 
     @classmethod
@@ -124,15 +136,34 @@ class Habitus:
         """The database's address, without its password."""
         return self._shared.url.render_as_string(hide_password=True)
 
+    def select(self, request: Request) -> Selection:
+        """The skills for a request, with stickiness from the journal."""
+        prior = [_prior(turn) for turn in self.journal.recent(request.conversation, limit=STICKY_TURNS)]
+        answered = _prior(self.journal.turn(request.reply_to)) if request.reply_to else None
+        context = self._gates(request.user.name)
+        return select(
+            self.skills.listing(), request, context, prior=prior if request.conversation else (), replied_to=answered
+        )
+
+    def user(self, name: str | None = None) -> User:
+        """Somebody as the settings know them."""
+        name = name or self.settings.user
+        known = self.settings.model_copy(update={"user": name})
+        return User(name=name, is_admin=known.is_admin)
+
+    def _gates(self, user: str) -> GateContext:
+        known = self.settings.model_copy(update={"user": user})
+        return GateContext(
+            disabled=frozenset(names.canonical(name) for name in known.switched_off),
+            is_admin=known.is_admin,
+            features=frozenset(known.experimental.features),
+        )
+
     def _library(self) -> Library:
         settings = self.settings
         return Library(
             self._layers(),
-            gate_context=GateContext(
-                disabled=frozenset(names.canonical(name) for name in settings.switched_off),
-                is_admin=settings.is_admin,
-                features=frozenset(settings.experimental.features),
-            ),
+            gate_context=self._gates(settings.user),
             fill={"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user},
             allow=self._allow,
             outside=OutsideContent(self.trust, lambda layer: origins(self._shared, layer)),
@@ -198,6 +229,26 @@ class Habitus:
         return VersionedStore(
             shelf, self._local, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
         )
+
+
+def _prior(turn: Turn) -> PriorTurn:
+    judged = effective(turn.outcomes)
+    succeeded = judged is not None and judged.kind is OutcomeKind.OK
+    return PriorTurn(id=turn.id, at=turn.started_on, succeeded=succeeded, skills=loaded_or_ruled(turn))
+
+
+def _open_index(engine: sa.Engine) -> Index:
+    from habitus.search.index import Index  # numpy and the word vectors, for those who search
+
+    return Index.open(engine, "skills")
+
+
+_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
+
+
+def _secret_values(environ: Mapping[str, str]) -> list[str]:
+    """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
+    return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
 
 
 def high_findings(tree: Tree) -> list[str]:

@@ -59,6 +59,7 @@ class Settings(_Section):
     users: dict[str, UserSettings] = Field(default_factory=dict, description="Known users and their rights.")
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
     review: ReviewSettings = Field(default_factory=ReviewSettings)
+    context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
     look_every: float = Field(default=2.0, ge=0, description="Seconds between two looks at the skill directories.")
     durable: bool = Field(default=True, description="Wait for the disk, so that a power cut loses nothing.")
     editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.cli import operate, output, review, skills, sources, tour, trust
+from habitus.cli import finding, operate, output, review, skills, sources, tour, trust
 from habitus.errors import UserError
 
 app = typer.Typer(
@@ -26,6 +26,10 @@ skills.app.command("import")(sources.import_skills)
 skills.app.command("add")(sources.add)
 skills.app.command("update")(sources.update)
 skills.app.command("export")(sources.export)
+skills.app.command("search")(finding.search)
+skills.app.command("select")(finding.select)
+skills.app.command("eval")(finding.evaluate)
+app.command("why", rich_help_panel="Everyday")(finding.why)
 app.add_typer(review.app, name="review", rich_help_panel="Curate")
 app.command("trust", rich_help_panel="Curate")(trust.trust)
 app.command("tour", rich_help_panel="Everyday")(tour.tour)

@@ -88,7 +88,7 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
     try:
         with opened(context) as habitus:
-            checks = [_python(), *_home(habitus), *_skills(habitus), _git()]
+            checks = [_python(), *_home(habitus), *_skills(habitus), _search(habitus), _git()]
     except UserError as error:
         checks = [_python(), Check(name="home", state="broken", detail=error.message, mend=error.mend)]
     if as_json:
@@ -147,6 +147,10 @@ def _skills(habitus: Habitus) -> list[Check]:
             )
         )
     return checks
+
+
+def _search(habitus: Habitus) -> Check:
+    return Check(name="search", state="ok", detail=habitus.finder.describe())
 
 
 def _git() -> Check:

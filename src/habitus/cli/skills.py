@@ -520,23 +520,43 @@ def lint(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is wrong or odd with skills, each with its mend. Exit code 1 when something can't be loaded."""
+    """What is wrong or odd with skills, one by one and as a set, each with its mend. Exit code 1 for broken ones."""
     from habitus.skills.model import Severity
 
     with opened(context) as habitus:
         reports = [report for target in targets or [""] for report in _linted(habitus, target)]
+        together = [] if targets else _linted_set(habitus)
         problems = sum(d.severity is Severity.ERROR for _, found in reports for d in found)
         if as_json:
-            output.print_json({"skills": [{"name": name, "diagnostics": found} for name, found in reports]})
+            skills = [{"name": name, "diagnostics": found} for name, found in reports]
+            output.print_json({"skills": skills, "set": together})
         else:
             for name, found in reports:
                 for diagnostic in found:
                     style = "red" if diagnostic.severity is Severity.ERROR else "yellow"
                     output.say(f"{diagnostic.severity.value}: {name}: {diagnostic.what} {diagnostic.mend}", style=style)
+            for finding in together:
+                output.say(f"{finding.severity.value}: {finding.what} {finding.mend}", style="yellow")
             odd = sum(bool(found) for _, found in reports)
             output.say(f"{len(reports)} skills looked at, {odd} with something to say, {problems} can't be loaded.")
         if problems:
             raise typer.Exit(1)
+
+
+def _linted_set(habitus: Habitus) -> list[Any]:
+    """What is to say about all skills together: duplicates, rivals, greedy cues, the menu's budget."""
+    from habitus.skills import lint, menu
+
+    finder = habitus.finder
+    return list(
+        lint.check(
+            habitus.skills.listing(),
+            budget=menu.budget_for(habitus.settings.context_tokens),
+            search=lambda cue: finder.search(cue, k=5),
+            similar=lambda name: finder.similar(name, k=3),
+            progress=lambda done: None,
+        )
+    )
 
 
 def _linted(habitus: Habitus, target: str) -> list[tuple[str, tuple[Any, ...]]]:

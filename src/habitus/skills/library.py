@@ -161,6 +161,18 @@ class Library:
             inert=inert,
         )
 
+    def revision(self) -> Hashable:
+        """Changes whenever the listing does."""
+        self.listing()
+        return self._seen
+
+    def tree_hash(self, item: Listed) -> str:
+        return self.layer(item.layer).store.tree_hash(item.name)
+
+    def tree_hashes(self) -> dict[str, str]:
+        """Name → hash over all files, of every skill that is in view and can be loaded."""
+        return {item.name: self.tree_hash(item) for item in self.listing() if item.summary is not None}
+
     def find(self, address: str) -> Listed:
         """The entry that a name, or `name@layer`, stands for; an error with the nearest name when there is none."""
         wanted = names.parse_address(address)

@@ -160,3 +160,11 @@ trusted = sa.Table(
     sa.Column("trusted_on", Utc, nullable=False),
     sa.Column("trusted_by", sa.String, nullable=False),
 )
+
+# Which content of which skill the search index has.
+indexed = sa.Table(
+    "indexed_skills",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("tree_hash", sa.String(64), nullable=False),
+)

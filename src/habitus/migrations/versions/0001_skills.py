@@ -147,3 +147,8 @@ def upgrade() -> None:
         sa.Column("trusted_on", sa.String(32), nullable=False),
         sa.Column("trusted_by", sa.String, nullable=False),
     )
+    op.create_table(
+        "indexed_skills",
+        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("tree_hash", sa.String(64), nullable=False),
+    )
