@@ -98,7 +98,7 @@ def test_operations_are_known_by_their_names(operation: Operation) -> None:
 
 def test_no_operation_is_none_and_an_unknown_one_is_refused() -> None:
     assert edits.parse_operation(None) is None
-    with pytest.raises(Invalid, match="no edit operation 'insert'.*append, prepend"):
+    with pytest.raises(Invalid, match=r"no edit operation 'insert'.*append, prepend"):
         edits.parse_operation("insert")
 
 
