@@ -48,7 +48,7 @@ class Parts:
         """With another body, whose line ends become those of the file."""
         if not body:
             return replace(self, gap="", body="", ending="")
-        newline = _newline_of(self.gap + self.body + self.ending + self.closing)
+        newline = _newline_of(self.gap + self.body + self.ending, self.closing, self.opening)
         closing = self.closing if self.closing.endswith(("\n", "\r")) else self.closing + newline
         return replace(
             self,
@@ -89,8 +89,9 @@ def _with_rest(head: Parts, rest: str) -> Parts:
     return replace(head, gap=rest[:start], body=body, ending=rest[start + len(body) :])
 
 
-def _newline_of(text: str) -> str:
-    return next((newline for newline in ("\r\n", "\n", "\r") if newline in text), "\n")
+def _newline_of(*texts: str) -> str:
+    """How lines end in the first of the texts that has any."""
+    return next((newline for text in texts for newline in ("\r\n", "\n", "\r") if newline in text), "\n")
 
 
 def plain_newlines(text: str) -> str:
@@ -282,7 +283,7 @@ def scalar(text: str) -> str:
 
 def _quoted(text: str) -> str:
     # Some readers cut the block at '---', whatever the quotes.
-    return "".join(map(_escaped, json.dumps(text, ensure_ascii=False))).replace("---", "\\x2d--")
+    return re.sub("-(?=--)", r"\\x2d", "".join(map(_escaped, json.dumps(text, ensure_ascii=False))))
 
 
 def _escaped(char: str) -> str:
