@@ -26,6 +26,7 @@ from habitus.skills.layers import USER, Layer, project_places
 from habitus.skills.library import Library
 from habitus.skills.model import Actor, Author, Source
 from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
 
 Clock = Callable[[], datetime]
@@ -41,35 +42,43 @@ def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = 
 class Habitus:
     """Everything, opened on one home. Close it, or use it in a `with` block."""
 
-    def __init__(self, settings: Settings, engine: sa.Engine, *, clock: Clock, is_read_only: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        local: sa.Engine,
+        shared: sa.Engine,
+        clock: Clock,
+        scratch: tempfile.TemporaryDirectory[str] | None = None,
+    ) -> None:
         self.settings = settings
-        self.is_read_only = is_read_only
-        self.pause = Pause(engine, clock)
         self.clock = clock
-        self._engine = engine
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self.is_read_only = scratch is not None
+        self.pause = Pause(shared, clock)
+        self._local = local  # what is known of this machine's directories
+        self._shared = shared  # what every host shares; the same database where there is only one host
+        self._scratch = scratch
         self.skills = self._library()
 
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
         """Open the home that the settings name, creating it where it is new."""
         settings = settings or read_settings()
-        if _can_write(settings.home):
-            engine = sql.open_engine(settings.database_url or sql.sqlite_url(settings.home / DATABASE))
-            _keep_private(settings.home)
-            return cls(settings, engine, clock=clock, is_read_only=False)
-        # A home that can't be written is shown as it is, from a copy of its database.
-        scratch = tempfile.TemporaryDirectory(prefix="habitus-")
-        for path in settings.home.glob(f"{DATABASE}*"):
-            shutil.copy(path, scratch.name)
-        opened = cls(
-            settings, sql.open_engine(sql.sqlite_url(Path(scratch.name) / DATABASE)), clock=clock, is_read_only=True
-        )
-        opened._scratch = scratch
-        return opened
+        scratch = None if _can_write(settings.home) else _copy_of_database(settings.home)
+        place = settings.home if scratch is None else Path(scratch.name)
+        local = sql.open_engine(sql.sqlite_url(place / DATABASE))
+        try:
+            shared = sql.open_engine(settings.database_url) if settings.database_url else local
+            if scratch is None:
+                _keep_private(settings.home)
+            return cls(settings, local=local, shared=shared, clock=clock, scratch=scratch)
+        except BaseException:
+            local.dispose()
+            raise
 
     def close(self) -> None:
-        self._engine.dispose()
+        self._local.dispose()
+        self._shared.dispose()
         if self._scratch is not None:
             self._scratch.cleanup()
 
@@ -88,7 +97,7 @@ class Habitus:
     @property
     def database(self) -> str:
         """The database's address, without its password."""
-        return self._engine.url.render_as_string(hide_password=True)
+        return self._shared.url.render_as_string(hide_password=True)
 
     def _library(self) -> Library:
         settings = self.settings
@@ -132,7 +141,7 @@ class Habitus:
         for agent in ("agents", "claude"):
             root = settings.user_home / f".{agent}" / "skills"
             layers.append(Layer(name=agent, store=self._store(agent, root, follow_links=True)))
-        layers.append(Layer(name=USER, store=self._store(USER, settings.home / "skills")))
+        layers.append(Layer(name=USER, store=self._user_store()))
         layers += [
             Layer(
                 name=place.name,
@@ -142,6 +151,13 @@ class Habitus:
             for place in project_places(settings.cwd, settings.user_home)
         ]
         return layers
+
+    def _user_store(self) -> VersionedStore:
+        """The person's own layer: a directory, or a table where a database is shared."""
+        if self._shared is self._local:
+            return self._store(USER, self.settings.home / "skills")
+        shelf = SqlShelf(self._shared, self.settings.home / "cache" / "skills")
+        return VersionedStore(shelf, self._shared, layer=USER, clock=self.clock, look_every=self.settings.look_every)
 
     def _store(
         self, layer: str, root: Path, *, key: str = "", can_write: bool = True, follow_links: bool = False
@@ -153,7 +169,7 @@ class Habitus:
             follow_links=follow_links,
         )
         return VersionedStore(
-            shelf, self._engine, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
+            shelf, self._local, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
         )
 
 
@@ -169,6 +185,14 @@ def _can_write(home: Path) -> bool:
         raise StorageFailed(
             f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
         ) from None
+
+
+def _copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
+    """A home that can't be written is shown as it is, from a copy of its database."""
+    scratch = tempfile.TemporaryDirectory(prefix="habitus-")
+    for path in home.glob(f"{DATABASE}*"):
+        shutil.copy(path, scratch.name)
+    return scratch
 
 
 def _keep_private(home: Path) -> None:

@@ -1,9 +1,15 @@
-"""The small types that neighbours in one row share: what a thing that ran came to, and who did a change."""
+"""The small types that neighbours in one row share: what a thing that ran came to, who did a change, what happened."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from habitus.redact import PATTERNS_ONLY, Redactor
 
 
 class OutcomeKind(StrEnum):
@@ -33,3 +39,184 @@ def failed(reason: str) -> Outcome:
 
 def infra(reason: str) -> Outcome:
     return Outcome(kind=OutcomeKind.INFRA, reason=reason)
+
+
+class EventKind(StrEnum):
+    """Everything that the ACC can be told of a turn; a closed list.
+
+    kind                    detail (every key may be missing; readers must cope)
+    scratchpad_call         name, code_len, one_line_description
+    scratchpad_result       name, success, stdout_len, error
+    scratchpad_empty_code   name
+    scratchpad_reset        name, reason
+    scratchpad_killed       name, reason
+    tool_call               name, args_summary, args_digest; question when the call asks one; id when the format has one
+    tool_result             name, success, error, result_digest, result_len; weak when success was inferred; id
+    history_repair          reason
+    cap_exhausted           (nothing)
+
+    `success` is true, false, or none when nobody knows (a person declined the call).
+    """
+
+    SCRATCHPAD_CALL = "scratchpad_call"
+    SCRATCHPAD_RESULT = "scratchpad_result"
+    SCRATCHPAD_EMPTY_CODE = "scratchpad_empty_code"
+    SCRATCHPAD_RESET = "scratchpad_reset"
+    SCRATCHPAD_KILLED = "scratchpad_killed"
+    TOOL_CALL = "tool_call"
+    TOOL_RESULT = "tool_result"
+    HISTORY_REPAIR = "history_repair"
+    CAP_EXHAUSTED = "cap_exhausted"
+
+
+FAILED_RESULT = 5
+_SEVERITIES = {
+    EventKind.SCRATCHPAD_CALL: 1,
+    EventKind.SCRATCHPAD_RESULT: 1,
+    EventKind.SCRATCHPAD_EMPTY_CODE: 7,
+    EventKind.SCRATCHPAD_RESET: 5,
+    EventKind.SCRATCHPAD_KILLED: 6,
+    EventKind.TOOL_CALL: 1,
+    EventKind.TOOL_RESULT: 1,
+    EventKind.HISTORY_REPAIR: 5,
+    EventKind.CAP_EXHAUSTED: 9,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One thing that happened in a turn. `round_idx` counts the model's answers within the turn."""
+
+    kind: EventKind
+    detail: Mapping[str, object] = field(default_factory=dict)
+    severity: int = 1
+    round_idx: int = 0
+
+
+def severity_of(kind: EventKind, detail: Mapping[str, object]) -> int:
+    """How bad an event of this kind is: 1 is routine, 5 and more is trouble."""
+    if kind in (EventKind.SCRATCHPAD_RESULT, EventKind.TOOL_RESULT) and detail.get("success") is False:
+        return FAILED_RESULT
+    return _SEVERITIES[kind]
+
+
+def event(kind: EventKind, detail: Mapping[str, object], *, round_idx: int = 0) -> Event:
+    """An event with the severity of its kind."""
+    return Event(kind=kind, detail=detail, severity=severity_of(kind, detail), round_idx=round_idx)
+
+
+def tool_called(
+    name: str, args: object, *, round_idx: int = 0, call_id: str = "", redactor: Redactor = PATTERNS_ONLY
+) -> Event:
+    """A `tool_call`. `args` is what the model sent: JSON text, or the parsed value; nothing when it is not known."""
+    parsed = _parsed(args)
+    detail: dict[str, object] = {"name": name, "args_summary": "", "args_digest": ""}
+    if parsed not in (None, ""):
+        detail["args_summary"] = _shortened(_summary(parsed), SUMMARY_CHARS, redactor)
+        detail["args_digest"] = digest(_canonical(parsed))
+        question = _question(parsed, redactor)
+        if question:
+            detail["question"] = question
+    if call_id:
+        detail["id"] = call_id
+    return event(EventKind.TOOL_CALL, detail, round_idx=round_idx)
+
+
+def tool_returned(
+    name: str,
+    *,
+    success: bool | None,
+    error: str = "",
+    result: str | None = None,
+    round_idx: int = 0,
+    call_id: str = "",
+    weak: bool = False,
+    redactor: Redactor = PATTERNS_ONLY,
+) -> Event:
+    """A `tool_result`. `result` is what the tool said, kept only as digest and length; none when it is not known."""
+    detail: dict[str, object] = {
+        "name": name,
+        "success": success,
+        "error": _shortened(error, ERROR_CHARS, redactor) if success is False else "",
+    }
+    if result is not None:
+        detail["result_digest"] = digest(result)
+        detail["result_len"] = len(result)
+    if weak:
+        detail["weak"] = True
+    if call_id:
+        detail["id"] = call_id
+    return event(EventKind.TOOL_RESULT, detail, round_idx=round_idx)
+
+
+def digest(text: str) -> str:
+    """Enough of a hash to tell two arguments or results of one turn apart."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+SUMMARY_CHARS = 200
+ERROR_CHARS = 500
+QUESTION_ARGUMENTS = frozenset({"query", "q", "question", "search", "search_query", "search_term", "keywords"})
+QUESTION_WORDS = 4  # fewer words are a name or an id, not a question
+_WORDS_KEPT = 60
+
+
+def _parsed(args: object) -> object:
+    if not isinstance(args, str):
+        return args
+    try:
+        return json.loads(args)
+    except (ValueError, RecursionError):
+        return args
+
+
+def _canonical(value: object) -> str:
+    """The same text for the same arguments: key order and keys without a value don't count."""
+    try:
+        return json.dumps(_without_nulls(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+def _without_nulls(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+def _summary(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_canonical(item)}" for key, item in value.items())
+    return value if isinstance(value, str) else _canonical(value)
+
+
+def _shortened(text: str, limit: int, redactor: Redactor) -> str:
+    """Redacted before it is cut, so that no half of a secret stays at the end."""
+    whole = redactor.redact(text[: limit * 8]).text
+    return whole if len(whole) <= limit else whole[: limit - 1] + "…"
+
+
+def _question(value: object, redactor: Redactor) -> dict[str, object] | None:
+    """The words of the question that a call asks, in no order, and a digest of what else it was given."""
+    asked, rest = _split_question(value)
+    words = sorted(set(re.findall(r"\w+", redactor.redact(asked[:2000]).text.lower())))
+    if len(words) < QUESTION_WORDS:
+        return None
+    return {"words": words[:_WORDS_KEPT], "rest": digest(_canonical(rest))}
+
+
+def _split_question(value: object) -> tuple[str, object]:
+    if not isinstance(value, Mapping):
+        return "", value
+    asked = ""
+    rest: dict[str, object] = {}
+    for key, item in value.items():
+        if not asked and str(key).lower() in QUESTION_ARGUMENTS and isinstance(item, str):
+            asked = item
+        elif not asked and isinstance(item, Mapping):
+            asked, rest[str(key)] = _split_question(item)
+        else:
+            rest[str(key)] = item
+    return asked, rest

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -93,23 +95,48 @@ def create_all_in_memory() -> sa.Engine:
 
 
 @contextmanager
-def writing(engine: sa.Engine, *, durable: bool = False) -> Iterator[sa.Connection]:
-    """A transaction with the write lock. `durable` survives a power cut, not only a killed process."""
+def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iterator[sa.Connection]:
+    """A transaction with the write lock; it joins one that is open in this context.
+
+    SQLite has one write lock; PostgreSQL takes the one called `lock`. `durable` survives a power cut, not only a
+    killed process.
+    """
+    joined = _open_transactions.get().get(id(engine))
+    if joined is not None:
+        yield joined
+        return
     with storage_errors(engine), engine.connect() as plain:
         connection = plain.execution_options(habitus_writing=True)
-        if durable and engine.dialect.name == "sqlite":
-            with _synchronous(connection), connection.begin():
-                yield connection
-        else:
-            with connection.begin():
-                yield connection
+        with _synchronous(connection, durable), connection.begin(), _announced(engine, connection):
+            if lock and engine.dialect.name == "postgresql":
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": lock})
+            yield connection
 
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction that only reads."""
+    """A transaction that only reads; it joins one that is open in this context."""
+    joined = _open_transactions.get().get(id(engine))
+    if joined is not None:
+        yield joined
+        return
     with storage_errors(engine), engine.connect() as connection, connection.begin():
         yield connection
+
+
+# The writing transaction that is open in this context, by engine: whoever writes further joins it.
+_open_transactions: ContextVar[Mapping[int, sa.Connection]] = ContextVar(
+    "open_transactions", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def _announced(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
+    token = _open_transactions.set({**_open_transactions.get(), id(engine): connection})
+    try:
+        yield
+    finally:
+        _open_transactions.reset(token)
 
 
 @contextmanager
@@ -188,7 +215,10 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 @contextmanager
-def _synchronous(connection: sa.Connection) -> Iterator[None]:
+def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
+    if not durable or connection.dialect.name != "sqlite":
+        yield
+        return
     # The driver connection itself, because a pragma has no effect inside a transaction.
     raw: Any = connection.connection.driver_connection
     raw.execute("PRAGMA synchronous = FULL")

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from habitus.cli import operate, output, skills, tour
@@ -16,7 +15,7 @@ from habitus.errors import UserError
 app = typer.Typer(
     name="habitus",
     help="Procedural memory for AI agents: skills that an agent learns, proves and keeps.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -44,6 +43,8 @@ def options(
         output.say(f"habitus {installed_version('habitus')}")
         raise typer.Exit
     context.obj = home
+    if context.invoked_subcommand is None:
+        output.explain(context)
 
 
 def run() -> None:
@@ -53,13 +54,10 @@ def run() -> None:
     except UserError as error:
         _report(str(error), error.mend)
         sys.exit(1)
-    except click.exceptions.NoArgsIsHelpError as error:
-        output.say(error.format_message())
-        sys.exit(2)
-    except click.ClickException as error:
+    except typer.TyperException as error:
         _report(" ".join(error.format_message().split()), "")
         sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         output.complain("Stopped.")
         sys.exit(130)
     except BrokenPipeError:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import typer
     from rich.console import Console
 
 _STATE_COLOURS = {
@@ -70,6 +71,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str
 
 def say(text: str = "", style: str = "") -> None:
     console().print(clean(text), style=style)
+
+
+def explain(context: typer.Context) -> None:
+    """The help of a command that was called without saying what to do."""
+    sys.stdout.write(context.get_help().rstrip() + "\n")
 
 
 def undo(command: str) -> None:

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.skills import records, trees
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Version
+from habitus.skills.stores.base import NO_FACTS, Facts
 from habitus.skills.tables import blobs, counters, intents, sequences, skills, versions
 from habitus.skills.trees import File, Tree
 
@@ -33,7 +34,9 @@ class Row:
     stamp: str
     summary: Summary | None
     diagnostics: tuple[Diagnostic, ...]
+    enabled: bool
     created_on: datetime
+    modified_on: datetime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +49,7 @@ class Entry:
     stamp: str
     summary: Summary | None
     diagnostics: tuple[Diagnostic, ...]
+    facts: Facts = NO_FACTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,13 +102,14 @@ class Ledger:
     def row(self, connection: sa.Connection, folder: str) -> Row | None:
         return self.rows(connection, [folder]).get(folder)
 
-    def folder_of(self, connection: sa.Connection, name: str) -> str | None:
-        """The folder that loads under a name: of several spellings, the first by sort."""
-        query = sa.select(sa.func.min(skills.c.folder)).where(
-            skills.c.layer == self.key, skills.c.name == name, skills.c.archived_on.is_(None)
+    def folders_of(self, connection: sa.Connection, names: Sequence[str]) -> dict[str, str]:
+        """Name → the folder that loads under it: of several spellings, the first by sort."""
+        query = (
+            sa.select(skills.c.name, sa.func.min(skills.c.folder).label("folder"))
+            .where(skills.c.layer == self.key, skills.c.name.in_(names), skills.c.archived_on.is_(None))
+            .group_by(skills.c.name)
         )
-        found: str | None = connection.execute(query).scalar()
-        return found
+        return {row.name: row.folder for row in connection.execute(query)}
 
     def _row(self, found: Mapping[Any, Any]) -> Row:
         summary = None
@@ -121,7 +126,9 @@ class Ledger:
             stamp=found["stamp"],
             summary=summary,
             diagnostics=records.unpack_diagnostics(found["diagnostics"]),
+            enabled=found["enabled"],
             created_on=found["created_on"],
+            modified_on=found["modified_on"],
         )
 
     def put(self, connection: sa.Connection, row: Row | None, entry: Entry, author: Author, now: datetime) -> int:
@@ -138,10 +145,12 @@ class Ledger:
         if row is not None and row.tree_hash == digest:
             connection.execute(skills.update().where(skills.c.id == row.id).values(values))
             return row.id
-        number = 1 if row is None else row.version + 1
-        values |= {"version": number, "modified_on": now}
+        facts = entry.facts
+        number = facts.version or 1 if row is None else max(row.version + 1, facts.version)
+        values |= {"version": number, "modified_on": facts.modified_on or now}
         if row is None:
-            values |= {"layer": self.key, "folder": entry.folder, "created_on": now}
+            values |= {"layer": self.key, "folder": entry.folder, "created_on": facts.created_on or now}
+            values |= {"enabled": facts.enabled is not False}
             key = connection.execute(skills.insert().values(values)).inserted_primary_key
             assert key is not None
             identity = int(key[0])
@@ -171,13 +180,14 @@ class Ledger:
                 "layer": self.key,
                 "folder": entry.folder,
                 "name": entry.name,
-                "version": 1,
+                "version": entry.facts.version or 1,
+                "enabled": entry.facts.enabled is not False,
                 "tree_hash": trees.tree_hash(entry.tree),
                 "stamp": entry.stamp,
                 "summary": None if entry.summary is None else records.pack_summary(entry.summary),
                 "diagnostics": records.pack_diagnostics(entry.diagnostics),
-                "created_on": now,
-                "modified_on": now,
+                "created_on": entry.facts.created_on or now,
+                "modified_on": entry.facts.modified_on or now,
                 "generation": last - len(entries) + number,
             }
             for number, entry in enumerate(entries, 1)
@@ -191,7 +201,7 @@ class Ledger:
             [
                 {
                     "skill": identity,
-                    "number": 1,
+                    "number": row["version"],
                     "tree": records.pack_tree(entry.tree),
                     "tree_hash": row["tree_hash"],
                     "author": packed,

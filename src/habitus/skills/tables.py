@@ -85,3 +85,32 @@ sequences = sa.Table(
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("value", sa.Integer, nullable=False),
 )
+
+# Skills that live in the database itself: the columns of the `agent_skills` table that other systems read and write,
+# plus the fields they don't have, as JSON.
+agent_skills = sa.Table(
+    "agent_skills",
+    metadata,
+    sa.Column("_id", sa.String, primary_key=True),
+    sa.Column("title", sa.Text),
+    sa.Column("description", sa.Text),
+    sa.Column("content", sa.Text),
+    sa.Column("tags", sa.Text),
+    sa.Column("source", sa.String),
+    sa.Column("version", sa.Integer),
+    sa.Column("enabled", sa.Integer),
+    sa.Column("created_on", sa.String(40)),
+    sa.Column("modified_on", sa.String(40)),
+    sa.Column("fields", sa.Text),
+)
+
+agent_skill_files = sa.Table(
+    "agent_skill_files",
+    metadata,
+    sa.Column("skill", sa.String, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("path", sa.String, primary_key=True),
+    sa.Column("bytes", sa.LargeBinary, nullable=False),
+    sa.Column("sha256", sa.String(64), nullable=False),
+    sa.Column("executable", sa.Boolean, nullable=False, server_default=sa.false()),
+)

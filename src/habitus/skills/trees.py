@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -73,9 +74,13 @@ def parse(folder: str, tree: Tree) -> Parsed:
         mend = "Move reference material into references/." if main else "Add one, or move the directory away."
         diagnostic = Diagnostic(file=f"{folder}/SKILL.md", what=what, mend=mend, severity=Severity.ERROR)
         return Parsed(skill=None, diagnostics=(diagnostic,))
-    return skill_md.parse(
-        folder, content, file=f"{folder}/{main or TOML_FILE}", toml=toml.content if toml is not None else None
-    )
+    return _parsed(folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None)
+
+
+# A skill on its way in is looked at by its reader, the scanner and the store, one after the other.
+@functools.lru_cache(maxsize=1024)
+def _parsed(folder: str, content: bytes, file: str, toml: bytes | None) -> Parsed:
+    return skill_md.parse(folder, content, file=file, toml=toml)
 
 
 def with_skill(tree: Tree, skill: Skill) -> dict[str, File]:
@@ -87,6 +92,15 @@ def with_skill(tree: Tree, skill: Skill) -> dict[str, File]:
     if old.content is None:
         raise Refused(f"{main} of '{skill.name}' is too large to be edited here.", mend="Shorten it by hand first.")
     return {**tree, main: file_of(skill_md.update(old.content, skill, file=main), executable=old.executable)}
+
+
+def renamed(tree: Tree, name: str) -> dict[str, File]:
+    """The files with the main one carrying another name."""
+    main = main_file(tree)
+    content = tree[main].content if main is not None else None
+    if main is None or content is None:
+        return dict(tree)
+    return {**tree, main: file_of(skill_md.rename(content, name, file=main), executable=tree[main].executable)}
 
 
 def checked_path(path: str) -> str:

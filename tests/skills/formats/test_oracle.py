@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import skills_ref  # type: ignore[import-untyped]  # ships no types
+import skills_ref
 from hypothesis import given, settings
 
 from habitus.skills.formats import skill_md

@@ -87,3 +87,26 @@ def upgrade() -> None:
         sa.Column("set_on", sa.String(32), nullable=False),
         sa.Column("set_by", sa.String, nullable=False),
     )
+    op.create_table(
+        "agent_skills",
+        sa.Column("_id", sa.String, primary_key=True),
+        sa.Column("title", sa.Text),
+        sa.Column("description", sa.Text),
+        sa.Column("content", sa.Text),
+        sa.Column("tags", sa.Text),
+        sa.Column("source", sa.String),
+        sa.Column("version", sa.Integer),
+        sa.Column("enabled", sa.Integer),
+        sa.Column("created_on", sa.String(40)),
+        sa.Column("modified_on", sa.String(40)),
+        sa.Column("fields", sa.Text),
+    )
+    op.create_table(
+        "agent_skill_files",
+        sa.Column("skill", sa.String, primary_key=True),
+        sa.Column("version", sa.Integer, primary_key=True),
+        sa.Column("path", sa.String, primary_key=True),
+        sa.Column("bytes", sa.LargeBinary, nullable=False),
+        sa.Column("sha256", sa.String(64), nullable=False),
+        sa.Column("executable", sa.Boolean, nullable=False, server_default=sa.false()),
+    )

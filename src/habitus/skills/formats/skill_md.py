@@ -55,19 +55,21 @@ def parse(folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | 
     return Parsed(skill=skill, diagnostics=tuple(diagnostics))
 
 
-def render(skill: Skill) -> bytes:
-    """A new file for this skill, valid by the standard."""
-    check(skill)
-    parts = frontmatter.Parts(front=frontmatter.write(_outward(skill)))
-    return _encoded(parts.with_body(normal_body(skill.body)))
+def render(skill: Skill, *, is_checked: bool = True) -> bytes:
+    """A new file for this skill, valid by the standard; unchecked for what is stored already, as it is."""
+    if is_checked:
+        check(skill)
+    parts = frontmatter.Parts(front=frontmatter.write(_outward(skill))).with_body(normal_body(skill.body))
+    return _encoded(parts, is_checked=is_checked)
 
 
-def update(content: bytes, skill: Skill, *, file: str = "SKILL.md") -> bytes:
+def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: bool = True) -> bytes:
     """The file changed to say what `skill` says; what it said already keeps its bytes."""
     before = parse(skill.name, content, file=file).skill
     if before is None:
-        return render(skill)
-    check(skill, stored=before)
+        return render(skill, is_checked=is_checked)
+    if is_checked:
+        check(skill, stored=before)
     parts = frontmatter.split(_decoded(content, file), file)
     body = normal_body(skill.body)
     if body != before.body:
@@ -76,17 +78,24 @@ def update(content: bytes, skill: Skill, *, file: str = "SKILL.md") -> bytes:
     changes = _changes(before, skill, frontmatter.read(front, file)[0])
     if changes:
         parts = parts.with_front(in_place.change(front, changes, file))
-    return _encoded(parts)
+    return _encoded(parts, is_checked=is_checked)
 
 
-def _encoded(parts: frontmatter.Parts) -> bytes:
+def _encoded(parts: frontmatter.Parts, *, is_checked: bool) -> bytes:
     content = parts.joined().encode()
-    if len(content) > MAX_BYTES:
+    if is_checked and len(content) > MAX_BYTES:
         raise Invalid(
             f"The skill is {len(content):,} bytes long; SKILL.md may have {MAX_BYTES:,}.",
             mend="Move reference material into files under references/.",
         )
     return content
+
+
+def rename(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
+    """The file with another name in it, everything else as it was."""
+    parts = frontmatter.split(_decoded(content, file), file)
+    front = in_place.change(frontmatter.plain_newlines(parts.front or ""), {"name": name}, file)
+    return parts.with_front(front).joined().encode()
 
 
 def check(skill: Skill, *, stored: Skill | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -54,6 +55,8 @@ class SkillStore(Protocol):
         self, name: str, change: Callable[[Skill], Skill], author: Author, *, expected_version: int | None = None
     ) -> Skill: ...
     def save_tree(self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None) -> int: ...
+    def save_many(self, wanted: Mapping[str, Tree], author: Author) -> dict[str, int]: ...
+    def tree_hashes(self) -> dict[str, str]: ...
     def delete(self, name: str, author: Author) -> bool: ...
     def set_enabled(self, name: str, enabled: bool) -> bool: ...
 
@@ -66,6 +69,7 @@ class SkillStore(Protocol):
 
     def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None: ...
     def record_use(self, name: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None: ...
+    def add_counters(self, name: str, stage: Stage, plus: Counters) -> None: ...
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]: ...
     def all_counters(self) -> dict[str, dict[Stage, Counters]]: ...
 
@@ -75,18 +79,33 @@ class SkillStore(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What a shelf itself knows of a skill beyond its files; a directory knows nothing of the kind."""
+
+    version: int = 0
+    enabled: bool | None = None
+    created_on: datetime | None = None
+    modified_on: datetime | None = None
+
+
+NO_FACTS = Facts()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """What lies in one folder. `problem` is set when it can't be taken for a skill at all."""
 
     tree: Tree
     stamp: str
     problem: Diagnostic | None = None
+    facts: Facts = NO_FACTS
 
 
 class Shelf(Protocol):
     """The current files of one layer: the only place that touches them."""
 
     can_write: bool
+    keeps_facts: bool  # whether it has a place for what `record` tells it
 
     def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
         """Folder → stamp, for every folder there. A stamp that equals the known one means: nothing changed."""
@@ -103,12 +122,20 @@ class Shelf(Protocol):
         """Make the folder hold exactly `tree`; files in neither tree stay. May be repeated after a crash."""
         ...
 
+    def record(self, folder: str, facts: Facts) -> str:
+        """Keep what was recorded about a folder; returns the stamp it has then."""
+        ...
+
     def put_away(self, folder: str, archived_as: str) -> None:
         """Move the folder into the archive. May be repeated after a crash."""
         ...
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
         """Move it back; False when the archive has no such directory."""
+        ...
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Many writes in a row that are made durable together, at the end."""
         ...
 
     def tidy(self) -> None:

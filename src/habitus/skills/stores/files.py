@@ -16,7 +16,7 @@ from pathlib import Path
 from habitus.errors import StorageFailed
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic, Severity
-from habitus.skills.stores.base import Found
+from habitus.skills.stores.base import Facts, Found
 from habitus.skills.trees import File, Tree
 
 _OURS = ".habitus-"  # what an interrupted write leaves behind begins with this
@@ -29,9 +29,21 @@ _YOUNG = "!"
 
 
 class DirectoryShelf:
-    def __init__(self, root: Path, archive: Path, *, can_write: bool = True, follow_links: bool = False) -> None:
+    keeps_facts = False
+
+    def __init__(
+        self,
+        root: Path,
+        archive: Path,
+        *,
+        can_write: bool = True,
+        follow_links: bool = False,
+        is_durable: bool = True,
+    ) -> None:
         self.root = root
         self.archive = archive
+        self._is_durable = is_durable  # whether a power cut must not lose what was written
+        self._syncs = is_durable
         self.can_write = can_write
         self.follow_links = follow_links
         self._watched: dict[str, tuple[str, tuple[str, ...]]] = {}
@@ -154,10 +166,10 @@ class DirectoryShelf:
         aside.mkdir()
         for path, file in tree.items():
             if file.content is not None:
-                _write_file(aside / path, file.content, file.executable)
-        _sync_directory(aside)
+                self._write_file(aside / path, file.content, file.executable)
+        self._sync_directory(aside)
         aside.rename(top)
-        _sync_directory(self.root)
+        self._sync_directory(self.root)
 
     def _change(self, top: Path, tree: Tree, before: Tree) -> None:
         """File by file, the main file last: whoever reads in between sees the old skill."""
@@ -167,12 +179,15 @@ class DirectoryShelf:
             file = tree[path]
             target = top / path
             if file.content is not None and not _holds(target, file):
-                _write_file(target, file.content, file.executable)
+                self._write_file(target, file.content, file.executable)
         for path in before:
             if path not in tree:
                 (top / path).unlink(missing_ok=True)
                 _remove_empty_parents(top, path)
-        _sync_directory(top)
+        self._sync_directory(top)
+
+    def record(self, folder: str, facts: Facts) -> str:
+        raise NotImplementedError("this shelf has no place for facts")
 
     def put_away(self, folder: str, archived_as: str) -> None:
         with self._disk_errors():
@@ -191,11 +206,11 @@ class DirectoryShelf:
                     raise
                 aside = target.parent / f"{_OURS}{secrets.token_hex(6)}"
                 shutil.copytree(source, aside, symlinks=True)
-                _sync_directory(aside)
+                self._sync_directory(aside)
                 aside.rename(target)
                 _remove_directory(source)
-            _sync_directory(self.root)
-            _sync_directory(target.parent)
+            self._sync_directory(self.root)
+            self._sync_directory(target.parent)
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
         with self._disk_errors():
@@ -212,16 +227,52 @@ class DirectoryShelf:
                     raise
                 aside = self.root / f"{_OURS}{secrets.token_hex(6)}"
                 shutil.copytree(source, aside, symlinks=True)
-                _sync_directory(aside)
+                self._sync_directory(aside)
                 aside.rename(target)
                 _remove_directory(source)
-            _sync_directory(self.root)
+            self._sync_directory(self.root)
             return True
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        self._syncs = False
+        try:
+            yield
+        finally:
+            self._syncs = self._is_durable
+            if self._is_durable:
+                os.sync()
+        time.sleep(_YOUNG_NS / 1e9)  # so that none of the files is too young to be trusted
 
     def tidy(self) -> None:
         with self._disk_errors():
             if self.can_write and self.root.is_dir():
                 _remove_ours(self.root)
+
+    def _write_file(self, path: Path, content: bytes, executable: bool) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f"{_OURS}{secrets.token_hex(6)}")
+        try:
+            with aside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fchmod(file.fileno(), 0o755 if executable else _mode_of(path))
+                if self._syncs:
+                    os.fsync(file.fileno())
+            aside.replace(path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+        self._sync_directory(path.parent)
+
+    def _sync_directory(self, path: Path) -> None:
+        if not self._syncs:
+            return
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:
@@ -279,37 +330,12 @@ def _holds(path: Path, file: File) -> bool:
         return False
 
 
-def _write_file(path: Path, content: bytes, executable: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{_OURS}{secrets.token_hex(6)}")
-    try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            mode = 0o755 if executable else _mode_of(path)
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
-
-
 def _mode_of(path: Path) -> int:
     """A rewritten file keeps its permissions; a new one gets the ordinary ones."""
     try:
         return stat.S_IMODE(path.lstat().st_mode) & ~0o111
     except OSError:
         return 0o644
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _remove_ours(top: Path) -> None:

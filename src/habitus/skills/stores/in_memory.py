@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
 from habitus import sql
 from habitus.skills import trees
-from habitus.skills.stores.base import Found
+from habitus.skills.stores.base import Facts, Found
 from habitus.skills.stores.versioned import VersionedStore
 from habitus.skills.trees import File, Tree
 
@@ -16,6 +17,7 @@ class MemoryShelf:
     """Folders in a dictionary."""
 
     can_write = True
+    keeps_facts = False
 
     def __init__(self) -> None:
         self.folders: dict[str, dict[str, File]] = {}
@@ -43,6 +45,9 @@ class MemoryShelf:
         kept = {path: file for path, file in there.items() if path not in before}
         self.folders[folder] = kept | dict(tree)
 
+    def record(self, folder: str, facts: Facts) -> str:
+        raise NotImplementedError("this shelf has no place for facts")
+
     def put_away(self, folder: str, archived_as: str) -> None:
         if folder in self.folders:
             self._archive[archived_as] = self.folders.pop(folder)
@@ -51,6 +56,9 @@ class MemoryShelf:
         if folder not in self.folders and archived_as in self._archive:
             self.folders[folder] = self._archive.pop(archived_as)
         return folder in self.folders
+
+    def batch(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def tidy(self) -> None:
         pass

@@ -7,7 +7,9 @@ lock next completes what a killed process left. Carrying out an intent twice doe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,9 +18,9 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import StorageFailed
 from habitus.skills import names, records, trees
-from habitus.skills.ledger import Ledger, Row
+from habitus.skills.ledger import Entry, Ledger, Row
 from habitus.skills.model import Author
-from habitus.skills.stores.base import Shelf
+from habitus.skills.stores.base import NO_FACTS, Shelf
 from habitus.skills.stores.noticing import ON_DISK, Noticing, entry_of
 from habitus.skills.trees import Tree
 
@@ -46,6 +48,19 @@ class Intents:
         plan |= {"tree": records.pack_tree(after), "before": records.pack_tree(before)}
         return self._ledger.intend(connection, plan)
 
+    def write_many(self, connection: sa.Connection, writes: Sequence[tuple[str, Tree, Tree]], author: Author) -> int:
+        """(folder, before, after) of many skills as one intent."""
+        befores = {f"{folder}/{path}": file for folder, before, _ in writes for path, file in before.items()}
+        afters = {f"{folder}/{path}": file for folder, _, after in writes for path, file in after.items()}
+        self._ledger.keep(connection, befores)
+        self._ledger.keep(connection, afters)
+        plan = self._plan("write_many", "", author)
+        plan["writes"] = [
+            {"folder": folder, "before": records.pack_tree(before), "tree": records.pack_tree(after)}
+            for folder, before, after in writes
+        ]
+        return self._ledger.intend(connection, plan)
+
     def remove(self, connection: sa.Connection, row: Row, author: Author) -> int:
         plan = self._plan("remove", row.folder, author)
         moment = plan["now"][:19].replace(":", "")
@@ -64,7 +79,7 @@ class Intents:
     def perform(self, intent: int) -> None:
         """Carry out an intent, unless another process has done it for us; undo it when the disk refuses."""
         try:
-            with sql.writing(self._engine) as connection:
+            with sql.writing(self._engine, lock=self._ledger.key) as connection:
                 plan = dict(self._ledger.intended(connection)).get(intent)
                 if plan is not None:
                     self._redo(connection, plan)
@@ -87,6 +102,8 @@ class Intents:
         match plan["action"]:
             case "write":
                 self._redo_write(connection, plan)
+            case "write_many":
+                self._redo_write_many(connection, plan)
             case "remove":
                 author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
                 self._shelf.put_away(plan["folder"], plan["archived_as"])
@@ -108,7 +125,33 @@ class Intents:
         if written is not None:
             row = self._ledger.row(connection, folder)
             now = datetime.fromisoformat(plan["now"])
-            self._ledger.put(connection, row, entry_of(folder, written), author, now)
+            self._ledger.put(connection, row, replace(entry_of(folder, written), facts=NO_FACTS), author, now)
+            self._noticing.settle(connection, folder)
+
+    def _redo_write_many(self, connection: sa.Connection, plan: Plan) -> None:
+        folders = [write["folder"] for write in plan["writes"]]
+        author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
+        wanted = {write["folder"]: records.unpack_tree(write["tree"]) for write in plan["writes"]}
+        contents = self._ledger.contents(connection, {f.sha256: f for tree in wanted.values() for f in tree.values()})
+        with self._shelf.batch():
+            for write in plan["writes"]:
+                tree = wanted[write["folder"]]
+                after = {path: replace(file, content=contents[file.sha256].content) for path, file in tree.items()}
+                self._shelf.write(write["folder"], after, records.unpack_tree(write["before"]))
+        known = self._ledger.rows(connection, folders)
+        new: list[Entry] = []
+        for folder in folders:
+            written = self._shelf.read(folder)
+            if written is None:
+                continue
+            entry = replace(entry_of(folder, written), facts=NO_FACTS)
+            if folder in known:
+                self._ledger.put(connection, known[folder], entry, author, now)
+            else:
+                new.append(entry)
+        self._ledger.put_new(connection, new, author, now)
+        for folder in folders:
+            self._noticing.settle(connection, folder)
 
     def _redo_restore(self, connection: sa.Connection, identity: int, folder: str) -> None:
         archived_as = {item.id: where for item, where in self._ledger.archived(connection)}.get(identity)
@@ -118,15 +161,18 @@ class Intents:
         self._ledger.unarchive(connection, identity, folder)
         found, row = self._shelf.read(folder), self._ledger.row(connection, folder)
         if found is not None and row is not None:
-            self._ledger.put(connection, row, entry_of(folder, found), ON_DISK, self._clock())
+            entry = replace(entry_of(folder, found), facts=NO_FACTS)
+            self._ledger.put(connection, row, entry, ON_DISK, self._clock())
+            self._noticing.settle(connection, folder)
 
     def _abandon(self, intent: int) -> None:
         """Put back what a failed write had begun, so that nothing has changed."""
         try:
-            with sql.writing(self._engine) as connection:
+            with sql.writing(self._engine, lock=self._ledger.key) as connection:
                 plan = dict(self._ledger.intended(connection)).get(intent)
-                if plan is not None and plan["action"] == "write":
-                    self._undo_write(connection, plan)
+                if plan is not None and plan["action"] in ("write", "write_many"):
+                    for write in plan.get("writes", [plan]):
+                        self._undo_write(connection, write)
                 self._ledger.done(connection, intent)
         except StorageFailed:
             log.warning("an unfinished change waits; it is completed at the next start")
@@ -134,7 +180,9 @@ class Intents:
     def _undo_write(self, connection: sa.Connection, plan: Plan) -> None:
         before = self._ledger.contents(connection, records.unpack_tree(plan["before"]))
         found = self._shelf.read(plan["folder"])
-        if found is not None and not trees.is_same(found.tree, before):
+        if found is not None and not before:
+            self._shelf.put_away(plan["folder"], f"abandoned/{plan['folder']}-{secrets.token_hex(4)}")
+        elif found is not None and not trees.is_same(found.tree, before):
             self._shelf.write(plan["folder"], before, records.unpack_tree(plan["tree"]))
         self._shelf.tidy()
 

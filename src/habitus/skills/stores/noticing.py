@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from habitus.skills import names, records, trees
 from habitus.skills.ledger import Entry, Ledger
 from habitus.skills.model import Actor, Author
-from habitus.skills.stores.base import Found, Shelf
+from habitus.skills.stores.base import Facts, Found, Shelf
 
 ON_DISK = Author(actor=Actor.DISK, reason="changed on disk")
 _FOUND = replace(ON_DISK, reason="found on disk")
@@ -43,8 +43,20 @@ class Noticing:
                 self._ledger.put(connection, row, entry, ON_DISK, self._clock())
             elif row.stamp != entry.stamp:
                 stamps[row.id] = entry.stamp
+            if row is not None and found.facts.enabled not in (None, row.enabled):
+                self._ledger.enable(connection, row.id, not row.enabled)
         self._ledger.put_new(connection, new, _FOUND, self._clock())
         self._ledger.restamp(connection, stamps)
+
+    def settle(self, connection: sa.Connection, folder: str) -> None:
+        """Let the shelf keep what has just been recorded about a folder."""
+        row = self._ledger.row(connection, folder) if self._shelf.keeps_facts else None
+        if row is None:
+            return
+        facts = Facts(version=row.version, enabled=row.enabled, created_on=row.created_on, modified_on=row.modified_on)
+        stamp = self._shelf.record(folder, facts)
+        if stamp != row.stamp:
+            self._ledger.restamp(connection, {row.id: stamp})
 
 
 def entry_of(folder: str, found: Found) -> Entry:
@@ -57,6 +69,7 @@ def entry_of(folder: str, found: Found) -> Entry:
         stamp=found.stamp,
         summary=None if skill is None else replace(records.without_body(skill), stages=trees.stages(found.tree)),
         diagnostics=parsed.diagnostics if found.problem is None else (found.problem,),
+        facts=found.facts,
     )
 
 

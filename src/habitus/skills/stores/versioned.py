@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -59,7 +59,7 @@ class VersionedStore:
         with sql.reading(engine) as connection:
             is_unfinished = bool(self._ledger.intended(connection))
         if is_unfinished:
-            with sql.writing(engine) as connection:
+            with sql.writing(engine, lock=self._ledger.key) as connection:
                 self._intents.recover(connection)
 
     # Reading
@@ -147,10 +147,43 @@ class VersionedStore:
             trees.checked_path(path)
         return self._write(name, lambda folder, old: dict(tree), author, expected_version)
 
+    def save_many(self, wanted: Mapping[str, Tree], author: Author) -> dict[str, int]:
+        """Many skills at once, each to consist of exactly these files; returns name → version."""
+        self._refuse_if_read_only()
+        checked = {names.checked(name): tree for name, tree in wanted.items()}
+        for tree in checked.values():
+            for path in tree:
+                trees.checked_path(path)
+        everything = list(checked)
+        for start in range(0, len(everything), _CHUNK):
+            self._save_chunk({name: checked[name] for name in everything[start : start + _CHUNK]}, author)
+        return {name: self._index.taken[name].version for name in checked}
+
+    def _save_chunk(self, wanted: Mapping[str, Tree], author: Author) -> None:
+        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
+            self._intents.recover(connection)
+            folders = {name: name for name in wanted} | self._ledger.folders_of(connection, list(wanted))
+            self._noticing.notice(connection, list(folders.values()))
+            known = self._ledger.rows(connection, list(folders.values()))
+            writes: list[tuple[str, Tree, Tree]] = []
+            for name, tree in wanted.items():
+                folder = folders[name]
+                found = self._shelf.read(folder) if folder in known else None
+                before: Tree = {} if found is None else found.tree
+                if found is None or not trees.is_same(before, tree):
+                    writes.append((folder, before, tree))
+            intent = self._intents.write_many(connection, writes, author) if writes else None
+        if intent is not None:
+            self._perform(intent)
+
+    def tree_hashes(self) -> dict[str, str]:
+        """Name → hash over all files, of every skill that can be loaded."""
+        return {name: row.tree_hash for name, row in self._fresh().loadable.items()}
+
     def delete(self, name: str, author: Author) -> bool:
         """Move a skill, or a broken directory, into the archive; False when there is none of that name."""
         self._refuse_if_read_only()
-        with sql.writing(self._engine, durable=True) as connection:
+        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
             row = self._current(connection, names.canonical(name))
             if row is None:
                 return False
@@ -161,7 +194,7 @@ class VersionedStore:
     def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
         """Bring back an archived skill by its id, under a new name if asked; returns the name."""
         self._refuse_if_read_only()
-        with sql.writing(self._engine, durable=True) as connection:
+        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
             found = next((item for item, _ in self._ledger.archived(connection) if item.id == archived), None)
             if found is None:
                 raise NotFound(f"The archive has no entry {archived}.", mend="See 'habitus skills restore --list'.")
@@ -172,18 +205,18 @@ class VersionedStore:
                 )
             intent = self._intents.restore(connection, archived, name, author)
         self._perform(intent)
-        skill = self.load(name)
-        if skill is not None and new_name is not None:
-            self.save(skill, author)
+        if new_name is not None and self.summary(name) is not None:
+            self._write(name, lambda folder, tree: trees.renamed(tree, name), author, None)
         return name
 
     def set_enabled(self, name: str, enabled: bool) -> bool:
         """Switch a skill on or off, which makes no version; False when there is none of that name."""
-        with sql.writing(self._engine) as connection:
+        with sql.writing(self._engine, lock=self._ledger.key) as connection:
             row = self._current(connection, names.canonical(name))
             if row is None:
                 return False
             self._ledger.enable(connection, row.id, enabled)
+            self._noticing.settle(connection, row.folder)
         self._catch_up()
         return True
 
@@ -271,6 +304,16 @@ class VersionedStore:
         with sql.writing(self._engine) as connection:
             self._ledger.count(connection, row.id, row.version, stage, plus, last_used)
 
+    def add_counters(self, name: str, stage: Stage, plus: Counters) -> None:
+        """Take over what another system has counted."""
+        numbers = {
+            "recommended": plus.recommended,
+            "used": plus.used,
+            "succeeded": plus.succeeded,
+            "failed": plus.failed,
+        }
+        self._count(name, stage, numbers, last_used=plus.last_used)
+
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
         """Per stage, over all versions or for one."""
         row = self._fresh().taken.get(names.canonical(name))
@@ -309,7 +352,7 @@ class VersionedStore:
     def _look_at(self, folders: Sequence[str]) -> None:
         """Read these folders and take down what changed."""
         for start in range(0, len(folders), _CHUNK):
-            with sql.writing(self._engine) as connection:
+            with sql.writing(self._engine, lock=self._ledger.key) as connection:
                 self._intents.recover(connection)
                 self._noticing.notice(connection, folders[start : start + _CHUNK])
         if folders:
@@ -330,14 +373,14 @@ class VersionedStore:
     def _current(self, connection: sa.Connection, name: str) -> Row | None:
         """The row of a name, after unfinished changes were completed and its folder was looked at."""
         self._intents.recover(connection)
-        folder = self._ledger.folder_of(connection, name) or name
+        folder = self._ledger.folders_of(connection, [name]).get(name, name)
         self._noticing.notice(connection, [folder])
         return self._ledger.row(connection, folder)
 
     def _write(self, name: str, make: MakeTree, author: Author, expected_version: int | None) -> int:
         """Change a skill's files to what `make` makes of them; a change that changes nothing keeps the version."""
         self._refuse_if_read_only()
-        with sql.writing(self._engine, durable=True) as connection:
+        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
             row = self._current(connection, name)
             refuse_stale(name, 0 if row is None else row.version, expected_version)
             folder = name if row is None else row.folder

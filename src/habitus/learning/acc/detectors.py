@@ -1,0 +1,315 @@
+"""The ACC's detectors: pure functions from the events of one turn to a lesson, in one table.
+
+The first nine are the source's, in its order and with its thresholds. The last four see loops in which nothing
+fails. No detector looks for words in what a tool said: they read outcomes, names, lengths and digests.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from habitus.events import Event, EventKind
+from habitus.learning.acc.lessons import Lesson, lesson
+from habitus.learning.acc.signatures import signature
+
+Detector = Callable[[Sequence[Event]], Lesson | None]
+
+LARGE_CELL = 5_000
+TROUBLE = 5  # from this severity on an event is bad news
+SAME_QUESTION = 0.8  # of the words in either question
+ACKNOWLEDGEMENT = 24  # characters; "ok" three times in a row is no sign of a loop
+
+
+def detect(events: Sequence[Event]) -> list[Lesson]:
+    """Every lesson that the events teach, in the order of the table."""
+    return [found for detector in DETECTORS.values() if (found := detector(events))]
+
+
+def detect_name_switch(events: Sequence[Event]) -> Lesson | None:
+    """Two or more scratchpad names in one turn."""
+    firsts: dict[str, Event] = {}
+    for event in _of(events, EventKind.SCRATCHPAD_CALL):
+        if name := _text(event, "name"):
+            firsts.setdefault(name, event)
+    return lesson("name_switch", firsts.values()) if len(firsts) >= 2 else None
+
+
+def detect_oversized_cell(events: Sequence[Event]) -> Lesson | None:
+    """A cell that arrived empty, or two cells of more than 5 KB."""
+    found = [
+        event
+        for event in events
+        if event.kind is EventKind.SCRATCHPAD_EMPTY_CODE
+        or (event.kind is EventKind.SCRATCHPAD_CALL and _number(event, "code_len") > LARGE_CELL)
+    ]
+    arrived_empty = any(_of(found, EventKind.SCRATCHPAD_EMPTY_CODE))
+    return lesson("oversized_cell", found) if arrived_empty or len(found) >= 2 else None
+
+
+def detect_repeated_tool_error(events: Sequence[Event]) -> Lesson | None:
+    """The same tool failed twice in a row, with no other tool's result in between."""
+    streak: list[Event] = []
+    for event in _outcomes(events):
+        if event.kind is not EventKind.TOOL_RESULT:
+            continue
+        if streak and (_succeeded(event) is not False or _text(event, "name") != _text(streak[0], "name")):
+            if len(streak) >= 2:
+                break
+            streak = []
+        if _succeeded(event) is False:
+            streak.append(event)
+    return lesson("repeated_tool_error", streak) if len(streak) >= 2 else None
+
+
+def detect_repeated_error_signature(events: Sequence[Event]) -> Lesson | None:
+    """The same error three times, whoever reported it and whatever the arguments were.
+
+    A failed cell is told twice, by the scratchpad and then by its tool; that is one error.
+    """
+    by_signature: dict[str, list[Event]] = defaultdict(list)
+    told_by_cell = ""
+    for event in _outcomes(events):
+        known = signature(_text(event, "error")) if _succeeded(event) is False else ""
+        is_told_again = event.kind is EventKind.TOOL_RESULT and known == told_by_cell
+        told_by_cell = known if event.kind is EventKind.SCRATCHPAD_RESULT else ""
+        if known and not is_told_again:
+            by_signature[known].append(event)
+    repeated = next((found for found in by_signature.values() if len(found) >= 3), None)
+    return lesson("repeated_error_signature", repeated) if repeated else None
+
+
+def detect_reset_churn(events: Sequence[Event]) -> Lesson | None:
+    """Two or more resets."""
+    resets = list(_of(events, EventKind.SCRATCHPAD_RESET))
+    return lesson("reset_churn", resets) if len(resets) >= 2 else None
+
+
+def detect_kill_loop(events: Sequence[Event]) -> Lesson | None:
+    """Two or more killed cells, whatever the scratchpad; the advice depends on why they were killed."""
+    kills = list(_of(events, EventKind.SCRATCHPAD_KILLED))
+    if len(kills) < 2:
+        return None
+    was_silence = all(_is_silence(_text(event, "reason")) for event in kills)
+    return lesson("kill_loop", kills, variant="silence" if was_silence else "heavy")
+
+
+def detect_severity_climb(events: Sequence[Event]) -> Lesson | None:
+    """Three events, each worse than the one before, up to trouble. A call says nothing yet, so it ends no climb."""
+    climb: list[Event] = []
+    for event in events:
+        if climb and event.severity <= climb[-1].severity:
+            if event.kind in (EventKind.TOOL_CALL, EventKind.SCRATCHPAD_CALL):
+                continue
+            climb = []
+        climb.append(event)
+        if len(climb) >= 3 and event.severity >= TROUBLE:
+            return lesson("severity_climb", climb)
+    return None
+
+
+def detect_repair_churn(events: Sequence[Event]) -> Lesson | None:
+    """Three or more repairs of the conversation's history."""
+    repairs = list(_of(events, EventKind.HISTORY_REPAIR))
+    return lesson("repair_churn", repairs) if len(repairs) >= 3 else None
+
+
+def detect_cap_exhausted(events: Sequence[Event]) -> Lesson | None:
+    """The turn used up its rounds."""
+    caps = list(_of(events, EventKind.CAP_EXHAUSTED))
+    return lesson("cap_exhausted", caps) if caps else None
+
+
+def detect_orphaned_tool_call(events: Sequence[Event]) -> Lesson | None:
+    """A call whose result never came. True of a whole turn or of finished rounds, not of a turn in full flight."""
+    orphans = [exchange.call for exchange in _exchanges(events) if exchange.call and exchange.result is None]
+    return lesson("orphaned_tool_call", orphans) if orphans else None
+
+
+def detect_same_call_again(events: Sequence[Event]) -> Lesson | None:
+    """A call made three times, with nothing new tried in between, for the same result; or a question asked twice.
+
+    A status may change between two looks, so a third look counts. A question to a search engine or a document has the
+    same answer the second time, also when its words are in another order.
+    """
+    answered = [exchange for exchange in _exchanges(events) if exchange.call and exchange.succeeded is not False]
+    return _same_question(answered) or _same_call(answered)
+
+
+def detect_ping_pong(events: Sequence[Event]) -> Lesson | None:
+    """Two calls that take turns, twice each, and bring what they brought before."""
+    exchanges = [exchange for exchange in _exchanges(events) if exchange.call]
+    for first, second, third, fourth in zip(exchanges, exchanges[1:], exchanges[2:], exchanges[3:], strict=False):
+        takes_turns = first.is_repeated_by(third) and second.is_repeated_by(fourth)
+        if takes_turns and first.key != second.key:
+            return lesson("ping_pong", _events_of([first, second, third, fourth]))
+    return None
+
+
+def detect_no_new_information(events: Sequence[Event]) -> Lesson | None:
+    """Three different calls of one tool in a row with one and the same result."""
+    run: list[_Exchange] = []
+    for exchange in _exchanges(events):
+        if exchange.succeeded is not True or not exchange.is_telling:
+            continue
+        if run and (exchange.name != run[0].name or exchange.result_digest != run[0].result_digest):
+            run = []
+        if not exchange.key or exchange.key not in {earlier.key for earlier in run}:
+            run.append(exchange)
+        if len(run) >= 3:
+            return lesson("no_new_information", _events_of(run))
+    return None
+
+
+DETECTORS: Mapping[str, Detector] = {
+    "name_switch": detect_name_switch,
+    "oversized_cell": detect_oversized_cell,
+    "repeated_tool_error": detect_repeated_tool_error,
+    "repeated_error_signature": detect_repeated_error_signature,
+    "reset_churn": detect_reset_churn,
+    "kill_loop": detect_kill_loop,
+    "severity_climb": detect_severity_climb,
+    "repair_churn": detect_repair_churn,
+    "cap_exhausted": detect_cap_exhausted,
+    "orphaned_tool_call": detect_orphaned_tool_call,
+    "same_call_again": detect_same_call_again,
+    "ping_pong": detect_ping_pong,
+    "no_new_information": detect_no_new_information,
+}
+
+
+def _of(events: Sequence[Event], kind: EventKind) -> Iterator[Event]:
+    return (event for event in events if event.kind is kind)
+
+
+def _outcomes(events: Sequence[Event]) -> Iterator[Event]:
+    """Results in order. Calls that were sent together and failed together give one failure, the first.
+
+    Nobody had seen that error yet when the other calls were made, so they are no retry.
+    """
+    called_since: set[str] = set()
+    known_to_call: set[str] = set()
+    for event in events:
+        name = _text(event, "name")
+        if event.kind is EventKind.TOOL_CALL:
+            called_since.add(name)
+            known_to_call.add(name)
+        elif event.kind in (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT):
+            is_sibling = event.kind is EventKind.TOOL_RESULT and name in known_to_call and name not in called_since
+            called_since.discard(name)
+            if not (is_sibling and _succeeded(event) is False):
+                yield event
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """A tool call and its result; either may be missing."""
+
+    call: Event | None
+    result: Event | None
+
+    @property
+    def name(self) -> str:
+        return _text(self.call or self.result, "name")
+
+    @property
+    def key(self) -> str:
+        """What was called, with what; empty when the arguments are not known."""
+        arguments = _text(self.call, "args_digest") or _text(self.call, "args_summary")
+        return f"{self.name}({arguments})" if arguments else ""
+
+    @property
+    def result_digest(self) -> str:
+        return _text(self.result, "result_digest")
+
+    @property
+    def succeeded(self) -> bool | None:
+        return _succeeded(self.result) if self.result else None
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the result is known and more than a nod."""
+        length = self.result.detail.get("result_len") if self.result else None
+        return bool(self.result_digest) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT)
+
+    def is_repeated_by(self, later: _Exchange) -> bool:
+        return bool(self.key) and (self.key, self.result_digest) == (later.key, later.result_digest)
+
+
+def _exchanges(events: Sequence[Event]) -> list[_Exchange]:
+    """Calls with their results, by id or else by name, in the order of the calls; results without a call in between."""
+    exchanges: list[_Exchange] = []
+    waiting: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        address = _text(event, "id") or _text(event, "name")
+        if event.kind is EventKind.TOOL_CALL:
+            waiting[address].append(len(exchanges))
+            exchanges.append(_Exchange(event, None))
+        elif event.kind is EventKind.TOOL_RESULT:
+            if waiting[address]:
+                position = waiting[address].pop(0)
+                exchanges[position] = _Exchange(exchanges[position].call, event)
+            else:
+                exchanges.append(_Exchange(None, event))
+    return exchanges
+
+
+def _same_call(answered: Sequence[_Exchange]) -> Lesson | None:
+    repeats: dict[str, list[_Exchange]] = defaultdict(list)
+    seen: set[str] = set()
+    for exchange in answered:
+        if not exchange.key:
+            continue
+        if exchange.key not in seen:  # something new was tried: what looked the same may mean something else now
+            repeats.clear()
+        seen.add(exchange.key)
+        run = repeats[exchange.key]
+        if run and run[0].result_digest != exchange.result_digest:
+            run.clear()
+        run.append(exchange)
+        if len(run) >= 3:
+            return lesson("same_call_again", _events_of(run))
+    return None
+
+
+def _same_question(answered: Sequence[_Exchange]) -> Lesson | None:
+    asked: dict[tuple[str, str], list[tuple[frozenset[str], _Exchange]]] = defaultdict(list)
+    for exchange in answered:
+        question = exchange.call.detail.get("question") if exchange.call else None
+        if not isinstance(question, Mapping):
+            continue
+        listed = question.get("words")
+        words = frozenset(map(str, listed)) if isinstance(listed, list | tuple) else frozenset()
+        if not words:
+            continue
+        earlier = asked[(exchange.name, str(question.get("rest", "")))]
+        for other_words, other in earlier:
+            if len(words & other_words) >= SAME_QUESTION * len(words | other_words):
+                return lesson("same_call_again", _events_of([other, exchange]))
+        earlier.append((words, exchange))
+    return None
+
+
+def _events_of(exchanges: Sequence[_Exchange]) -> list[Event]:
+    return [event for exchange in exchanges for event in (exchange.call, exchange.result) if event]
+
+
+def _is_silence(reason: str) -> bool:
+    """Our own reasons for a kill, not a tool's words: the scratchpad kills a cell that prints nothing for too long."""
+    return any(word in reason.lower() for word in ("silence", "silent", "inactiv", "no output", "idle"))
+
+
+def _succeeded(event: Event) -> bool | None:
+    success = event.detail.get("success")
+    return success if isinstance(success, bool) else None
+
+
+def _text(event: Event | None, key: str) -> str:
+    value = event.detail.get(key) if event else None
+    return value if isinstance(value, str) else ""
+
+
+def _number(event: Event, key: str) -> float:
+    value = event.detail.get(key)
+    return value if isinstance(value, int | float) else 0

@@ -1,0 +1,141 @@
+"""The ACC at work beside a turn: takes events, gives nudges while the turn runs and lessons when it ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from habitus.events import Event, EventKind, severity_of
+from habitus.learning.acc.detectors import DETECTORS, detect
+from habitus.learning.acc.lessons import Lesson
+
+log = logging.getLogger(__name__)
+
+
+class Mode(StrEnum):
+    OFF = "off"  # observes nothing
+    PASSIVE = "passive"  # lessons at the end of the turn
+    ACTIVE = "active"  # and nudges while it runs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nudge:
+    """A lesson said at once, beside the tool results that called for it."""
+
+    lesson: Lesson
+
+    @property
+    def text(self) -> str:
+        return f"[Habitus self-check — {self.lesson.detector}] {self.lesson.rule}"
+
+
+def knows_nothing(rule: str) -> bool:
+    return False
+
+
+class ACC:
+    """Watches one turn at a time. It only returns values: storing a lesson is somebody else's work."""
+
+    def __init__(self, mode: Mode | str = Mode.PASSIVE, has_similar: Callable[[str], bool] = knows_nothing) -> None:
+        self.mode = Mode(mode)
+        self._has_similar = has_similar
+        self._turn = _Turn()
+        self._lock = threading.Lock()  # tools may report from threads
+
+    def observe(
+        self,
+        kind: EventKind | str,
+        detail: Mapping[str, object] | None = None,
+        *,
+        severity: int | None = None,
+        round_idx: int = 0,
+    ) -> None:
+        """Takes one event; its severity follows from its kind unless told. An unknown kind is a ValueError."""
+        known = _known(kind)
+        detail = dict(detail or {})
+        severity = severity_of(known, detail) if severity is None else severity
+        self._take(Event(kind=known, detail=detail, severity=severity, round_idx=round_idx))
+
+    def observe_event(self, event: Event) -> None:
+        _known(event.kind)
+        self._take(event)
+
+    def emit(
+        self,
+        kind: EventKind | str,
+        detail: Mapping[str, object] | None = None,
+        *,
+        severity: int | None = None,
+        round_idx: int = 0,
+    ) -> None:
+        """`observe` for the places where things happen: whatever is wrong with the event, the turn goes on."""
+        if self.mode is Mode.OFF:
+            return
+        try:
+            self.observe(kind, detail, severity=severity, round_idx=round_idx)
+        except Exception:
+            log.warning("the ACC could not take an event of kind %r", kind, exc_info=True)
+
+    def at_round(self) -> tuple[Nudge, ...]:
+        """After the results of a round: what to say now, each detector at most once a turn.
+
+        Also what memory knows already: a rule that is being broken right now is worth repeating.
+        """
+        if self.mode is not Mode.ACTIVE:
+            return ()
+        with self._lock:
+            turn = self._turn
+            events = tuple(turn.events)
+        waiting = [(name, detector) for name, detector in DETECTORS.items() if name not in turn.nudged]
+        lessons = [found for _, detector in waiting if (found := detector(events))]
+        turn.nudged.update(found.detector for found in lessons)
+        return tuple(Nudge(lesson=found) for found in lessons)
+
+    def at_end_of_turn(self) -> tuple[Lesson, ...]:
+        """What the turn taught that is not known yet. The next turn starts with its own buffer, so no event is lost."""
+        with self._lock:
+            ended, self._turn = self._turn, _Turn()
+        told: set[str] = set()
+        lessons: list[Lesson] = []
+        for lesson in detect(tuple(ended.events)):
+            if lesson.rule not in told and not self._is_known(lesson.rule):
+                told.add(lesson.rule)
+                lessons.append(lesson)
+        return tuple(lessons)
+
+    def reset(self) -> None:
+        """Forgets the turn so far: it was cancelled, and what it shows is not the agent's doing."""
+        with self._lock:
+            self._turn = _Turn()
+
+    @property
+    def observed_count(self) -> int:
+        return len(self._turn.events)
+
+    def _take(self, event: Event) -> None:
+        if self.mode is not Mode.OFF:
+            with self._lock:
+                self._turn.events.append(event)
+
+    def _is_known(self, rule: str) -> bool:
+        try:
+            return self._has_similar(rule)
+        except Exception:
+            log.warning("could not ask whether a rule is known; it counts as new", exc_info=True)
+            return False
+
+
+class _Turn:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.nudged: set[str] = set()
+
+
+def _known(kind: EventKind | str) -> EventKind:
+    try:
+        return EventKind(kind)
+    except ValueError:
+        raise ValueError(f"Unknown event kind {kind!r}. Known kinds: {', '.join(EventKind)}.") from None

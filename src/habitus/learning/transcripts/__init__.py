@@ -1,0 +1,14 @@
+"""Readers of transcripts: what other agents (and we) did, as turns of events for the detectors.
+
+    for transcript in transcripts.read(path):
+        for turn in transcript.turns: …
+
+Files are read line by line, every text is redacted, and what could not be read is counted, never raised.
+"""
+
+from __future__ import annotations
+
+from habitus.learning.transcripts.detection import FORMATS, format_of, read
+from habitus.learning.transcripts.model import SkillUse, Transcript, Turn
+
+__all__ = ["FORMATS", "SkillUse", "Transcript", "Turn", "format_of", "read"]

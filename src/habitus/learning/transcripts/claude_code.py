@@ -1,0 +1,217 @@
+"""Claude Code sessions: JSONL with user and assistant lines, tool_use and tool_result blocks, sidechains, summaries.
+
+The format changes without notice, so every field is optional here. Lines of an unknown type are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from habitus.events import EventKind, event, tool_called, tool_returned
+from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.model import Draft, OpenTurn, SkillUse, Transcript
+from habitus.learning.transcripts.results import Reading, from_fields
+from habitus.redact import PATTERNS_ONLY, Redactor
+
+SOURCE = "claude_code"
+_CONVERSATION = frozenset({"user", "assistant"})
+_WITHOUT_EVENTS = frozenset(
+    {"summary", "system", "progress", "attachment", "file-history-snapshot", "queue-operation", "last-prompt", "mode"}
+)
+_NOT_A_REQUEST = ("[Request interrupted", "<local-command", "<command-", "<system-reminder", "Caveat: ")
+_DECLINED = "User rejected tool use"  # what the client itself writes beside the block
+
+
+def looks_like(row: dict[str, object]) -> bool:
+    kind = _str(row.get("type"))
+    if kind in _CONVERSATION:
+        return "message" in row
+    return "sessionId" in row or "leafUuid" in row or kind in _WITHOUT_EVENTS
+
+
+def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+    """One transcript per file."""
+    unread: Counter[str] = Counter()
+    session = _Session(path.stem, redactor)
+    for row in objects(path, unread):
+        session.take(row)
+    session.draft.unread.update(unread)
+    yield session.finished()
+
+
+class _Session:
+    def __init__(self, session_id: str, redactor: Redactor) -> None:
+        self.draft = Draft(id=session_id, source=SOURCE)
+        self._redactor = redactor
+        self._main: OpenTurn | None = None
+        self._sides: dict[str, OpenTurn] = {}
+        self._roots: dict[str, str] = {}  # line → first line of its sidechain
+        self._answers: dict[str, str] = {}  # turn → the answer that its current round belongs to
+        self._calls: dict[str, _Call] = {}
+        self._seen_lines: set[str] = set()
+
+    def take(self, row: Mapping[str, object]) -> None:
+        uuid = _str(row.get("uuid"))
+        if uuid and uuid in self._seen_lines:  # a resumed session repeats what it resumed
+            return
+        self._seen_lines.add(uuid)
+        match row.get("type"):
+            case "user":
+                self._user(row)
+            case "assistant":
+                self._assistant(row)
+            case "result":
+                self._ended(row)
+            case str(kind) if kind in _WITHOUT_EVENTS:
+                pass
+            case _:
+                self.draft.unread["unknown line"] += 1
+
+    def finished(self) -> Transcript:
+        for call in self._calls.values():
+            if call.skill and not call.is_answered:
+                self.draft.skill_uses.append(call.use(None))
+        return self.draft.finished()
+
+    def _user(self, row: Mapping[str, object]) -> None:
+        blocks = self._blocks(row)
+        if _is_request(row, blocks) and not row.get("isSidechain"):
+            self._main = self._open(is_sidechain=False)
+        turn = self._turn(row)
+        for block in blocks:
+            if block.get("type") == "tool_result":
+                self._returned(turn, row, block)
+
+    def _assistant(self, row: Mapping[str, object]) -> None:
+        turn = self._turn(row)
+        message = row.get("message")
+        answer = _str(message.get("id")) if isinstance(message, Mapping) else ""
+        if not answer or self._answers.get(turn.id) != answer:  # one answer may be spread over several lines
+            self._answers[turn.id] = answer
+            turn.round_idx += 1
+        for block in self._blocks(row):
+            if block.get("type") in ("tool_use", "server_tool_use"):
+                self._called(turn, block)
+
+    def _called(self, turn: OpenTurn, block: Mapping[str, object]) -> None:
+        call_id, name = _str(block.get("id")), _str(block.get("name")) or "unknown"
+        if call_id and call_id in self._calls:
+            return
+        args = block.get("input")
+        skill = _skill(args, self._redactor) if name == "Skill" else ""
+        self._calls[call_id] = _Call(name, turn, turn.round_idx, skill)
+        turn.events.append(tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor))
+
+    def _returned(self, turn: OpenTurn, row: Mapping[str, object], block: Mapping[str, object]) -> None:
+        call_id = _str(block.get("tool_use_id"))
+        call = self._calls.get(call_id)
+        if call is None:
+            self.draft.unread["result without a call"] += 1
+            return
+        if call.is_answered:
+            return
+        call.is_answered = True
+        text = _text(block.get("content"))
+        reading = _reading(row, block, text)
+        success = reading.success if reading else None
+        call.turn.events.append(
+            tool_returned(
+                call.name,
+                success=success,
+                error=reading.error if reading else "",
+                result=text,
+                round_idx=call.round_idx,
+                call_id=call_id,
+                redactor=self._redactor,
+            )
+        )
+        if call.skill:
+            self.draft.skill_uses.append(call.use(success))
+
+    def _ended(self, row: Mapping[str, object]) -> None:
+        if row.get("subtype") == "error_max_turns":
+            turn = self._turn(row)
+            turn.events.append(event(EventKind.CAP_EXHAUSTED, {}, round_idx=turn.round_idx))
+
+    def _blocks(self, row: Mapping[str, object]) -> list[Mapping[str, object]]:
+        message = row.get("message")
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        if not isinstance(content, list):
+            self.draft.unread["message without content"] += 1
+            return []
+        return [block for block in content if isinstance(block, Mapping)]
+
+    def _turn(self, row: Mapping[str, object]) -> OpenTurn:
+        if row.get("isSidechain"):
+            return self._side(row)
+        if self._main is None:
+            self._main = self._open(is_sidechain=False)
+        return self._main
+
+    def _side(self, row: Mapping[str, object]) -> OpenTurn:
+        uuid, parent = _str(row.get("uuid")), _str(row.get("parentUuid"))
+        root = _str(row.get("agentId")) or self._roots.get(parent) or uuid
+        self._roots[uuid] = root
+        if root not in self._sides:
+            self._sides[root] = self._open(is_sidechain=True)
+        return self._sides[root]
+
+    def _open(self, *, is_sidechain: bool) -> OpenTurn:
+        turn = OpenTurn(id=str(len(self.draft.turns) + 1), is_sidechain=is_sidechain)
+        self.draft.turns.append(turn)
+        return turn
+
+
+class _Call:
+    def __init__(self, name: str, turn: OpenTurn, round_idx: int, skill: str) -> None:
+        self.name = name
+        self.turn = turn
+        self.round_idx = round_idx
+        self.skill = skill
+        self.is_answered = False
+
+    def use(self, success: bool | None) -> SkillUse:
+        return SkillUse(skill=self.skill, turn=self.turn.id, round_idx=self.round_idx, success=success)
+
+
+def _reading(row: Mapping[str, object], block: Mapping[str, object], text: str) -> Reading | None:
+    """Whether the call worked; none when a person declined it, which says nothing about the tool."""
+    structured = row.get("toolUseResult")
+    if structured == _DECLINED:
+        return None
+    if block.get("is_error") is True:
+        return Reading(success=False, error=text)
+    if isinstance(structured, Mapping) and (reading := from_fields(structured)):
+        return reading
+    return Reading(success=True)
+
+
+def _is_request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> bool:
+    if row.get("isMeta") or row.get("isCompactSummary") or any(block.get("type") == "tool_result" for block in blocks):
+        return False
+    texts = [_str(block.get("text")) for block in blocks if block.get("type") == "text"]
+    return any(text.strip() and not text.lstrip().startswith(_NOT_A_REQUEST) for text in texts)
+
+
+def _skill(args: object, redactor: Redactor) -> str:
+    """Versions call the argument `skill` or `command`; the name may carry its plugin."""
+    if not isinstance(args, Mapping):
+        return "unknown"
+    name = _str(args.get("skill")) or _str(args.get("command")) or _str(args.get("name"))
+    return redactor.redact(name.strip().lstrip("/").split(" ")[0][:200]).text or "unknown"
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(_str(part.get("text")) for part in content if isinstance(part, Mapping))
+    return ""
+
+
+def _str(value: object) -> str:
+    return value if isinstance(value, str) else ""

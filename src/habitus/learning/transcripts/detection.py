@@ -1,0 +1,53 @@
+"""Which format a transcript has, found from its first lines, and reading it with the right reader."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from habitus.errors import NotFound
+from habitus.learning.transcripts import claude_code, habitus, openai, rows
+from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.model import Transcript
+from habitus.redact import PATTERNS_ONLY, Redactor
+
+UNKNOWN = "unknown"
+_LINES_TRIED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    looks_like: Callable[[dict[str, object]], bool]
+    read: Callable[[Path, Redactor], Iterator[Transcript]]
+
+
+FORMATS: Mapping[str, Format] = {
+    rows.SOURCE: Format(rows.looks_like, rows.read),
+    habitus.SOURCE: Format(habitus.looks_like, habitus.read),
+    claude_code.SOURCE: Format(claude_code.looks_like, claude_code.read),
+    openai.SOURCE: Format(openai.looks_like, openai.read),
+}
+
+
+def read(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
+    """Every transcript of a file. A file that no reader knows gives one empty transcript that says so."""
+    if not path.is_file():
+        raise NotFound(f"No transcript at '{path}'.", mend="Give the path of a file.")
+    source = source or format_of(path)
+    if source in FORMATS:
+        yield from FORMATS[source].read(path, redactor)
+    else:
+        unread: Counter[str] = Counter()
+        unread["unknown line"] = sum(1 for _ in objects(path, unread))
+        yield Transcript(id=path.stem, source=UNKNOWN, unread={why: count for why, count in unread.items() if count})
+
+
+def format_of(path: Path) -> str:
+    """The format that most of the first lines look like; `unknown` when none does."""
+    votes: Counter[str] = Counter()
+    for row in islice(objects(path, Counter()), _LINES_TRIED):
+        votes.update(name for name, known in FORMATS.items() if known.looks_like(row))
+    return max(FORMATS, key=lambda name: votes[name]) if votes else UNKNOWN

@@ -1,0 +1,142 @@
+"""OpenAI-style message logs: a list of messages (JSON, or one a line), a conversation a line, or Responses items.
+
+Tool messages have no field for failure, so success is inferred from the shape of the result and marked weak.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from habitus.events import tool_called, tool_returned
+from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.model import Draft, OpenTurn, Transcript
+from habitus.learning.transcripts.results import from_text
+from habitus.redact import PATTERNS_ONLY, Redactor
+
+SOURCE = "openai"
+_ITEMS = frozenset(
+    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"}
+)
+
+
+def looks_like(row: dict[str, object]) -> bool:
+    if isinstance(row.get("messages"), list) or row.get("type") == "response_item":
+        return True
+    return isinstance(row.get("role"), str) or (str(row.get("type")) in _ITEMS and "sessionId" not in row)
+
+
+def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+    """One transcript per conversation."""
+    unread: Counter[str] = Counter()
+    loose: _Conversation | None = None
+    for number, row in enumerate(objects(path, unread), 1):
+        messages = _conversation_of(row)
+        if messages is None:
+            loose = loose or _Conversation(path.stem, redactor)
+            loose.take(row)
+            continue
+        conversation = _Conversation(str(row.get("id") or f"{path.stem}-{number}"), redactor)
+        for message in messages:
+            conversation.take(message)
+        yield conversation.draft.finished()
+    if loose or unread:
+        last = loose or _Conversation(path.stem, redactor)
+        last.draft.unread.update(unread)
+        yield last.draft.finished()
+
+
+def _conversation_of(row: Mapping[str, object]) -> list[object] | None:
+    """The messages of a whole conversation, with the answer that a request log keeps beside them."""
+    inner = row.get("request")
+    request = inner if isinstance(inner, Mapping) else row
+    messages = request.get("messages")
+    if not isinstance(messages, list):
+        return None
+    response = row.get("response")
+    choices = response.get("choices") if isinstance(response, Mapping) else None
+    if not isinstance(choices, list):
+        return messages
+    return [*messages, *(choice.get("message") for choice in choices if isinstance(choice, Mapping))]
+
+
+class _Conversation:
+    def __init__(self, conversation_id: str, redactor: Redactor) -> None:
+        self.draft = Draft(id=conversation_id, source=SOURCE)
+        self._redactor = redactor
+        self._names: dict[str, str] = {}  # call id → tool
+
+    def take(self, message: object) -> None:
+        payload = message.get("payload") if isinstance(message, Mapping) else None
+        message = payload if isinstance(payload, Mapping) else message
+        if not isinstance(message, Mapping):
+            self.draft.unread["unknown message"] += 1
+            return
+        match message.get("role") or message.get("type"):
+            case "user":
+                self.draft.turns.append(OpenTurn(id=str(len(self.draft.turns) + 1)))
+            case "assistant":
+                self._answer(message)
+            case "function_call" | "custom_tool_call":
+                self._called(
+                    message.get("call_id"), message.get("name"), message.get("arguments") or message.get("input")
+                )
+            case "tool" | "function" | "function_call_output" | "custom_tool_call_output":
+                self._returned(message)
+            case "system" | "developer" | "message" | "reasoning" | "session_meta" | "turn_context" | "token_count":
+                pass
+            case _:
+                self.draft.unread["unknown message"] += 1
+
+    def _answer(self, message: Mapping[str, object]) -> None:
+        self._turn().round_idx += 1
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping):
+                self._called(call.get("id"), function.get("name"), function.get("arguments"))
+            else:
+                self.draft.unread["unknown call"] += 1
+        legacy = message.get("function_call")
+        if isinstance(legacy, Mapping):
+            self._called("", legacy.get("name"), legacy.get("arguments"))
+
+    def _called(self, call_id: object, name: object, args: object) -> None:
+        call_id, name = str(call_id or ""), str(name or "unknown")
+        self._names[call_id] = name
+        turn = self._turn()
+        turn.events.append(tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor))
+
+    def _returned(self, message: Mapping[str, object]) -> None:
+        call_id = str(message.get("tool_call_id") or message.get("call_id") or "")
+        name = str(message.get("name") or self._names.get(call_id) or "unknown")
+        text = _text(message.get("content", message.get("output")))
+        reading = from_text(text)
+        turn = self._turn()
+        turn.events.append(
+            tool_returned(
+                name,
+                success=reading.success,
+                error=reading.error,
+                result=text,
+                round_idx=turn.round_idx,
+                call_id=call_id,
+                weak=True,
+                redactor=self._redactor,
+            )
+        )
+
+    def _turn(self) -> OpenTurn:
+        if not self.draft.turns:
+            self.draft.turns.append(OpenTurn(id="1"))
+        return self.draft.turns[-1]
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return "" if content is None else json.dumps(content, default=str)

@@ -1,0 +1,59 @@
+"""Simple event rows, one tool call with its result each: trace, step, turn, tool, args, success, error, result_len.
+
+A trace is one request, so it is one turn of ours; the row's `turn` counts the model's answers and becomes the round.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from habitus.events import Event, tool_called, tool_returned
+from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.model import Draft, OpenTurn, Transcript
+from habitus.redact import PATTERNS_ONLY, Redactor
+
+SOURCE = "rows"
+
+
+def looks_like(row: dict[str, object]) -> bool:
+    return "trace" in row and "tool" in row
+
+
+def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+    """One transcript per run of rows with the same trace."""
+    unread: Counter[str] = Counter()
+    draft: Draft | None = None
+    for row in objects(path, unread):
+        if not looks_like(row):
+            unread["unknown row"] += 1
+            continue
+        trace = str(row["trace"])
+        if draft is None or draft.id != trace:
+            if draft:
+                yield draft.finished()
+            draft = Draft(id=trace, source=SOURCE, turns=[OpenTurn(id="1")])
+        draft.unread.update(unread)
+        unread.clear()
+        draft.turns[0].events += _events(row, redactor)
+    if draft or unread:
+        last = draft or Draft(id=path.stem, source=SOURCE)
+        last.unread.update(unread)
+        yield last.finished()
+
+
+def _events(row: dict[str, object], redactor: Redactor) -> Iterable[Event]:
+    name = str(row["tool"])
+    turn = row.get("turn")
+    round_idx = turn if isinstance(turn, int) else 0
+    success = row.get("success")
+    error = row.get("error")
+    yield tool_called(name, row.get("args"), round_idx=round_idx, redactor=redactor)
+    yield tool_returned(
+        name,
+        success=success if isinstance(success, bool) else None,
+        error=error if isinstance(error, str) else "",
+        round_idx=round_idx,
+        redactor=redactor,
+    )

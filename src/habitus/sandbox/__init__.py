@@ -1,0 +1,1 @@
+"""Where model-written code is mended, isolated and run."""

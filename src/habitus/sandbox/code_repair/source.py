@@ -1,0 +1,121 @@
+"""Looking at text as Python source: does it parse, where are its literals, is a line code or prose."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+import warnings
+from collections.abc import Callable, Iterator
+
+# Possessive repeats keep every literal a single pass, whatever the text.
+LITERAL = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|\\?\Z)'
+    r"|'''(?:[^'\\]|\\.|'(?!''))*+(?:'''|\\?\Z)"
+    r'|"(?:[^"\\\n]|\\.)*+"?'
+    r"|'(?:[^'\\\n]|\\.)*+'?"
+    r"|#[^\n]*+",
+    re.DOTALL,
+)
+_DEFINITE_CODE = re.compile(
+    r"^[ \t]*(?:(?:async[ ]+)?def[ ]+\w+[ ]*[(\[]|class[ ]+\w+[ ]*[(:\[]|from[ ]+[\w.]+[ ]+import[ ]"
+    r"|import[ ]+[\w.]+(?:[ ]+as[ ]+\w+)?[ ]*$|@\w|if[ ]+__name__|\w+[ ]*=[^=])"
+    r'|"""|\'\'\'',
+    re.MULTILINE,
+)
+_NOT_PROSE_WORDS = {*keyword.kwlist, *keyword.softkwlist, "print", "exec"}
+_BULLET = re.compile(r"(?:[-*•]|\d{1,3}[.)])[ \t]+(?=\S)")
+_SHORT_SENTENCE = re.compile(r"[A-Z][\w'’ ,\-]*[.!?:]")
+
+
+def read(text: str) -> ast.Module | SyntaxError:
+    """The syntax tree, or why there is none; odd escapes in strings are the author's business and stay silent."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        return error
+    except (ValueError, RecursionError, MemoryError) as error:
+        return SyntaxError(str(error))
+
+
+def parse(text: str) -> ast.Module | None:
+    module = read(text)
+    return module if isinstance(module, ast.Module) else None
+
+
+def outside_literals(text: str, change: Callable[[str], str]) -> str:
+    """Apply `change` to everything that is neither a string nor a comment."""
+    return "".join(piece if literal else change(piece) for literal, piece in pieces(text))
+
+
+def pieces(text: str) -> Iterator[tuple[bool, str]]:
+    """The text in order, cut into (is it a literal or comment, piece)."""
+    end = 0
+    for match in LITERAL.finditer(text):
+        if match.start() > end:
+            yield False, text[end : match.start()]
+        yield True, match.group()
+        end = match.end()
+    if end < len(text):
+        yield False, text[end:]
+
+
+def code_lines(text: str) -> list[bool]:
+    """For each line: does it begin outside any string, so that its indentation counts?"""
+    begins = [True]
+    for literal, piece in pieces(text):
+        begins.extend([not literal] * piece.count("\n"))
+    return begins
+
+
+def has_definite_code(text: str) -> bool:
+    """Is there a line that is Python and nothing else? Such a text must never be thrown away as chat."""
+    return _DEFINITE_CODE.search(text) is not None
+
+
+def is_lone_literal(module: ast.Module) -> bool:
+    """One bare string or dict: as a program it does nothing, so it may be a wrapper."""
+    return (
+        len(module.body) == 1
+        and isinstance(statement := module.body[0], ast.Expr)
+        and (
+            isinstance(statement.value, ast.Dict)
+            or (isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str))
+        )
+    )
+
+
+def does_something(module: ast.Module) -> bool:
+    """More than bare names and constants, which plain words would parse to as well."""
+    return any(
+        not isinstance(statement, ast.Expr) or isinstance(statement.value, ast.Call | ast.Await)
+        for statement in module.body
+    )
+
+
+def is_prose(line: str) -> bool:
+    """A sentence. Two plain words side by side are never Python; capitals and full stops make it a sentence."""
+    stripped = line.strip()
+    if not stripped or stripped[0] in "#\"'@" or has_definite_code(stripped):
+        return False
+    if stripped.startswith(("**", "---", "===")) or stripped[-1] in "。！？：":
+        return True
+    bullet = _BULLET.match(stripped)
+    sentence = stripped[bullet.end() :] if bullet else stripped
+    if _SHORT_SENTENCE.fullmatch(sentence):
+        return True
+    marked = bullet is not None or sentence[0].isupper() or sentence[-1] in ".!?:"
+    return marked and _has_words_side_by_side(sentence)
+
+
+def _has_words_side_by_side(sentence: str) -> bool:
+    previous_is_word = False
+    for token in sentence.split():
+        word = token.rstrip(".,:;!?)").replace("'", "").replace("’", "").replace("-", "")
+        is_word = word.isalpha() and word not in _NOT_PROSE_WORDS
+        if is_word and previous_is_word:
+            return True
+        previous_is_word = is_word and token[-1].isalpha()
+    return False

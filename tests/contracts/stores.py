@@ -1,0 +1,49 @@
+"""How to make each kind of skill store for the contract suite; a new store joins with one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from habitus import sql
+from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.in_memory import InMemorySkillStore
+from habitus.skills.stores.sql import SqlShelf
+from habitus.skills.stores.versioned import VersionedStore
+
+
+class Ticking:
+    """A clock that goes on by a second at every look."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+def file_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> VersionedStore:
+    engine = sql.open_engine(sql.sqlite_url(home / "habitus.db"))
+    shelf = DirectoryShelf(home / "skills", home / "archive")
+    return VersionedStore(shelf, engine, layer="user", clock=clock or Ticking(), look_every=0)
+
+
+def in_memory_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> InMemorySkillStore:
+    return InMemorySkillStore(clock=clock or Ticking())
+
+
+def sql_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> VersionedStore:
+    engine = sql.open_engine(url or sql.sqlite_url(home / "habitus.db"))
+    return VersionedStore(
+        SqlShelf(engine, home / "cache"), engine, layer="user", clock=clock or Ticking(), look_every=0
+    )
+
+
+STORES: dict[str, Callable[[Path, Ticking, str], VersionedStore]] = {
+    "files": file_store,
+    "in_memory": in_memory_store,
+    "sqlite": sql_store,
+    "postgresql": sql_store,
+}

@@ -1,0 +1,373 @@
+"""What every skill store promises, whatever it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from habitus.errors import Invalid, NotFound, Refused, Stale
+from habitus.skills import trees
+from habitus.skills.formats import skill_md
+from habitus.skills.model import Actor, Author, Counters, Manifest, Skill, Source, Stage
+from habitus.skills.stores.base import SkillStore, Step
+from tests.contracts.stores import Ticking
+
+ME = Author(actor=Actor.USER, name="ada", reason="because")
+AGENT = Author(actor=Actor.AGENT, name="main")
+
+SKILL = Skill(
+    name="csv-summary",
+    title="CSV summary",
+    description="Summarises a CSV file.",
+    when_to_use="Somebody hands over a CSV",
+    tags=("csv", "data"),
+    source=Source.AGENT,
+    manifest=Manifest(file_types=("csv",), companion_skills=("plotting",)),
+    body="1. Read it.\n2. Describe it.",
+)
+
+
+def saved(store: SkillStore, name: str = "csv-summary", body: str = "1. Do it.") -> Skill:
+    return store.save(replace(SKILL, name=name, body=body), ME)
+
+
+def content(skill: Skill | None) -> Skill | None:
+    """A skill without what the store adds."""
+    if skill is None:
+        return None
+    return replace(
+        skill, stated=frozenset(), layer="", version=0, created_on=None, modified_on=None, stages=SKILL.stages
+    )
+
+
+@pytest.mark.req("SK-03", "SK-07")
+def test_a_saved_skill_is_loaded_as_it_was(store: SkillStore) -> None:
+    store.save(SKILL, ME)
+    assert content(store.load("csv-summary")) == SKILL
+
+
+@pytest.mark.req("SK-03")
+def test_dates_are_utc_and_modified_moves_on(store: SkillStore) -> None:
+    first = saved(store)
+    second = saved(store, body="2. Do more.")
+    assert first.created_on is not None
+    assert second.modified_on is not None
+    assert first.created_on == second.created_on
+    assert first.created_on < second.modified_on
+    assert second.modified_on.utcoffset() is not None
+
+
+@pytest.mark.req("SK-07")
+def test_listing_is_sorted_and_has_no_bodies(store: SkillStore) -> None:
+    for name in ("zebra", "ant", "moth"):
+        saved(store, name)
+    summaries = store.list_summaries()
+    assert [summary.name for summary in summaries] == ["ant", "moth", "zebra"]
+    assert not any(hasattr(summary, "body") for summary in summaries)
+    assert [skill.name for skill in store.list_all()] == ["ant", "moth", "zebra"]
+    assert all(skill.body for skill in store.list_all())
+
+
+@pytest.mark.req("SK-07")
+def test_an_absent_skill_is_none(store: SkillStore) -> None:
+    assert store.load("nothing") is None
+    assert store.summary("nothing") is None
+    assert store.delete("nothing", ME) is False
+    assert store.set_enabled("nothing", False) is False
+    assert store.history("nothing") == []
+    assert store.counters("nothing") == {}
+
+
+@pytest.mark.req("SK-04")
+@pytest.mark.parametrize("spelling", ["csv-summary", "csv_summary", "CSV_Summary", "Csv-Summary"])
+def test_every_spelling_names_the_same_skill(store: SkillStore, spelling: str) -> None:
+    saved(store)
+    loaded = store.load(spelling)
+    assert loaded is not None
+    assert loaded.name == "csv-summary"
+    assert store.is_taken(spelling)
+    store.increment_recommended(spelling)
+    assert store.counters(spelling)[Stage.STEPS].recommended == 1
+    assert store.delete(spelling, ME)
+    assert store.load("csv-summary") is None
+
+
+@pytest.mark.req("SK-07")
+def test_closest_match_mends_a_typo_and_nothing_else(store: SkillStore) -> None:
+    saved(store)
+    assert store.closest_match("csv_sumary") == "csv-summary"
+    assert store.closest_match("weather") is None
+
+
+@pytest.mark.req("SK-04")
+@pytest.mark.parametrize("name", ["../x", "a/b", "/etc", "a\0b", "", ".", "..", "-a", "a--b", "x" * 65, "naïve"])
+def test_no_name_leaves_its_root(store: SkillStore, name: str) -> None:
+    with pytest.raises(Invalid, match="can't be the name"):
+        store.save(replace(SKILL, name=name), ME)
+    assert store.list_summaries() == []
+
+
+@pytest.mark.req("SK-10")
+def test_a_change_makes_a_version_and_no_change_makes_none(store: SkillStore) -> None:
+    assert saved(store, body="one").version == 1
+    assert saved(store, body="two").version == 2
+    assert saved(store, body="two").version == 2
+    assert [version.number for version in store.history("csv-summary")] == [1, 2]
+
+
+@pytest.mark.req("SK-10")
+def test_a_stale_write_is_refused_with_the_current_version(store: SkillStore) -> None:
+    saved(store, body="one")
+    saved(store, body="two")
+    with pytest.raises(Stale, match="at version 2 now, not 1"):
+        store.save(replace(SKILL, body="three"), ME, expected_version=1)
+    with pytest.raises(Stale, match="already"):
+        store.save(replace(SKILL, body="three"), ME, expected_version=0)
+    loaded = store.load("csv-summary")
+    assert loaded is not None
+    assert loaded.body == "two"
+
+
+@pytest.mark.req("SK-10")
+def test_switching_off_makes_no_version(store: SkillStore) -> None:
+    saved(store)
+    assert store.set_enabled("csv-summary", False)
+    loaded = store.load("csv-summary")
+    assert loaded is not None
+    assert (loaded.enabled, loaded.version) == (False, 1)
+    assert saved(store, body="changed").enabled is False
+
+
+@pytest.mark.req("SK-11")
+def test_history_keeps_every_text_with_its_author(store: SkillStore) -> None:
+    saved(store, body="one")
+    store.save(replace(SKILL, body="two"), AGENT)
+    first, second = store.history("csv-summary")
+    assert (first.number, first.author) == (1, ME)
+    assert (second.number, second.author) == (2, AGENT)
+    assert first.made_on < second.made_on
+    for number, text in ((1, b"one"), (2, b"two")):
+        tree = store.tree("csv-summary", number)
+        assert tree is not None
+        assert text in (tree["SKILL.md"].content or b"")
+
+
+@pytest.mark.req("SK-11")
+def test_rollback_is_a_new_version_with_the_old_text(store: SkillStore) -> None:
+    saved(store, body="one")
+    saved(store, body="two")
+    assert store.rollback("csv-summary", 1, ME) == 3
+    loaded = store.load("csv-summary")
+    assert loaded is not None
+    assert (loaded.version, loaded.body) == (3, "one")
+    with pytest.raises(NotFound, match="no version 9"):
+        store.rollback("csv-summary", 9, ME)
+
+
+@pytest.mark.req("SK-06", "SK-11")
+def test_counters_survive_edits_and_are_kept_per_version(store: SkillStore) -> None:
+    saved(store, body="one")
+    store.increment_recommended("csv-summary")
+    store.record_use("csv-summary", succeeded=True)
+    saved(store, body="two")
+    store.record_use("csv-summary", succeeded=False)
+    store.record_use("csv-summary")
+    total = store.counters("csv-summary")[Stage.STEPS]
+    assert (total.recommended, total.used, total.succeeded, total.failed) == (1, 3, 1, 1)
+    assert total.last_used is not None
+    of_first = store.counters("csv-summary", version=1)[Stage.STEPS]
+    assert (of_first.used, of_first.succeeded, of_first.failed) == (1, 1, 0)
+    assert store.all_counters() == {"csv-summary": {Stage.STEPS: total}}
+
+
+@pytest.mark.req("SK-06")
+def test_stages_are_counted_apart(store: SkillStore) -> None:
+    saved(store)
+    store.record_use("csv-summary", stage=Stage.CODE, succeeded=True)
+    counters = store.counters("csv-summary")
+    assert counters.keys() == {Stage.CODE}
+    assert replace(counters[Stage.CODE], last_used=None) == Counters(used=1, succeeded=1)
+
+
+@pytest.mark.req("SK-06")
+def test_counting_for_an_unknown_skill_says_so(store: SkillStore) -> None:
+    with pytest.raises(NotFound, match="No skill 'nothing'"):
+        store.increment_recommended("nothing")
+
+
+@pytest.mark.req("SK-12")
+def test_what_is_deleted_is_archived_and_comes_back_whole(store: SkillStore) -> None:
+    saved(store, body="one")
+    saved(store, body="two")
+    store.increment_recommended("csv-summary")
+    before = store.load("csv-summary")
+    assert store.delete("csv-summary", ME)
+    assert (store.load("csv-summary"), store.list_summaries()) == (None, [])
+    (archived,) = store.list_archived()
+    assert (archived.name, archived.version, archived.author) == ("csv-summary", 2, ME)
+    assert store.restore(archived.id, ME) == "csv-summary"
+    assert store.load("csv-summary") == before
+    assert store.counters("csv-summary")[Stage.STEPS].recommended == 1
+    assert len(store.history("csv-summary")) == 2
+    assert store.list_archived() == []
+
+
+@pytest.mark.req("SK-12")
+def test_a_new_skill_under_an_old_name_starts_anew_and_hides_nothing(store: SkillStore) -> None:
+    saved(store, body="old")
+    store.delete("csv-summary", ME)
+    assert saved(store, body="new").version == 1
+    (archived,) = store.list_archived()
+    with pytest.raises(Refused, match="already"):
+        store.restore(archived.id, ME)
+    assert store.restore(archived.id, ME, new_name="csv_summary_old") == "csv-summary-old"
+    restored = store.load("csv-summary-old")
+    assert restored is not None
+    assert restored.body == "old"
+    assert store.diagnostics("csv-summary-old") == ()
+
+
+@pytest.mark.req("SK-05")
+def test_stages_and_other_files_survive_every_operation(store: SkillStore) -> None:
+    saved(store)
+    tree = store.tree("csv-summary")
+    assert tree is not None
+    others = {
+        "chunks.md": trees.file_of(b"## recipe\n"),
+        "tool.json": trees.file_of(b"{}"),
+        "scripts/tool.py": trees.file_of(b"print(1)\n", executable=True),
+        "references/a b.txt": trees.file_of(bytes(range(256))),
+        "assets/deep/er/x.bin": trees.file_of(b"\x00\xff"),
+    }
+    store.save_tree("csv-summary", {**tree, **others}, ME)
+    loaded = store.load("csv-summary")
+    assert loaded is not None
+    assert loaded.stages == {Stage.STEPS, Stage.CHUNKS, Stage.CODE}
+
+    store.change("csv-summary", lambda skill: replace(skill, body="changed", title="New"), ME)
+    store.set_enabled("csv-summary", False)
+    store.rollback("csv-summary", 2, ME)
+    store.delete("csv-summary", ME)
+    store.restore(store.list_archived()[0].id, ME)
+
+    after = store.tree("csv-summary")
+    assert after is not None
+    assert {path: file for path, file in after.items() if path != "SKILL.md"} == others
+
+
+@pytest.mark.req("SK-05", "SK-11")
+def test_rolling_back_to_before_a_stage_takes_the_stage_away(store: SkillStore) -> None:
+    saved(store)
+    tree = store.tree("csv-summary")
+    assert tree is not None
+    store.save_tree("csv-summary", {**tree, "chunks.md": trees.file_of(b"x")}, ME)
+    store.rollback("csv-summary", 1, ME)
+    loaded = store.load("csv-summary")
+    assert loaded is not None
+    assert loaded.stages == {Stage.STEPS}
+
+
+@pytest.mark.req("SK-04")
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../b", "", "a\\b", "./a", "a//b"])
+def test_no_file_leaves_its_skill(store: SkillStore, path: str) -> None:
+    saved(store)
+    tree = store.tree("csv-summary")
+    assert tree is not None
+    with pytest.raises(Invalid, match="no path inside a skill"):
+        store.save_tree("csv-summary", {**tree, path: trees.file_of(b"x")}, ME)
+
+
+@pytest.mark.req("SK-10")
+def test_a_change_sees_the_skill_as_it_is_at_that_moment(store: SkillStore) -> None:
+    saved(store, body="a")
+    for letter in "bcd":
+        store.change("csv-summary", lambda skill, letter=letter: replace(skill, body=skill.body + letter), ME)  # type: ignore[misc]  # the default binds the loop variable
+    loaded = store.load("csv-summary")
+    assert loaded is not None
+    assert (loaded.body, loaded.version) == ("abcd", 4)
+
+
+@pytest.mark.req("SK-22")
+def test_returning_to_a_moment_rewrites_restores_and_archives(store: SkillStore, clock: Ticking) -> None:
+    saved(store, "changed-later", "before")
+    saved(store, "deleted-later", "before")
+    saved(store, "untouched", "before")
+    moment = clock()
+    saved(store, "changed-later", "after")
+    store.delete("deleted-later", ME)
+    saved(store, "made-later", "after")
+
+    plan = store.return_to(moment, ME, dry_run=True)
+    assert {(step.name, step.action, step.version) for step in plan} == {
+        ("changed-later", "rewrite", 1),
+        ("deleted-later", "restore", 1),
+        ("made-later", "archive", 0),
+    }
+    assert store.load("made-later") is not None
+
+    store.return_to(moment, ME)
+    assert {skill.name: (skill.body, skill.version) for skill in store.list_all()} == {
+        "changed-later": ("before", 3),
+        "deleted-later": ("before", 1),
+        "untouched": ("before", 1),
+    }
+    assert [item.name for item in store.list_archived()] == ["made-later"]
+    assert store.return_to(moment, ME, dry_run=True) == []
+
+
+@pytest.mark.req("SK-22")
+def test_returning_to_before_a_recreation_brings_the_first_one_back(store: SkillStore, clock: Ticking) -> None:
+    saved(store, body="first")
+    moment = clock()
+    store.delete("csv-summary", ME)
+    saved(store, body="second")
+    assert [step.action for step in store.return_to(moment, ME)] == ["archive", "restore"]
+    loaded = store.load("csv-summary")
+    assert loaded is not None
+    assert loaded.body == "first"
+    assert Step(skill=2, name="csv-summary", action="restore", version=1) not in store.return_to(moment, ME)
+
+
+@pytest.mark.req("SK-01")
+def test_what_breaks_the_standard_is_refused_and_changes_nothing(store: SkillStore) -> None:
+    saved(store)
+    for bad, message in (
+        (replace(SKILL, description=""), "needs a description"),
+        (replace(SKILL, description="x" * 1025), "1025 characters"),
+        (replace(SKILL, description="a <b> c"), "'<' or '>'"),
+        (replace(SKILL, body="a\0b"), "NUL"),
+        (replace(SKILL, body="x" * 1_100_000), "bytes long"),
+        (replace(SKILL, body="\ud800"), "half of a character"),
+    ):
+        with pytest.raises(Invalid, match=message):
+            store.save(bad, ME)
+    assert [version.number for version in store.history("csv-summary")] == [1]
+
+
+@pytest.mark.req("SK-18")
+def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store: SkillStore) -> None:
+    saved(store, "there", "old")
+    saved(store, "same", "old")
+    same = store.tree("same")
+    assert same is not None
+    many = {f"new-{n}": {"SKILL.md": trees.file_of(skill_md.render(replace(SKILL, name=f"new-{n}")))} for n in range(7)}
+    changed = {"SKILL.md": trees.file_of(skill_md.render(replace(SKILL, name="there"))), "a/b.txt": trees.file_of(b"x")}
+    versions = store.save_many({**many, "There": changed, "same": same}, AGENT)
+    assert versions == {**{f"new-{n}": 1 for n in range(7)}, "there": 2, "same": 1}
+    assert len(store.list_summaries()) == 9
+    assert store.history("there")[-1].author == AGENT
+    tree = store.tree("there")
+    assert tree is not None
+    assert set(tree) == {"SKILL.md", "a/b.txt"}
+    assert store.tree_hashes()["there"] == trees.tree_hash(tree)
+
+
+@pytest.mark.req("SK-19")
+def test_counters_of_another_system_are_taken_over(store: SkillStore) -> None:
+    saved(store)
+    store.record_use("csv-summary", succeeded=True)
+    store.add_counters("csv-summary", Stage.STEPS, Counters(recommended=5, used=3, succeeded=2, failed=1))
+    assert replace(store.counters("csv-summary")[Stage.STEPS], last_used=None) == Counters(
+        recommended=5, used=4, succeeded=3, failed=1
+    )

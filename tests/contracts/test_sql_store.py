@@ -1,0 +1,234 @@
+"""Skills as rows of `agent_skills`, a table that other systems read and write too."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from habitus.app import Habitus
+from habitus.errors import Refused
+from habitus.settings import load
+from habitus.skills import trees
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.model import Actor, Source, Stage
+from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.tables import agent_skill_files, agent_skills
+from tests.contracts import postgres
+from tests.contracts.stores import sql_store
+from tests.contracts.test_skill_store import ME, SKILL
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield ""
+    else:
+        with postgres.schema(request.getfixturevalue("postgres_server")) as address:
+            yield address
+
+
+@pytest.fixture
+def store(tmp_path: Path, url: str) -> Iterator[VersionedStore]:
+    store = sql_store(tmp_path, url=url)
+    yield store
+    store._engine.dispose()
+
+
+def rows(store: VersionedStore) -> list[dict[str, object]]:
+    with store._engine.connect() as connection:
+        return [dict(row) for row in connection.execute(sa.select(agent_skills)).mappings()]
+
+
+def execute(store: VersionedStore, statement: sa.Executable) -> None:
+    with store._engine.begin() as connection:
+        connection.execute(statement)
+
+
+@pytest.mark.req("SK-08")
+def test_a_row_says_what_the_source_expects_of_it(store: VersionedStore) -> None:
+    store.save(SKILL, ME)
+    store.save(replace(SKILL, body="changed"), ME)
+    store.set_enabled("csv-summary", False)
+    (row,) = rows(store)
+    fields = json.loads(str(row.pop("fields")))
+    assert row.pop("created_on") != row.pop("modified_on")
+    assert row == {
+        "_id": "csv-summary",
+        "title": "CSV summary",
+        "description": "Summarises a CSV file.",
+        "content": "changed",
+        "tags": '["csv", "data"]',
+        "source": "agent",
+        "version": 2,
+        "enabled": 0,
+    }
+    assert fields["when_to_use"] == "Somebody hands over a CSV"
+    assert fields["manifest"] == {"file_types": ["csv"], "companion_skills": ["plotting"]}
+
+
+@pytest.mark.req("SK-08", "SK-19")
+def test_rows_of_another_system_are_skills_with_their_version_and_dates(store: VersionedStore) -> None:
+    execute(
+        store,
+        agent_skills.insert().values(
+            _id="quarterly-reports",
+            title="Quarterly reports",
+            description="Standards for reports",
+            content="# Reports\n\nBold headers.",
+            tags='["excel"]',
+            source="user",
+            version=7,
+            enabled=0,
+            created_on="2024-01-02T03:04:05Z",
+            modified_on="2024-02-03T04:05:06Z",
+        ),
+    )
+    skill = store.load("quarterly-reports")
+    assert skill is not None
+    assert (skill.version, skill.enabled, skill.tags, skill.source) == (7, False, ("excel",), Source.USER)
+    assert (skill.title, skill.body) == ("Quarterly reports", "# Reports\n\nBold headers.")
+    assert skill.created_on is not None
+    assert skill.created_on.isoformat() == "2024-01-02T03:04:05+00:00"
+    changed = store.change("quarterly-reports", lambda old: replace(old, body="New."), ME)
+    assert changed.version == 8
+    assert rows(store)[0]["version"] == 8
+
+
+@pytest.mark.req("SK-08", "SK-11")
+def test_a_change_by_sql_is_noticed_and_becomes_a_version(store: VersionedStore) -> None:
+    store.save(SKILL, ME)
+    execute(store, agent_skills.update().values(content="by SQL", version=2, modified_on="2031-01-01T00:00:00Z"))
+    loaded = store.load("csv-summary")
+    assert loaded is not None
+    assert (loaded.body, loaded.version) == ("by SQL", 2)
+    assert store.history("csv-summary")[-1].author.actor is Actor.DISK
+    execute(store, agent_skills.update().values(enabled=0))
+    summary = store.summary("csv-summary")
+    assert summary is not None
+    assert summary.enabled is False
+    execute(store, agent_skills.delete())
+    assert store.load("csv-summary") is None
+    assert [item.name for item in store.list_archived()] == ["csv-summary"]
+
+
+@pytest.mark.req("SK-08")
+@pytest.mark.parametrize(
+    "values",
+    [{"tags": "not json"}, {"tags": '{"a": 1}'}, {"fields": "[1]"}],
+)
+def test_a_row_that_makes_no_sense_is_broken_and_hides_no_other(store: VersionedStore, values: dict[str, str]) -> None:
+    store.save(SKILL, ME)
+    execute(store, agent_skills.insert().values(_id="odd", **values))
+    assert [summary.name for summary in store.list_summaries()] == ["csv-summary"]
+    (broken,) = store.list_broken()
+    assert broken.name == "odd"
+    assert "can't be read" in broken.diagnostics[0].what
+
+
+@pytest.mark.req("SK-08")
+def test_a_row_of_nulls_is_listed_with_what_is_missing(store: VersionedStore) -> None:
+    execute(store, agent_skills.insert().values(_id="bare"))
+    loaded = store.load("bare")
+    assert loaded is not None
+    assert (loaded.body, loaded.description) == ("", "")
+    assert [diagnostic.what for diagnostic in store.diagnostics("bare")] == [
+        "There is no description.",
+        "There are no steps below the frontmatter.",
+    ]
+
+
+@pytest.mark.req("SK-08")
+def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(store: VersionedStore) -> None:
+    text = b"---\n# mine\nname: csv-summary\ncustom: [1, 2]   # odd\ndescription: Does it.\n---\n\nSteps.\n"
+    store.save_tree("csv-summary", {"SKILL.md": trees.file_of(text)}, ME)
+    tree = store.tree("csv-summary")
+    assert tree is not None
+    assert tree["SKILL.md"].content == text
+    store.change("csv-summary", lambda skill: replace(skill, title="T"), ME)
+    tree = store.tree("csv-summary")
+    assert tree is not None
+    assert b"# mine\n" in (tree["SKILL.md"].content or b"")
+    assert b"custom: [1, 2]   # odd\n" in (tree["SKILL.md"].content or b"")
+
+
+@pytest.mark.req("SK-08")
+def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: VersionedStore) -> None:
+    store.save(SKILL, ME)
+    code = trees.file_of(b"print(1)\n", executable=True)
+    store.save_tree("csv-summary", {**(store.tree("csv-summary") or {}), "scripts/tool.py": code}, ME)
+    with store._engine.connect() as connection:
+        (row,) = connection.execute(sa.select(agent_skill_files)).mappings()
+    assert (row["skill"], row["version"], row["path"], row["sha256"]) == (
+        "csv-summary",
+        2,
+        "scripts/tool.py",
+        code.sha256,
+    )
+    first = store.directory("csv-summary")
+    assert first is not None
+    assert (first / "scripts/tool.py").read_bytes() == b"print(1)\n"
+    assert (first / "scripts/tool.py").stat().st_mode & 0o111
+    assert store.directory("csv-summary") == first
+    store.change("csv-summary", lambda skill: replace(skill, body="other"), ME)
+    assert store.directory("csv-summary") != first
+
+
+def _work(home: Path, url: str, letter: str) -> None:
+    store = sql_store(home, url=url)
+    for number in range(10):
+        store.increment_recommended("csv-summary")
+        store.change(
+            "csv-summary",
+            lambda skill, line=f"{letter}{number}": replace(skill, body=f"{skill.body}\n{line}"),  # type: ignore[misc]  # the default binds the loop variable
+            ME,
+        )
+    store._engine.dispose()
+
+
+@pytest.mark.req("SK-06", "SK-08", "SC-02")
+def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> None:
+    store = sql_store(tmp_path, url=url)
+    store.save(SKILL, ME)
+    store._engine.dispose()
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_work, args=(tmp_path, url, letter)) for letter in "abc"]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
+    assert store.counters("csv-summary")[Stage.STEPS].recommended == 30
+    loaded = store.load("csv-summary")
+    assert loaded is not None
+    assert loaded.version == 31
+    assert len(set(loaded.body.splitlines())) == len(SKILL.body.splitlines()) + 30
+    store._engine.dispose()
+
+
+@pytest.mark.req("SK-08", "OP-01")
+def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_path: Path, url: str) -> None:
+    address = url or f"sqlite:///{tmp_path}/shared.db"
+
+    def host(name: str) -> Habitus:
+        home = tmp_path / name
+        home.mkdir()
+        environ = {"HOME": str(home), "HABITUS_DATABASE_URL": address, "HABITUS_LOOK_EVERY": "0"}
+        return Habitus.open(load(environ, home))
+
+    with host("one") as one, host("two") as two:
+        one.skills.create(SKILL, one.person())
+        assert two.skills.load("csv-summary").body == SKILL.body
+        two.skills.edit("csv-summary", Edit(operation=Operation.APPEND, content="3. More."), two.person())
+        assert one.skills.load("csv-summary").version == 2
+        two.pause.pause("ada")
+        with pytest.raises(Refused, match="paused"):
+            one.skills.remove("csv-summary", replace(ME, actor=Actor.AGENT))
+        directory = one.skills.directory("csv-summary")
+        assert directory is not None
+        assert directory.is_relative_to(tmp_path / "one")

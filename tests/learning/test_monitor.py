@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from habitus.learning.acc import ACC, EventKind, Mode, tool_called, tool_returned
+from habitus.learning.acc.lessons import RULES
+
+
+def fail(acc: ACC, tool: str = "save", error: str = "disk full") -> None:
+    acc.observe_event(tool_called(tool, {"to": "a"}))
+    acc.observe_event(tool_returned(tool, success=False, error=error))
+
+
+@pytest.mark.req("EL-02")
+def test_unknown_kind_is_refused_aloud_by_observe_and_swallowed_by_emit(caplog: pytest.LogCaptureFixture) -> None:
+    acc = ACC()
+    with pytest.raises(ValueError, match=r"Unknown event kind 'tool_cal'\. Known kinds: scratchpad_call"):
+        acc.observe("tool_cal", {})
+    acc.emit("tool_cal", {})
+    assert "could not take an event of kind 'tool_cal'" in caplog.text
+    assert acc.observed_count == 0
+
+
+@pytest.mark.req("EL-05")
+def test_off_observes_nothing() -> None:
+    acc = ACC("off")
+    acc.emit("cap_exhausted")
+    acc.emit("no such kind")
+    fail(acc)
+    fail(acc)
+    assert (acc.observed_count, acc.at_round(), acc.at_end_of_turn()) == (0, (), ())
+
+
+@pytest.mark.req("EL-05")
+def test_passive_is_the_default_and_speaks_only_at_the_end() -> None:
+    acc = ACC()
+    fail(acc)
+    fail(acc)
+    assert acc.mode is Mode.PASSIVE
+    assert acc.at_round() == ()
+    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["repeated_tool_error"]
+
+
+@pytest.mark.req("EL-05")
+def test_active_nudges_once_per_detector_and_turn() -> None:
+    acc = ACC(Mode.ACTIVE)
+    fail(acc)
+    assert acc.at_round() == ()
+    fail(acc)
+    rule = RULES["repeated_tool_error"][1]
+    assert [nudge.text for nudge in acc.at_round()] == [f"[Habitus self-check — repeated_tool_error] {rule}"]
+    assert acc.at_round() == ()
+    fail(acc)
+    assert [nudge.lesson.detector for nudge in acc.at_round()] == ["repeated_error_signature"]
+    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["repeated_tool_error", "repeated_error_signature"]
+    fail(acc)
+    fail(acc)
+    assert [nudge.lesson.detector for nudge in acc.at_round()] == ["repeated_tool_error"]
+
+
+@pytest.mark.req("EL-05")
+def test_known_rules_are_not_taught_again_but_are_said_again() -> None:
+    acc = ACC(Mode.ACTIVE, has_similar=lambda rule: True)
+    fail(acc)
+    fail(acc)
+    assert len(acc.at_round()) == 1
+    assert acc.at_end_of_turn() == ()
+
+
+@pytest.mark.req("EL-07")
+def test_a_predicate_that_raises_costs_no_lesson(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(rule: str) -> bool:
+        raise OSError("no memory today")
+
+    acc = ACC(has_similar=broken)
+    acc.emit(EventKind.CAP_EXHAUSTED)
+    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["cap_exhausted"]
+    assert "counts as new" in caplog.text
+
+
+@pytest.mark.req("EL-07")
+def test_events_of_the_next_turn_survive_the_end_of_this_one() -> None:
+    """While lessons of the ended turn are looked up, the next turn already reports."""
+
+    def looks_up_slowly(rule: str) -> bool:
+        acc.emit(EventKind.CAP_EXHAUSTED)
+        return False
+
+    acc = ACC(has_similar=looks_up_slowly)
+    acc.emit(EventKind.CAP_EXHAUSTED)
+    assert len(acc.at_end_of_turn()) == 1
+    assert acc.observed_count == 1
+
+
+@pytest.mark.req("EL-07")
+def test_no_event_is_lost_between_threads() -> None:
+    acc = ACC()
+
+    def report() -> None:
+        for _ in range(500):
+            acc.emit("cap_exhausted")
+
+    def flushed() -> int:
+        return sum(len(lesson.evidence) for lesson in acc.at_end_of_turn())
+
+    workers = [threading.Thread(target=report) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    counted = 0
+    while any(worker.is_alive() for worker in workers):
+        counted += flushed()
+    assert counted + flushed() == 2000
+
+
+def test_a_cancelled_turn_is_forgotten() -> None:
+    acc = ACC()
+    acc.emit("cap_exhausted")
+    acc.reset()
+    assert acc.at_end_of_turn() == ()
+
+
+def test_severity_may_be_told() -> None:
+    acc = ACC()
+    for severity in (1, 3, 5):
+        acc.observe("tool_result", {"name": f"t{severity}"}, severity=severity)
+    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["severity_climb"]

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.learning.acc import signature
+
+GOLDEN = [
+    # numbers
+    ("line 53, column 7", "line <num>, column <num>"),
+    ("expected 3.14 but got -2.5e-3", "expected <num> but got <num>"),
+    ("paid 1,047 of 1,002", "paid <num> of <num>"),
+    ("exit code -9", "exit code <num>"),
+    ("took 12s", "took <num>s"),
+    ("certificate_7504069 not found", "certificate_<num> not found"),
+    ("error E1001 in utf8 codec", "error E1001 in utf8 codec"),
+    # hex, commits, UUIDs
+    ("object at 0x7f3a2b", "object at <hex>"),
+    ("no commit deadbeef12", "no commit <hex>"),
+    ("row 123e4567-e89b-12d3-a456-426614174000 is gone", "row <uuid> is gone"),
+    ("the facade decade faded", "the facade decade faded"),
+    # quotes: apostrophes don't pair
+    ("engine='gmail-1' unknown", "engine=<str> unknown"),
+    ('no column "price"', "no column <str>"),
+    ("no module `numpy`", "no module <str>"),
+    ("can't open the file, it isn't there", "can't open the file, it isn't there"),
+    ("can't open 'a.txt', it isn't there", "can't open <str>, it isn't there"),
+    ("No results for 'Ben & Jerry's best'. Try again", "No results for <str>. Try again"),
+    ("unexpected keyword argument ''", "unexpected keyword argument <str>"),
+    ("the users' list and 'x'", "the users' list and <str>"),
+    # places
+    ("cannot read /etc/app/settings.toml", "cannot read <path>"),
+    ("cannot read ./notes.md or ~/notes.md", "cannot read <path> or <path>"),
+    ("cannot read data/2024/march.csv", "cannot read <path>"),
+    ("read and/or write", "read and/or write"),
+    (r"cannot read C:\Users\ann\notes.txt now", "cannot read <path> now"),
+    (r"no share \\server\public\x", "no share <path>"),
+    ("404 for https://example.org/a/b?c=1#d", "<num> for <url>"),
+    # envelopes
+    ('{"error": {"type": "limit", "message": "wait 30 seconds"}}', "wait <num> seconds"),
+    ('Error code: 400 - {"error": {"message": "bad id 7"}, "id": 9}', "Error code: <num> - bad id <num>"),
+    ('{"detail": "no such user"}', "no such user"),
+    ('{"rows": 3}', "{<str>: <num>}"),
+    ("broken {json", "broken {json"),
+    ('Traceback (most recent call last):\n  File "x.py", line 3, in f\nValueError: bad 12', "ValueError: bad <num>"),
+    ("  spaces \n and lines ", "spaces and lines"),
+    ("", ""),
+]
+
+
+@pytest.mark.req("EL-04")
+@pytest.mark.parametrize(("error", "expected"), GOLDEN)
+def test_golden_signatures(error: str, expected: str) -> None:
+    assert signature(error) == expected
+
+
+@given(st.text(st.characters(codec="utf-8") | st.sampled_from("'\"/\\{}:0a. \n"), max_size=300))
+def test_any_text_has_a_signature_without_surrounding_space(text: str) -> None:
+    assert signature(text) == signature(text).strip()
+
+
+@given(st.integers(), st.integers())
+def test_errors_that_differ_in_a_number_have_one_signature(one: int, other: int) -> None:
+    assert signature(f"row {one} is locked") == signature(f"row {other} is locked")
+
+
+@given(st.from_regex(r"[A-Za-z0-9_ ]{1,30}", fullmatch=True), st.from_regex(r"[A-Za-z0-9_ ]{1,30}", fullmatch=True))
+def test_errors_that_differ_in_a_quoted_word_have_one_signature(one: str, other: str) -> None:
+    assert signature(f"no table '{one}' here") == signature(f"no table '{other}' here")

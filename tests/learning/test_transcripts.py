@@ -1,0 +1,415 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.errors import NotFound
+from habitus.events import Event, EventKind
+from habitus.learning import acc
+from habitus.learning.transcripts import SkillUse, Transcript, Turn, format_of, habitus, read
+
+SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
+
+
+def write(path: Path, rows: Iterable[object], *, tail: str = "") -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + tail)
+    return path
+
+
+def only(path: Path) -> Transcript:
+    (transcript,) = read(path)
+    return transcript
+
+
+def outcomes(turn: Turn) -> list[tuple[object, object]]:
+    return [
+        (event.detail["name"], event.detail["success"]) for event in turn.events if event.kind is EventKind.TOOL_RESULT
+    ]
+
+
+# Claude Code
+
+
+def asked(text: str, **more: object) -> dict[str, object]:
+    return {"type": "user", "sessionId": "s", "message": {"role": "user", "content": text}, **more}
+
+
+def used(call: str, tool: str, args: object, **more: object) -> dict[str, object]:
+    block = {"type": "tool_use", "id": call, "name": tool, "input": args}
+    return {"type": "assistant", "sessionId": "s", "message": {"id": f"m-{call}", "content": [block]}, **more}
+
+
+def came(call: str, text: object, *, is_error: bool | None = None, **more: object) -> dict[str, object]:
+    block = {"type": "tool_result", "tool_use_id": call, "content": text}
+    block |= {} if is_error is None else {"is_error": is_error}
+    return {"type": "user", "sessionId": "s", "message": {"role": "user", "content": [block]}, **more}
+
+
+@pytest.mark.req("EL-08")
+def test_claude_code_session_becomes_turns_with_outcomes(tmp_path: Path) -> None:
+    rows = [
+        {"type": "summary", "summary": "mending a test", "leafUuid": "x"},
+        asked("mend the test"),
+        used("1", "Bash", {"command": "pytest"}),
+        came("1", "1 failed", is_error=True),
+        used("2", "Bash", {"command": "pytest -x"}),
+        came("2", [{"type": "text", "text": "1 failed again"}], is_error=True),
+        asked("and now the docs"),
+        used("3", "Read", {"file_path": "a.md"}),
+        came("3", "# Docs"),
+    ]
+    transcript = only(write(tmp_path / "session.jsonl", rows))
+    assert (transcript.source, transcript.id, transcript.unread) == ("claude_code", "session", {})
+    assert [outcomes(turn) for turn in transcript.turns] == [[("Bash", False), ("Bash", False)], [("Read", True)]]
+    assert [lesson.detector for lesson in acc.detect(transcript.turns[0].events)] == ["repeated_tool_error"]
+    assert [event.round_idx for event in transcript.turns[0].events] == [1, 1, 2, 2]
+
+
+@pytest.mark.req("EL-08")
+def test_claude_code_skill_calls_are_uses_in_both_spellings(tmp_path: Path) -> None:
+    rows = [
+        asked("make a pdf"),
+        used("1", "Skill", {"skill": "pdf", "args": "x"}),
+        came("1", "Launching skill: pdf"),
+        used("2", "Skill", {"command": "docs:table"}),
+        came("2", "no such skill", is_error=True),
+        used("3", "Skill", {"skill": "chart"}),
+    ]
+    assert only(write(tmp_path / "s.jsonl", rows)).skill_uses == (
+        SkillUse(skill="pdf", turn="1", round_idx=1, success=True),
+        SkillUse(skill="docs:table", turn="1", round_idx=2, success=False),
+        SkillUse(skill="chart", turn="1", round_idx=3, success=None),
+    )
+
+
+def test_claude_code_sidechains_are_turns_of_their_own(tmp_path: Path) -> None:
+    rows = [
+        asked("research it"),
+        used("1", "Task", {"prompt": "look"}),
+        asked("look", isSidechain=True, uuid="a"),
+        asked("look too", isSidechain=True, uuid="b"),
+        used("2", "Grep", {"pattern": "x"}, isSidechain=True, uuid="a2", parentUuid="a"),
+        used("3", "Grep", {"pattern": "x"}, isSidechain=True, uuid="b2", parentUuid="b"),
+        came("2", "one match", isSidechain=True, uuid="a3", parentUuid="a2"),
+        came("3", "one match", isSidechain=True, uuid="b3", parentUuid="b2"),
+        came("1", "found it"),
+    ]
+    transcript = only(write(tmp_path / "s.jsonl", rows))
+    assert [(turn.is_sidechain, outcomes(turn)) for turn in transcript.turns] == [
+        (False, [("Task", True)]),
+        (True, [("Grep", True)]),
+        (True, [("Grep", True)]),
+    ]
+
+
+def test_claude_code_structured_results_tell_failures_that_blocks_do_not(tmp_path: Path) -> None:
+    rows = [
+        asked("go"),
+        used("1", "Bash", {"command": "a"}),
+        came("1", "out", toolUseResult={"stdout": "out", "interrupted": True}),
+        used("2", "Bash", {"command": "b"}),
+        came("2", "out", toolUseResult={"stdout": "", "stderr": "bad", "exitCode": 2}),
+        used("3", "Bash", {"command": "c"}),
+        came("3", "Error: this is the content of a log", toolUseResult={"stdout": "…", "exitCode": 0}),
+        used("4", "Edit", {"file_path": "a"}),
+        came("4", "declined", is_error=True, toolUseResult="User rejected tool use"),
+    ]
+    (turn,) = only(write(tmp_path / "s.jsonl", rows)).turns
+    assert outcomes(turn) == [("Bash", False), ("Bash", False), ("Bash", True), ("Edit", None)]
+
+
+def test_claude_code_lines_of_a_resumed_session_count_once(tmp_path: Path) -> None:
+    rows = [asked("go", uuid="1"), used("1", "Bash", {"command": "a"}, uuid="2"), came("1", "out", uuid="3")]
+    assert only(write(tmp_path / "s.jsonl", rows + rows)).event_count == 2
+
+
+@pytest.mark.req("EL-08")
+def test_cut_unknown_and_odd_lines_are_counted_and_never_raised(tmp_path: Path) -> None:
+    rows: list[object] = [
+        asked("go"),
+        {"type": "hologram", "sessionId": "s", "version": "99.0"},
+        ["not", "an", "object"],
+        {"type": "assistant", "sessionId": "s", "message": None},
+        used("1", "Bash", {"command": "a"}),
+        came("9", "a result without its call"),
+        came("1", "out"),
+    ]
+    transcript = only(write(tmp_path / "s.jsonl", rows, tail="{broken}\n" + '{"type": "assistant", "mess'))
+    assert transcript.event_count == 2
+    assert transcript.unread == {
+        "unknown line": 1,
+        "message without content": 1,
+        "result without a call": 1,
+        "not an object": 1,
+        "not JSON": 1,
+        "cut line": 1,
+    }
+
+
+# OpenAI
+
+
+CHAT: list[dict[str, object]] = [
+    {"role": "system", "content": "be good"},
+    {"role": "user", "content": "weather?"},
+    {
+        "role": "assistant",
+        "tool_calls": [{"id": "c1", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "Error: no such city"},
+    {
+        "role": "assistant",
+        "tool_calls": [{"id": "c2", "function": {"name": "weather", "arguments": '{"city": "Berne"}'}}],
+    },
+    {"role": "tool", "tool_call_id": "c2", "content": '{"status": "error", "message": "no such city"}'},
+    {"role": "user", "content": "thanks"},
+    {"role": "assistant", "function_call": {"name": "note", "arguments": "{}"}},
+    {"role": "function", "name": "note", "content": "The log says: Error: all is well"},
+]
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.parametrize("shape", ["lines", "array", "document", "pretty document", "conversation a line"])
+def test_openai_logs_of_every_shape_give_the_same_turns(tmp_path: Path, shape: str) -> None:
+    path = tmp_path / "log.json"
+    match shape:
+        case "lines":
+            write(path, CHAT)
+        case "array":
+            path.write_text(json.dumps(CHAT, indent=1))
+        case "document":
+            path.write_text(json.dumps({"messages": CHAT}))
+        case "pretty document":
+            path.write_text(json.dumps({"messages": CHAT}, indent=2))
+        case _:
+            write(path, [{"messages": CHAT}])
+    transcript = only(path)
+    assert (transcript.source, transcript.is_weak, transcript.unread) == ("openai", True, {})
+    assert [outcomes(turn) for turn in transcript.turns] == [[("weather", False), ("weather", False)], [("note", True)]]
+    assert [lesson.detector for lesson in acc.detect(transcript.turns[0].events)] == ["repeated_tool_error"]
+
+
+def test_openai_responses_items_and_exit_codes(tmp_path: Path) -> None:
+    rows = [
+        {"type": "session_meta", "payload": {"type": "session_meta"}},
+        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": []}},
+        {
+            "type": "response_item",
+            "payload": {"type": "function_call", "call_id": "1", "name": "shell", "arguments": "{}"},
+        },
+        {
+            "type": "response_item",
+            "payload": {
+                "type": "function_call_output",
+                "call_id": "1",
+                "output": json.dumps({"output": "no such file", "metadata": {"exit_code": 2}}),
+            },
+        },
+    ]
+    (turn,) = only(write(tmp_path / "rollout.jsonl", rows)).turns
+    assert outcomes(turn) == [("shell", False)]
+    assert turn.events[1].detail["error"] == "no such file"
+
+
+def test_a_long_array_is_read_item_by_item_and_its_cut_end_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    messages = [*CHAT, {"role": "tool", "tool_call_id": "c1", "content": "x" * 3_000_000}] * 2
+    path.write_text(json.dumps(messages)[:-40])
+    transcript = only(path)
+    assert transcript.unread == {"cut line": 1}
+    assert transcript.event_count == 13
+
+
+# rows and our own
+
+
+@pytest.mark.req("EL-08")
+def test_rows_give_one_turn_per_trace(tmp_path: Path) -> None:
+    rows = [
+        {
+            "trace": trace,
+            "step": n,
+            "turn": n,
+            "tool": "t",
+            "args": '{"n": 1}',
+            "success": n > 1,
+            "error": "no",
+            "result_len": 3,
+        }
+        for trace in ("a", "b")
+        for n in range(3)
+    ]
+    first, second = read(write(tmp_path / "rows.jsonl", rows))
+    assert (first.id, second.id, first.source) == ("a", "b", "rows")
+    assert outcomes(first.turns[0]) == [("t", False), ("t", False), ("t", True)]
+    assert [event.round_idx for event in first.turns[0].events] == [0, 0, 1, 1, 2, 2]
+
+
+texts = st.text("abc xyz", max_size=8)
+turns = st.builds(
+    Turn,
+    id=st.integers(1, 99).map(str),
+    events=st.lists(
+        st.builds(
+            Event,
+            kind=st.sampled_from(EventKind),
+            detail=st.dictionaries(st.sampled_from(["name", "error"]), texts)
+            | st.just({"name": "a", "success": False}),
+            severity=st.integers(0, 9),
+            round_idx=st.integers(0, 9),
+        ),
+        min_size=1,
+        max_size=5,
+    ).map(tuple),
+)
+
+
+@pytest.mark.req("EL-08")
+@given(st.lists(turns, min_size=1, max_size=4, unique_by=lambda turn: turn.id).map(tuple))
+def test_our_own_export_reads_back_the_same(turns: tuple[Turn, ...]) -> None:
+    transcript = Transcript(id="s1", source="habitus", turns=turns)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "export.jsonl"
+        path.write_text("".join(habitus.write(transcript)))
+        assert list(read(path)) == [transcript]
+
+
+def test_own_events_of_unknown_kinds_are_counted(tmp_path: Path) -> None:
+    good = {"session": "s", "turn": "1", "kind": "cap_exhausted", "severity": 9, "detail": {}, "round": 3}
+    path = write(
+        tmp_path / "e.jsonl", [good, {**good, "kind": "sneeze"}, {**good, "detail": 5}, {**good, "round": "x"}]
+    )
+    transcript = only(path)
+    assert (transcript.event_count, transcript.unread) == (1, {"unknown event": 3})
+
+
+# all of them
+
+
+@pytest.mark.req("EL-08", "SB-14")
+def test_no_planted_secret_survives_any_reader(tmp_path: Path) -> None:
+    error = f"denied for {SECRET}"
+    args = {"query": f"who owns the key {SECRET} and why", "command": f"curl -H 'token: {SECRET}'", "pad": "x" * 300}
+    files = [
+        write(tmp_path / "a.jsonl", [asked(f"use {SECRET}"), used("1", "Bash", args), came("1", error, is_error=True)]),
+        write(
+            tmp_path / "b.jsonl",
+            [
+                {
+                    "role": "assistant",
+                    "tool_calls": [{"id": "1", "function": {"name": "t", "arguments": json.dumps(args)}}],
+                },
+                {"role": "tool", "tool_call_id": "1", "content": f"Error: {error}"},
+            ],
+        ),
+        write(
+            tmp_path / "c.jsonl",
+            [{"trace": "a", "tool": "t", "args": json.dumps(args), "success": False, "error": error}],
+        ),
+        write(
+            tmp_path / "d.jsonl",
+            [
+                {
+                    "session": "s",
+                    "turn": "1",
+                    "kind": "tool_result",
+                    "severity": 5,
+                    "detail": {"error": error},
+                    "round": 1,
+                }
+            ],
+        ),
+    ]
+    for path in files:
+        transcript = only(path)
+        assert transcript.event_count
+        assert SECRET not in repr(transcript)
+        assert SECRET.lower() not in repr(transcript).lower()
+        assert "[redacted:github]" in repr(transcript)
+
+
+def test_a_secret_at_the_cut_of_a_summary_leaves_no_half(tmp_path: Path) -> None:
+    for pad in range(120, 220, 7):
+        path = write(tmp_path / "a.jsonl", [asked("go"), used("1", "Bash", {"command": "x" * pad + f" {SECRET}"})])
+        assert "ghp_" not in repr(only(path))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([asked("hi")], "claude_code"),
+        ([{"type": "summary", "summary": "x", "leafUuid": "y"}, asked("hi")], "claude_code"),
+        ([{"role": "user", "content": "hi"}], "openai"),
+        ([{"messages": []}], "openai"),
+        ([{"trace": "a", "tool": "t"}], "rows"),
+        ([{"session": "a", "kind": "tool_call", "detail": {}}], "habitus"),
+        ([{"colour": "blue"}], "unknown"),
+        ([], "unknown"),
+    ],
+)
+def test_the_format_is_found_from_the_first_lines(tmp_path: Path, rows: list[object], expected: str) -> None:
+    assert format_of(write(tmp_path / "f.jsonl", rows)) == expected
+
+
+def test_a_file_of_no_known_format_is_told_as_such(tmp_path: Path) -> None:
+    path = write(tmp_path / "f.jsonl", [{"colour": "blue"}, {"colour": "red"}], tail="\x00\x01")
+    assert only(path) == Transcript(id="f", source="unknown", unread={"unknown line": 2, "cut line": 1})
+
+
+def test_a_missing_file_is_an_error_for_the_person(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="No transcript at"):
+        list(read(tmp_path / "nothing.jsonl"))
+
+
+@given(
+    st.binary(max_size=300) | st.text(st.sampled_from('{}[]":,\n typerolemessagskid1'), max_size=200).map(str.encode)
+)
+def test_no_bytes_make_a_reader_raise(content: bytes) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "f.jsonl"
+        path.write_bytes(content)
+        for source in ("", "claude_code", "openai", "rows", "habitus"):
+            list(read(path, source=source))
+
+
+words = st.sampled_from(
+    ["user", "assistant", "tool", "tool_use", "tool_result", "result", "function_call", "Skill", "x"]
+)
+fields = st.sampled_from(
+    [
+        "type",
+        "role",
+        "message",
+        "content",
+        "tool_calls",
+        "function",
+        "function_call",
+        "id",
+        "name",
+        "input",
+        "arguments",
+    ]
+)
+more_fields = st.sampled_from(
+    ["uuid", "isSidechain", "tool_use_id", "toolUseResult", "messages", "payload", "request", "response", "choices"]
+)
+trees = st.recursive(
+    words | st.none() | st.booleans() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(fields | more_fields, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.dictionaries(fields | more_fields, trees, min_size=1, max_size=6), max_size=6))
+def test_no_mixed_up_message_makes_a_reader_raise(rows: list[dict[str, object]]) -> None:
+    with TemporaryDirectory() as folder:
+        path = write(Path(folder) / "f.jsonl", rows)
+        for source in ("", "claude_code", "openai"):
+            for transcript in read(path, source=source):
+                acc.detect([event for turn in transcript.turns for event in turn.events])

@@ -1,0 +1,279 @@
+"""Skills in a directory that people and other programs change too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from habitus.errors import Refused, StorageFailed
+from habitus.skills import trees
+from habitus.skills.model import Actor, Skill
+from habitus.skills.stores.versioned import VersionedStore
+from tests.contracts.stores import Ticking, file_store
+from tests.journeys.crash import ME, OLD
+
+GOOD = "---\nname: {name}\ndescription: Does {name}.\n---\n\nSteps of {name}.\n"
+
+
+def put(home: Path, folder: str, text: str | bytes, file: str = "SKILL.md") -> Path:
+    path = home / "skills" / folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VersionedStore:
+    return file_store(tmp_path)
+
+
+def names(store: VersionedStore) -> list[str]:
+    return [summary.name for summary in store.list_summaries()]
+
+
+@pytest.mark.req("SK-11")
+def test_a_hand_edit_is_noticed_and_becomes_a_version_of_the_disk(store: VersionedStore, tmp_path: Path) -> None:
+    store.save(OLD, ME)
+    path = tmp_path / "skills/report/SKILL.md"
+    path.write_text(path.read_text().replace("old steps", "by hand"))
+    loaded = store.load("report")
+    assert loaded is not None
+    assert (loaded.body, loaded.version) == ("by hand", 2)
+    assert store.history("report")[-1].author.actor is Actor.DISK
+
+
+@pytest.mark.req("SK-11")
+def test_a_hand_edit_of_the_same_size_in_the_same_moment_is_noticed(store: VersionedStore, tmp_path: Path) -> None:
+    store.save(OLD, ME)
+    path = tmp_path / "skills/report/SKILL.md"
+    for word in (b"bad steps", b"new steps", b"odd steps"):
+        path.write_bytes(path.read_bytes()[:-10] + word + b"\n")
+        loaded = store.load("report")
+        assert loaded is not None
+        assert loaded.body == word.decode()
+
+
+@pytest.mark.req("SK-11")
+def test_a_hand_edit_never_loses_to_a_cached_copy(store: VersionedStore, tmp_path: Path) -> None:
+    store.save(OLD, ME)
+    path = tmp_path / "skills/report/SKILL.md"
+    path.write_text(path.read_text().replace("old steps", "by hand"))
+    changed = store.change("report", lambda skill: replace(skill, body=skill.body + ", then by us"), ME)
+    assert (changed.body, changed.version) == ("by hand, then by us", 3)
+
+
+@pytest.mark.req("SK-05", "SK-11")
+def test_a_changed_script_is_a_version_too(store: VersionedStore, tmp_path: Path) -> None:
+    store.save(OLD, ME)
+    put(tmp_path, "report", "print(1)", "scripts/tool.py")
+    assert len(store.history("report")) == 2
+    put(tmp_path, "report", "print(2)", "scripts/tool.py")
+    assert len(store.history("report")) == 3
+    store.rollback("report", 2, ME)
+    assert (tmp_path / "skills/report/scripts/tool.py").read_text() == "print(1)"
+
+
+@pytest.mark.req("SK-12")
+def test_a_directory_removed_by_hand_can_be_restored(store: VersionedStore, tmp_path: Path) -> None:
+    store.save(OLD, ME)
+    shutil.rmtree(tmp_path / "skills/report")
+    assert names(store) == []
+    (archived,) = store.list_archived()
+    assert archived.author.reason == "removed on disk"
+    store.restore(archived.id, ME)
+    loaded = store.load("report")
+    assert loaded is not None
+    assert loaded.body == "old steps"
+
+
+@pytest.mark.req("SK-02")
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("just text\n", "no frontmatter"),
+        ("---\nname: bad\n", "never closed"),
+        ("---\n- a\n- b\n---\n", "a list"),
+        ("---\nname: 'x\n---\n", "not valid YAML"),
+        (b"---\nname: bad\n---\n\x00", "NUL"),
+        (b"---\nname: b\xe4d\n---\n", "Not UTF-8"),
+        ("---\nname: bad\n---\n" + "x" * 1_048_576, "bytes"),
+        ("", "no frontmatter"),
+    ],
+)
+def test_a_bad_file_is_listed_as_broken_and_hides_no_neighbour(
+    store: VersionedStore, tmp_path: Path, content: str | bytes, what: str
+) -> None:
+    put(tmp_path, "good", GOOD.format(name="good"))
+    put(tmp_path, "bad", content)
+    assert names(store) == ["good"]
+    (broken,) = store.list_broken()
+    assert broken.name == "bad"
+    assert what in broken.diagnostics[-1].what
+    assert broken.diagnostics[-1].mend
+    assert store.load("bad") is None
+    assert store.is_taken("bad")
+
+
+@pytest.mark.req("SK-02")
+def test_yes_is_a_name_like_any_other(store: VersionedStore, tmp_path: Path) -> None:
+    put(tmp_path, "yes", "---\nname: yes\ndescription: 1.0\n---\nno\n")
+    loaded = store.load("yes")
+    assert loaded is not None
+    assert (loaded.name, loaded.description, loaded.body) == ("yes", "1.0", "no")
+
+
+@pytest.mark.req("SK-02")
+def test_the_first_of_two_spellings_loads_and_the_other_is_broken(store: VersionedStore, tmp_path: Path) -> None:
+    put(tmp_path, "my-skill", GOOD.format(name="my-skill"))
+    put(tmp_path, "my_skill", GOOD.format(name="my_skill"))
+    loaded = store.load("my-skill")
+    assert loaded is not None
+    assert loaded.body == "Steps of my-skill."
+    (broken,) = store.list_broken()
+    assert "same name as 'my-skill'" in broken.diagnostics[-1].what
+    store.change("my_skill", lambda skill: replace(skill, body="x"), ME)
+    assert "Steps of my_skill" in (tmp_path / "skills/my_skill/SKILL.md").read_text()
+
+
+@pytest.mark.req("SK-02")
+def test_a_directory_in_place_of_the_file_is_broken(store: VersionedStore, tmp_path: Path) -> None:
+    (tmp_path / "skills/odd/SKILL.md").mkdir(parents=True)
+    (tmp_path / "skills/empty").mkdir()
+    assert {item.name: item.diagnostics[-1].what for item in store.list_broken()} == {
+        "odd": "SKILL.md is a directory.",
+        "empty": "There is no SKILL.md in this directory.",
+    }
+    with pytest.raises(Refused, match="is a directory"):
+        store.save(replace(OLD, name="odd"), ME)
+
+
+@pytest.mark.req("SK-04")
+def test_links_out_of_the_root_are_not_followed(store: VersionedStore, tmp_path: Path) -> None:
+    secret = tmp_path / "elsewhere"
+    secret.mkdir()
+    (secret / "SKILL.md").write_text(GOOD.format(name="linked"))
+    (tmp_path / "skills").mkdir()
+    (tmp_path / "skills/linked").symlink_to(secret)
+    put(tmp_path, "inner", "", "notes.md")
+    (tmp_path / "skills/inner/SKILL.md").symlink_to(secret / "SKILL.md")
+    put(tmp_path, "fine", GOOD.format(name="fine"))
+    (tmp_path / "skills/fine/passwords").symlink_to("/etc/passwd")
+    assert names(store) == ["fine"]
+    assert {item.name for item in store.list_broken()} == {"linked", "inner"}
+    tree = store.tree("fine")
+    assert tree is not None
+    assert set(tree) == {"SKILL.md"}
+    store.delete("linked", ME)
+    assert (secret / "SKILL.md").exists()
+
+
+@pytest.mark.req("SK-05")
+def test_what_is_not_ours_stays_byte_for_byte(store: VersionedStore, tmp_path: Path) -> None:
+    put(tmp_path, "report", "# kept\r\n---\n", "references/x.md")
+    (tmp_path / "skills/report/.git").mkdir()
+    (tmp_path / "skills/report/.git/HEAD").write_text("ref")
+    put(tmp_path, "report", GOOD.format(name="report"))
+    store.change("report", lambda skill: replace(skill, body="changed", title="T"), ME)
+    store.rollback("report", 1, ME)
+    assert (tmp_path / "skills/report/references/x.md").read_bytes() == b"# kept\r\n---\n"
+    assert (tmp_path / "skills/report/.git/HEAD").read_text() == "ref"
+
+
+@pytest.mark.req("SK-12")
+def test_a_file_too_large_for_the_history_is_never_lost(store: VersionedStore, tmp_path: Path) -> None:
+    store.save(OLD, ME)
+    big = os.urandom(trees.KEEP_BYTES + 1)
+    put(tmp_path, "report", big, "assets/big.bin")
+    store.change("report", lambda skill: replace(skill, body="next"), ME)
+    store.rollback("report", 2, ME)
+    store.delete("report", ME)
+    store.restore(store.list_archived()[0].id, ME)
+    assert (tmp_path / "skills/report/assets/big.bin").read_bytes() == big
+
+
+@pytest.mark.req("SK-01")
+def test_permissions_of_an_edited_file_stay(store: VersionedStore, tmp_path: Path) -> None:
+    path = put(tmp_path, "report", GOOD.format(name="report"))
+    path.chmod(0o640)
+    store.change("report", lambda skill: replace(skill, body="x"), ME)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_unreadable_directory_is_broken_with_the_reason(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    path = put(tmp_path, "locked", GOOD.format(name="locked"))
+    path.parent.chmod(0)
+    try:
+        (broken,) = file_store(tmp_path).list_broken()
+        assert "Permission denied" in broken.diagnostics[-1].what
+    finally:
+        path.parent.chmod(0o700)
+
+
+@pytest.mark.req("SK-07")
+def test_a_listing_looks_at_the_directory_at_most_every_two_seconds(tmp_path: Path) -> None:
+    now = [0.0]
+    first = file_store(tmp_path)
+    store = VersionedStore(
+        first._shelf, first._engine, layer="user", clock=Ticking(), look_every=2.0, monotonic=lambda: now[0]
+    )
+    assert names(store) == []
+    put(tmp_path, "later", GOOD.format(name="later"))
+    now[0] = 1.9
+    assert names(store) == []
+    now[0] = 2.0
+    assert names(store) == ["later"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB, where that can be had."""
+    place = tmp_path / "small"
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if made.returncode != 0:
+        pytest.skip("can't mount a small file system here: " + made.stderr.decode().strip())
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.req("SC-02", "SK-12")
+def test_a_full_disk_loses_nothing_and_says_so(small_disk: Path) -> None:
+    store = file_store(small_disk)
+    kept = store.save(OLD, ME)
+    (small_disk / "ballast").write_bytes(b"x" * (shutil.disk_usage(small_disk).free - 8192))
+    with pytest.raises(StorageFailed, match=r"[Ss]pace"):
+        store.save(replace(OLD, body=os.urandom(60_000).hex()), ME)
+    (small_disk / "ballast").unlink()
+    again = file_store(small_disk)
+    assert again.load("report") == kept
+    assert again.save(replace(OLD, body="after"), ME).version == 2
+
+
+@pytest.mark.req("SC-02", "SK-12")
+def test_a_disk_that_fills_up_between_plan_and_write_changes_nothing(tmp_path: Path, small_disk: Path) -> None:
+    # The database has room, the skills have none.
+    (tmp_path / "skills").symlink_to(small_disk)
+    store = file_store(tmp_path)
+    kept = store.save(OLD, ME)
+    (small_disk / "ballast").write_bytes(b"x" * (shutil.disk_usage(small_disk).free - 8192))
+    with pytest.raises(StorageFailed, match="No space left"):
+        store.save(replace(OLD, body=os.urandom(60_000).hex()), ME)
+    assert store.load("report") == kept
+    assert file_store(tmp_path).load("report") == kept
+    assert [path.name for path in (small_disk / "report").iterdir()] == ["SKILL.md"]
+
+
+@pytest.mark.req("SK-07")
+def test_a_new_skill_has_a_folder_others_can_read(store: VersionedStore, tmp_path: Path) -> None:
+    store.save(Skill(name="new-one", description='It\'s: "odd" # --- really', body="go"), ME)
+    text = (tmp_path / "skills/new-one/SKILL.md").read_text()
+    assert text.startswith("---\nname: new-one\n")
+    assert store.diagnostics("new-one") == ()

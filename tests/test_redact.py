@@ -1,0 +1,166 @@
+"""Planted secrets go, ordinary text stays. The secrets are made up and are put together here from parts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from habitus.redact import Redacted, Redactor
+
+LETTERS = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzC"
+HEX = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+
+SECRETS = {
+    "anthropic": "sk-ant-" + "api03-" + LETTERS,
+    "openai": "sk-" + "proj-" + LETTERS,
+    "aws": "AKIA" + "2B3C4D5E6F7G8H9I",
+    "github": "ghp_" + LETTERS + "aa",
+    "gitlab": "glpat-" + LETTERS[:20],
+    "slack": "xoxb-" + "123456789012-" + LETTERS[:20],
+    "google": "AIza" + LETTERS + "x",
+    "stripe": "k_live_" + LETTERS,
+    "huggingface": "hf_" + LETTERS,
+    "npm": "npm_" + LETTERS + "ab",
+    "databricks": "dapi" + HEX,
+    "jwt": "eyJ" + LETTERS + "." + LETTERS + "." + LETTERS,
+    "pem": "-----BEGIN RSA " + "PRIVATE KEY-----\n" + LETTERS * 3 + "\n-----END RSA " + "PRIVATE KEY-----",
+}
+
+
+@pytest.mark.req("SB-14")
+@pytest.mark.parametrize("kind", SECRETS)
+def test_a_key_of_a_known_shape_goes_wherever_it_stands(kind: str) -> None:
+    secret = ("s" if kind == "stripe" else "") + SECRETS[kind]
+    for text in (secret, f"use {secret} please", f'{{"a": "{secret}"}}', f"X={secret}\n", f"({secret})"):
+        redacted = Redactor().redact(text)
+        assert SECRETS[kind] not in redacted.text
+        assert f"[redacted:{kind}]" in redacted.text
+        assert redacted.counts == {kind: 1}
+
+
+@pytest.mark.req("SB-14")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("password=hunter22", "password=[redacted:named]"),
+        ("DB_PASSWORD=correcthorse", "DB_PASSWORD=[redacted:named]"),
+        ('"password": "two words"', '"password": "[redacted:named]"'),
+        ("passwd: s3same\nnext", "passwd: [redacted:named]\nnext"),
+        ("{'token': 'abc12345xyz'}", "{'token': '[redacted:named]'}"),
+        ("accessToken: 'ab12cd34ef'", "accessToken: '[redacted:named]'"),
+        ('clientSecret="zz99yy88"', 'clientSecret="[redacted:named]"'),
+        ("api-key => k3y-with-d1gits", "api-key => [redacted:named]"),
+        (f"signing_key: {HEX}", "signing_key: [redacted:named]"),
+        (f"session_id={HEX}; path=/", "session_id=[redacted:named]; path=/"),
+        ("postgres://ann:s3cr3t@db.example/app", "postgres://ann:[redacted:url]@db.example/app"),
+        (f"Authorization: Bearer {HEX}", "Authorization: Bearer [redacted:bearer]"),
+        ("Authorization: Basic YW5uOnNlY3JldA==", "Authorization: Basic [redacted:basic]"),
+        ('note="my password=hunter22"', 'note="my password=[redacted:named]"'),
+    ],
+)
+def test_a_value_goes_because_of_its_name_or_its_place(text: str, expected: str) -> None:
+    assert Redactor().redact(text).text == expected
+
+
+@pytest.mark.req("SB-14")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+        "id 123e4567-e89b-12d3-a456-426614174000",
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
+        "max_tokens: 4096, tokens: 17",
+        "def login(user: str, password: str, token: str | None = None) -> None:",
+        "token = get_token(session)",
+        "password=os.environ['DB_PASSWORD']",
+        "password: <your password>",
+        "api_key=$API_KEY or api_key=${API_KEY}",
+        "Password: required",
+        "the author: JohnSmith2",
+        f"cache_key: {HEX}",
+        f"public_key: {HEX}",
+        "keyboard: qwertz123456789012345678",
+        'class="sk-toggleable__content sk-estimator-doc-link"',
+        "see https://example.org:8080/path@2",
+        "bearer of good news and other things",
+        "task-force-delta-2024-report-final",
+        "",
+    ],
+)
+def test_ordinary_text_stays(text: str) -> None:
+    assert Redactor().redact(text) == Redacted(text=text)
+
+
+@pytest.mark.req("SB-14")
+def test_known_values_go_in_every_spelling_and_are_counted() -> None:
+    redactor = Redactor(["pä ss/wörd", 'quo"ted'])
+    text = 'pä ss/wörd, p%C3%A4%20ss%2Fw%C3%B6rd, cMOkIHNzL3fDtnJk, {"a": "quo\\"ted"}'
+    assert redactor.redact(text) == Redacted(
+        text='[redacted:known], [redacted:known], [redacted:known], {"a": "[redacted:known]"}', counts={"known": 4}
+    )
+
+
+def test_values_too_short_to_be_secrets_blank_nothing_out() -> None:
+    assert Redactor(["the", "", " "]).redact("the end").text == "the end"
+
+
+def test_values_inside_structures_go_by_name_too() -> None:
+    value = {"login": {"password": "hunter22", "tries": 3}, "urls": ["ftp://a:bcdef@c"], "note": None}
+    assert Redactor().redact_value(value) == {
+        "login": {"password": "[redacted:named]", "tries": 3},
+        "urls": ["ftp://a:[redacted:url]@c"],
+        "note": None,
+    }
+
+
+PARTS = [
+    *SECRETS.values(),
+    *(
+        "password",
+        "token",
+        "key",
+        "auth",
+        "=",
+        ": ",
+        ":",
+        "=>",
+        '"',
+        "'",
+        "[",
+        "]",
+        "(",
+        "\n",
+        " ",
+        "://",
+        "@",
+        "Bearer ",
+    ),
+    *(
+        "hunter22",
+        "[redacted:named]",
+        "[redacted:url]",
+        "[redacted:",
+        "-----BEGIN PRIVATE KEY-----",
+        HEX,
+        "known-value-1",
+    ),
+]
+
+
+@pytest.mark.req("SB-14")
+@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=4), max_size=14).map("".join))
+@example('token="[redacted:openai]abc12345":password=x1y2z3w4')
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
+    redactor = Redactor(["known-value-1"])
+    once = redactor.redact(text).text
+    assert redactor.redact(once) == Redacted(text=once)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["sk-", "eyJ", "password=", "-----BEGIN PRIVATE KEY-----", "://a:", "a", 'key: "', "Bearer ", "key=", "token="],
+)
+def test_hostile_repetition_costs_no_more_than_its_length(piece: str) -> None:
+    """Quadratic work on a megabyte would take hours; the test's time limit is the measure."""
+    Redactor(["known-value-1"]).redact(piece * (300_000 // len(piece)))
