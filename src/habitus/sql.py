@@ -146,6 +146,8 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         raise _explained(engine, error) from error
+    except OverflowError:
+        raise StorageFailed("A number is too large for the database.", mend="Give a smaller one.") from None
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
