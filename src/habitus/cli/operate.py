@@ -50,7 +50,7 @@ def rollback(
             output.say(f"Nothing has changed since {moments.shown(moment)}.")
         elif not dry_run:
             output.say(f"{len(steps)} skills are as they were at {moments.shown(moment)}.")
-            output.undo(f"habitus rollback --to '{now.astimezone().isoformat(timespec='microseconds')}'")
+            output.undo(context, "rollback", "--to", now.astimezone().isoformat(timespec="microseconds"))
 
 
 def pause(context: typer.Context, as_json: AsJson = False) -> None:
@@ -61,7 +61,7 @@ def pause(context: typer.Context, as_json: AsJson = False) -> None:
             output.print_json({"paused": True, "since": state.since, "by": state.by})
             return
         output.say(f"Paused since {moments.shown(state.since)}. What people change themselves still works.")
-        output.undo("habitus resume")
+        output.undo(context, "resume")
 
 
 def resume(context: typer.Context, as_json: AsJson = False) -> None:

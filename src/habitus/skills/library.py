@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from habitus.errors import Invalid, NotFound, Refused
+from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.skills import edits, gates, lifecycle, names, placeholders, records, trees
 from habitus.skills.edits import Edit
 from habitus.skills.gates import GateContext
@@ -125,7 +125,7 @@ class Library:
             if item is None:
                 raise self._unknown(address, [entry.name for entry in listing])
             return item
-        layer = self._layer(wanted.layer)
+        layer = self.layer(wanted.layer)
         summary = layer.store.summary(wanted.name)
         if summary is not None:
             return self._listed(layer, summary, None)
@@ -154,7 +154,7 @@ class Library:
         wanted = [item.layer] if only_layer else [*item.hidden, item.layer]
         copies = []
         for name in wanted:
-            layer = self._layer(name)
+            layer = self.layer(name)
             skill = layer.store.load(item.name)
             if skill is not None:
                 copies.append(replace(skill, source=_with_source(skill, layer).source))
@@ -163,7 +163,7 @@ class Library:
         return copies
 
     def _filled(self, item: Listed, skill: Skill) -> str:
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
         if not (layer.fills_placeholders or skill.manifest.placeholders):
             return skill.body
         directory = layer.store.directory(item.name)
@@ -172,7 +172,7 @@ class Library:
     def directory(self, address: str) -> Path | None:
         """Where the skill's files lie, where it has a place on disk."""
         item = self.find(address)
-        return self._layer(item.layer).store.directory(item.name)
+        return self.layer(item.layer).store.directory(item.name)
 
     def is_taken(self, name: str) -> bool:
         return any(layer.store.is_taken(name) for layer in self.layers)
@@ -199,7 +199,7 @@ class Library:
         """Change a skill's body by one operation and its fields; a read-only skill gets an override above it."""
         self._allow(author)
         item = self.find(address)
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
 
         def change(skill: Skill) -> Skill:
             return fields.applied(replace(skill, body=edits.apply(skill.body, edit)))
@@ -220,7 +220,7 @@ class Library:
         """Replace one file of a skill whole; refused when the skill could not be loaded with it."""
         self._allow(author)
         item = self.find(address)
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
         old = layer.store.tree(item.name) or {}
         is_executable = path in old and old[path].executable
         tree = {**old, trees.checked_path(path): trees.file_of(content, executable=is_executable)}
@@ -243,7 +243,7 @@ class Library:
         """Move a skill to the archive; a lower copy of the same name comes into view again."""
         self._allow(author)
         item = self.find(address)
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", mend="Disable it instead.")
         layer.store.delete(item.name, author)
@@ -253,7 +253,7 @@ class Library:
         """Bring back the newest archived skill of a name (`name`, `name@layer`), or the archive's entry `#ID`."""
         self._allow(author)
         candidates = self.archived()
-        if wanted.lstrip("#").isdigit():
+        if wanted.lstrip("#").isdecimal():
             matching = [item for item in candidates if item.id == int(wanted.lstrip("#"))]
         else:
             address = names.parse_address(wanted)
@@ -263,19 +263,19 @@ class Library:
             mend = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
             raise NotFound(f"The archive has no skill '{wanted}'.", mend=mend)
         chosen = matching[0]
-        return self._layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
+        return self.layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
 
     def set_enabled(self, address: str, enabled: bool, author: Author) -> Listed:
         self._allow(author)
         item = self.find(address)
-        self._layer(item.layer).store.set_enabled(item.name, enabled)
+        self.layer(item.layer).store.set_enabled(item.name, enabled)
         return self.find(address)
 
     def rollback(self, address: str, to: int, author: Author) -> int:
         """Make an earlier version the current one, as a new version."""
         self._allow(author)
         item = self.find(address)
-        layer = self._layer(item.layer)
+        layer = self.layer(item.layer)
         if not layer.can_write:
             raise Refused(f"The layer '{layer.name}' is read-only.", mend="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
@@ -289,12 +289,12 @@ class Library:
 
     def history(self, address: str) -> list[Version]:
         item = self.find(address)
-        return self._layer(item.layer).store.history(item.name)
+        return self.layer(item.layer).store.history(item.name)
 
     def diff(self, address: str, a: int | None = None, b: int | None = None) -> str:
         """A unified diff of two versions: by default of the last two."""
         item = self.find(address)
-        store = self._layer(item.layer).store
+        store = self.layer(item.layer).store
         known = [version.number for version in store.history(item.name)]
         b = known[-1] if b is None else b
         a = max((number for number in known if number < b), default=b) if a is None else a
@@ -313,7 +313,7 @@ class Library:
 
     def counters(self, address: str, *, version: int | None = None) -> dict[Stage, Counters]:
         item = self.find(address)
-        return self._layer(item.layer).store.counters(item.name, version=version)
+        return self.layer(item.layer).store.counters(item.name, version=version)
 
     def all_counters(self) -> dict[tuple[str, str], dict[Stage, Counters]]:
         """(layer, name) → counters per stage, for the skills that have any."""
@@ -323,21 +323,24 @@ class Library:
 
     def tree(self, address: str, version: int | None = None) -> Tree:
         item = self.find(address)
-        tree = self._layer(item.layer).store.tree(item.name, version)
+        tree = self.layer(item.layer).store.tree(item.name, version)
         if tree is None:
             raise NotFound(f"'{item.name}' has no version {version}.", mend="See 'habitus skills history'.")
         return tree
 
     # Layers
 
-    def _layer(self, name: str) -> Layer:
+    def layer(self, name: str) -> Layer:
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        raise NotFound(f"There is no layer '{name}'.", mend=f"There are: {', '.join(x.name for x in self.layers)}.")
+        known = [layer.name for layer in self.layers]
+        raise NotFound(
+            f"There is no layer '{name}'.", mend=did_you_mean(name, known) or f"There are: {', '.join(known)}."
+        )
 
     def _writable(self, name: str | None) -> Layer:
-        layer = self._layer(name or USER)
+        layer = self.layer(name or USER)
         if not layer.can_write:
             raise Refused(f"The layer '{layer.name}' is read-only.", mend="Check the permissions of its directory.")
         return layer
