@@ -56,6 +56,7 @@ def rollback(
 def pause(context: typer.Context, as_json: AsJson = False) -> None:
     """Stop learning and automatic change at once, in every process on this home."""
     with opened(context) as habitus:
+        habitus.refuse_if_read_only()
         state = habitus.pause.pause(habitus.settings.user)
         if as_json:
             output.print_json({"paused": True, "since": state.since, "by": state.by})
@@ -67,6 +68,7 @@ def pause(context: typer.Context, as_json: AsJson = False) -> None:
 def resume(context: typer.Context, as_json: AsJson = False) -> None:
     """Let learning and automatic change go on."""
     with opened(context) as habitus:
+        habitus.refuse_if_read_only()
         was_paused = habitus.pause.resume()
         if as_json:
             output.print_json({"paused": False, "was_paused": was_paused})
