@@ -197,10 +197,14 @@ def test_a_home_that_cannot_be_written_is_shown_and_never_changed(stocked_cli: C
     listed = cli("skills", "list", "--json")
     assert (listed.code, [item["name"] for item in json.loads(listed.out)["skills"]]) == (0, ["csv-summary"])
     assert "is read-only; nothing can be changed" in listed.err
-    refused = cli("skills", "edit", "csv-summary", "--append", "x")
-    assert refused.code == 1
-    assert "read-only" in refused.err
-    assert "should not have happened" not in refused.err
+    for change in (
+        ("skills", "edit", "csv-summary", "--append", "x"),
+        ("skills", "disable", "csv-summary"),
+        ("pause",),
+    ):
+        refused = cli(*change)
+        assert (refused.code, refused.out) == (1, "")
+        assert refused.err.splitlines()[-1].startswith(f"habitus: {home} is read-only. Make it writable")
     assert before == {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     home.chmod(0o000)
     locked = cli("skills", "list")
