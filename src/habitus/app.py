@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 import habitus
 from habitus import settings as settings_module
 from habitus import sql
-from habitus.errors import StorageFailed
+from habitus.errors import Refused, StorageFailed
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
@@ -169,7 +169,13 @@ class Habitus:
             outside=OutsideContent(self.trust, lambda layer: origins(self._shared, layer)),
         )
 
+    def refuse_if_read_only(self) -> None:
+        """What is changed in the copy of a database would be gone with it."""
+        if self.is_read_only:
+            raise Refused(f"{self.settings.home} is read-only.", mend="Make it writable, or set HABITUS_HOME.")
+
     def _allow(self, author: Author) -> None:
+        self.refuse_if_read_only()
         if author.is_automatic:
             self.pause.refuse_if_paused()
 
@@ -274,11 +280,18 @@ def _copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
     """A home that can't be written is shown as it is, from a copy of its database."""
     scratch = tempfile.TemporaryDirectory(prefix="habitus-")
     for path in home.glob(f"{DATABASE}*"):
-        shutil.copy(path, scratch.name)
+        try:
+            shutil.copyfile(path, Path(scratch.name) / path.name)
+        except FileNotFoundError:
+            continue  # a log that another process has just put back into the database
+        except OSError as error:
+            scratch.cleanup()
+            raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
     return scratch
 
 
 def _keep_private(home: Path) -> None:
-    home.chmod(0o700)
-    for path in home.glob(f"{DATABASE}*"):
-        path.chmod(0o600)
+    """For the owner's eyes only. Who shares a home leaves it as its owner has it; a log may be gone by now."""
+    for path, mode in ((home, 0o700), *((path, 0o600) for path in home.glob(f"{DATABASE}*"))):
+        with suppress(PermissionError, FileNotFoundError):
+            path.chmod(mode)

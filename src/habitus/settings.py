@@ -85,8 +85,7 @@ _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings"}
 def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None) -> Settings:
     """Read the settings for one process; `home` wins over HABITUS_HOME."""
     user_home = Path(environ.get("HOME") or Path.home())
-    where = (home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus")).expanduser()
-    where = where if where.is_absolute() else cwd / where
+    where = cwd / _expanded(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
     from_file, warnings = _read_file(where / "habitus.toml")
     values: dict[str, Any] = {**from_file, **_from_environment(environ)}
     values.setdefault("user", _login(environ))
@@ -96,6 +95,16 @@ def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None) -> Set
         return Settings.model_validate(values)
     except ValidationError as error:
         raise Invalid(_first_problem(error), mend=f"Mend it in {where / 'habitus.toml'} or the environment.") from None
+
+
+def _expanded(path: Path, user_home: Path) -> Path:
+    """`~` is the person the settings are for, who need not be the owner of this process."""
+    if path.parts[:1] == ("~",):
+        return user_home.joinpath(*path.parts[1:])
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise Invalid(f"There is nobody whose home is meant by '{path}'.", mend="Write the path out.") from None
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:

@@ -70,8 +70,15 @@ def create_engine(url: str) -> sa.Engine:
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.get_backend_name() == "postgresql":
-        return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        return _postgresql_engine(parsed)
     raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")
+
+
+def _postgresql_engine(url: sa.URL) -> sa.Engine:
+    try:
+        return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+    except ImportError:
+        raise StorageFailed("The PostgreSQL driver is not installed.", mend="Install 'habitus[postgres]'.") from None
 
 
 def sqlite_url(path: Path) -> str:
@@ -139,6 +146,8 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         raise _explained(engine, error) from error
+    except OverflowError:
+        raise StorageFailed("A number is too large for the database.", mend="Give a smaller one.") from None
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -157,7 +166,7 @@ def migrate(engine: sa.Engine) -> None:
             return
         if found is None or found < HEAD:
             _upgrade(engine)
-        elif _oldest_reader(engine) > HEAD:
+        elif (_oldest_reader(engine) or found) > HEAD:
             raise StorageFailed(
                 f"{_place(engine)} was written by a newer Habitus (schema {found}, this one knows {HEAD}).",
                 mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
@@ -172,10 +181,10 @@ def _revision(engine: sa.Engine) -> str | None:
         return found
 
 
-def _oldest_reader(engine: sa.Engine) -> str:
-    """The oldest schema whose code may still use this database; the newer code wrote it there."""
+def _oldest_reader(engine: sa.Engine) -> str | None:
+    """The oldest schema whose code may still use this database, where the newer code wrote that down."""
     with engine.connect() as connection:
-        found: str = connection.execute(sa.text("SELECT MAX(oldest_reader) FROM schema_compatibility")).scalar_one()
+        found: str | None = connection.execute(sa.text("SELECT MAX(oldest_reader) FROM schema_compatibility")).scalar()
         return found
 
 

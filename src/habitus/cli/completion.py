@@ -6,6 +6,7 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 
 def skill_names(incomplete: str) -> list[str]:
@@ -14,7 +15,7 @@ def skill_names(incomplete: str) -> list[str]:
     if not database.exists():
         return []
     try:
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=0.2)) as connection:
+        with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=0.2)) as connection:
             query = "SELECT DISTINCT name FROM skills WHERE archived_on IS NULL AND name LIKE ? ORDER BY name LIMIT 200"
             return [row[0] for row in connection.execute(query, (incomplete.replace("_", "-").lower() + "%",))]
     except sqlite3.Error:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from habitus.cli import finding, operate, output, review, skills, sources, tour, trust
-from habitus.errors import UserError
+from habitus.errors import UserError, did_you_mean
 
 app = typer.Typer(
     name="habitus",
@@ -59,32 +59,48 @@ def options(
 
 def run() -> None:
     """The entry point: exit 0 when done, 1 when it failed, 2 when it was called wrongly."""
+    sys.exit(_ran())
+
+
+def _ran() -> int:
+    output.prepare()
     try:
         code = app(standalone_mode=False)
+    except output.Lost as error:
+        output.complain(f"habitus: {error}")
+        return 1
     except UserError as error:
-        _report(error.message, error.mend)
-        sys.exit(1)
+        return _failed(error.message, error.mend)
     except typer.TyperException as error:
-        _report(" ".join(error.format_message().split()), "")
-        sys.exit(2)
+        _failed(error.format_message(), _near_option(error))
+        return 2
     except (typer.Abort, KeyboardInterrupt):
         output.complain("Stopped.")
-        sys.exit(130)
+        return 130
     except BrokenPipeError:
         # Whoever read our output has gone; there is nobody to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        output.give_up()
+        return 1
     except Exception as error:
         if os.environ.get("HABITUS_DEBUG"):
             raise
-        _report(f"That should not have happened: {type(error).__name__}: {error}", "")
+        _failed(f"That should not have happened: {type(error).__name__}: {error}", "")
         output.complain("This is a bug in Habitus; HABITUS_DEBUG=1 shows where.")
-        sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)
+        return 1
+    return code if isinstance(code, int) else 0
 
 
-def _report(message: str, mend: str) -> None:
+def _failed(message: str, mend: str) -> int:
     if "--json" in sys.argv:
         output.print_json({"error": message, "mend": mend})
     else:
-        output.complain(f"habitus: {message} {mend}")
+        output.complain(f"habitus: {' '.join(f'{message} {mend}'.split())}")
+    return 1
+
+
+def _near_option(error: typer.TyperException) -> str:
+    """The option that a misspelt one may have meant."""
+    context, wanted = getattr(error, "ctx", None), getattr(error, "option_name", None)
+    if context is None or wanted is None or "Possible options" in error.format_message():
+        return ""
+    return did_you_mean(wanted, [name for parameter in context.command.params for name in parameter.opts])

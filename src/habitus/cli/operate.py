@@ -50,23 +50,25 @@ def rollback(
             output.say(f"Nothing has changed since {moments.shown(moment)}.")
         elif not dry_run:
             output.say(f"{len(steps)} skills are as they were at {moments.shown(moment)}.")
-            output.undo(f"habitus rollback --to '{now.astimezone().isoformat(timespec='microseconds')}'")
+            output.undo(context, "rollback", "--to", now.astimezone().isoformat(timespec="microseconds"))
 
 
 def pause(context: typer.Context, as_json: AsJson = False) -> None:
     """Stop learning and automatic change at once, in every process on this home."""
     with opened(context) as habitus:
+        habitus.refuse_if_read_only()
         state = habitus.pause.pause(habitus.settings.user)
         if as_json:
             output.print_json({"paused": True, "since": state.since, "by": state.by})
             return
         output.say(f"Paused since {moments.shown(state.since)}. What people change themselves still works.")
-        output.undo("habitus resume")
+        output.undo(context, "resume")
 
 
 def resume(context: typer.Context, as_json: AsJson = False) -> None:
     """Let learning and automatic change go on."""
     with opened(context) as habitus:
+        habitus.refuse_if_read_only()
         was_paused = habitus.pause.resume()
         if as_json:
             output.print_json({"paused": False, "was_paused": was_paused})

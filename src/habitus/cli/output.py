@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -10,6 +13,8 @@ from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from habitus.errors import UserError
 
 if TYPE_CHECKING:
     import typer
@@ -26,16 +31,48 @@ _STATE_COLOURS = {
 }
 
 
+def prepare() -> None:
+    """Make the standard streams take every text: a character they can't write comes out as its escape."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # stays open to the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+class Lost(UserError):
+    """Standard output takes nothing any more."""
+
+
+def write(text: str) -> None:
+    """Text as it is, and at once: whether it could be written is known before the command ends."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        give_up()
+        raise Lost(
+            f"The output can't be written: {error.strerror}.", mend="The command may have done its work."
+        ) from None
+
+
+def give_up() -> None:
+    """Nobody can read standard output any more: what waits to be written goes nowhere, without a complaint."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def console() -> Console:
     from rich.console import Console
 
-    is_terminal = sys.stdout.isatty()
-    # A pipe gets whole lines: nothing is cut or wrapped to the width of a terminal that isn't there.
-    return Console(width=None if is_terminal else 10_000, highlight=False, soft_wrap=not is_terminal, markup=False)
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def print_json(data: object) -> None:
-    sys.stdout.write(json.dumps(plain(data), ensure_ascii=False, indent=2) + "\n")
+    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    write(json.dumps(plain(data), ensure_ascii=not is_unicode, indent=2) + "\n")
 
 
 def plain(data: object) -> Any:
@@ -56,31 +93,53 @@ def plain(data: object) -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str = "") -> None:
-    """A table; the column called `wide` gives way when the terminal is narrow."""
+    """A table; the column called `wide` gives way when the terminal is narrow, and a pipe gets whole lines."""
+    cells = [[" ".join(clean(str(cell)).split()) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _draw(columns, cells, wide)
+        return
+    lines = [list(columns), *cells]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    write("".join(_padded(line, widths) + "\n" for line in lines))
+
+
+def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    screen = console()
     drawn = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        drawn.add_column(column, no_wrap=not screen.is_terminal, overflow="fold", ratio=1 if column == wide else None)
+        drawn.add_column(column, overflow="fold", ratio=1 if column == wide else None)
     for row in rows:
-        drawn.add_row(*(Text(clean(str(cell)), style=_STATE_COLOURS.get(str(cell), "")) for cell in row))
-    screen.print(drawn)
+        drawn.add_row(*(Text(cell, style=_STATE_COLOURS.get(cell, "")) for cell in row))
+    console().print(drawn)
 
 
 def say(text: str = "", style: str = "") -> None:
-    console().print(clean(text), style=style)
+    if sys.stdout.isatty():
+        console().print(clean(text), style=style)
+    else:
+        write(clean(text) + "\n")
 
 
 def explain(context: typer.Context) -> None:
     """The help of a command that was called without saying what to do."""
-    sys.stdout.write(context.get_help().rstrip() + "\n")
+    write(context.get_help().rstrip() + "\n")
 
 
-def undo(command: str) -> None:
+def undo(context: typer.Context, *words: str) -> None:
     """Every change that was made says how to take it back."""
-    say(f"Undo: {command}", style="dim")
+    say(f"Undo: {command(context, *words)}", style="dim")
+
+
+def command(context: typer.Context, *words: str) -> str:
+    """A command line that can be run as it stands, on the same home."""
+    home = context.find_root().obj
+    return shlex.join(["habitus", *(["--home", str(home)] if home else []), *words])
 
 
 def complain(text: str) -> None:

@@ -121,19 +121,19 @@ def approve(context: typer.Context, numbers: Numbers, as_json: AsJson = False) -
             change = proposal.change
             address = f"{change.name}@{change.layer}"
             output.say(f"Approved: {change.action} {address}" + (f", now version {version}." if version else "."))
-            output.undo(_undo(change.action, address, version))
+            output.undo(context, "skills", *_undo(change.action, address, version))
 
 
-def _undo(action: str, address: str, version: int | None) -> str:
-    if action == "write":
-        return (
-            f"habitus skills rollback {address} --to {version - 1}"
-            if version and version > 1
-            else f"habitus skills remove {address}"
-        )
-    return {"remove": "habitus skills restore ", "enable": "habitus skills disable "}.get(
-        action, "habitus skills enable "
-    ) + address
+def _undo(action: str, address: str, version: int | None) -> list[str]:
+    match action:
+        case "write" if version is not None and version > 1:
+            return ["rollback", address, "--to", str(version - 1)]
+        case "write":
+            return ["remove", address]
+        case "remove":
+            return ["restore", address]
+        case _:
+            return ["disable" if action == "enable" else "enable", address]
 
 
 @app.command()

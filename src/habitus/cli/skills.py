@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,19 +11,25 @@ import typer
 
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
-from habitus.errors import Invalid, StorageFailed, UserError
+from habitus.errors import Invalid, StorageFailed, UserError, did_you_mean
 
 if TYPE_CHECKING:
     from habitus.app import Habitus
     from habitus.skills.library import Listed
     from habitus.skills.model import Skill
 
-app = typer.Typer(help="List, read, write and undo skills. NAME may be 'name' or 'name@layer'.", no_args_is_help=True)
+app = typer.Typer(help="List, read, write and undo skills. NAME may be 'name' or 'name@layer'.")
 
 Name = Annotated[str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=completion.skill_names)]
 Names = Annotated[list[str], typer.Argument(help="Skills: name, or name@layer.", autocompletion=completion.skill_names)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
+
+
+@app.callback(invoke_without_command=True)
+def explain(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        output.explain(context)
 
 
 @app.command("list")
@@ -37,8 +44,11 @@ def list_skills(
     from habitus.skills.model import State
 
     if state is not None and state not in list(State):
-        raise typer.BadParameter(f"'{state}' is no state. Use one of {', '.join(State)}.", param_hint="--state")
+        near = did_you_mean(state, list(State)) or f"Use one of {', '.join(State)}."
+        raise typer.BadParameter(f"'{state}' is no state. {near}", param_hint="--state")
     with opened(context) as habitus:
+        if layer is not None:
+            habitus.skills.layer(layer)
         found = [
             item
             for item in habitus.skills.listing()
@@ -108,8 +118,11 @@ def show(
     with opened(context) as habitus:
         library = habitus.skills
         item = library.find(name)
-        if raw or (version is not None and not as_json) or item.summary is None:
+        if not as_json and (raw or version is not None or item.summary is None):
             _print_main_file(habitus, name, version, item)
+            return
+        if item.summary is None and version is None:
+            output.print_json({**_as_json(habitus, item), "files": sorted(library.tree(name))})
             return
         if version is not None:
             tree = library.tree(name, version)
@@ -133,7 +146,7 @@ def _print_main_file(habitus: Habitus, name: str, version: int | None, item: Lis
         output.complain(f"{diagnostic.severity}: {diagnostic}")
     if main is None or tree[main].content is None:
         raise Invalid(f"'{item.name}' has no SKILL.md that can be shown.", mend="See 'habitus skills lint'.")
-    sys.stdout.write((tree[main].content or b"").decode("utf-8", "replace"))
+    output.write((tree[main].content or b"").decode("utf-8", "replace"))
 
 
 def _print_skill(item: Listed, skill: Skill, files: list[str]) -> None:
@@ -202,8 +215,8 @@ def new(
         directory = None if habitus.settings.database_url else habitus.skills.directory(f"{made.name}@{made.layer}")
         output.say(f"Wrote {made.name} (version {made.version}){f': {directory}/SKILL.md' if directory else ''}")
         if file is None:
-            output.say(f"Fill in the steps: habitus skills edit {made.name}")
-        output.undo(f"habitus skills remove {made.name}@{made.layer}")
+            output.say(f"Fill in the steps: {output.command(context, 'skills', 'edit', made.name)}")
+        output.undo(context, "skills", "remove", f"{made.name}@{made.layer}")
 
 
 def _drafted(name: str, file: str | None, *, description: str, when: str, title: str, tags: tuple[str, ...]) -> Skill:
@@ -282,10 +295,12 @@ def edit(
         else:
             author = habitus.person(reason)
             version = habitus.skills.edit(name, change, author, fields=fields, expected_version=expect).version
-        _report_edit(habitus, name, before, version, as_json)
+        _report_edit(context, habitus, name, before, version, as_json)
 
 
-def _report_edit(habitus: Habitus, name: str, before: Listed, version: int, as_json: bool) -> None:
+def _report_edit(
+    context: typer.Context, habitus: Habitus, name: str, before: Listed, version: int, as_json: bool
+) -> None:
     after = habitus.skills.find(name)
     old = before.summary.version if before.summary is not None else 0
     is_override = after.layer != before.layer
@@ -295,10 +310,10 @@ def _report_edit(habitus: Habitus, name: str, before: Listed, version: int, as_j
         output.say(f"{after.name} is unchanged (version {version}).")
     elif is_override:
         output.say(f"Wrote {after.name}@{after.layer}, which now stands in front of {before.name}@{before.layer}.")
-        output.undo(f"habitus skills remove {after.name}@{after.layer}")
+        output.undo(context, "skills", "remove", f"{after.name}@{after.layer}")
     else:
         output.say(f"{after.name} is now at version {version}.")
-        output.undo(f"habitus skills rollback {name} --to {old}")
+        output.undo(context, "skills", "rollback", name, "--to", str(old))
 
 
 def _operation(
@@ -327,6 +342,8 @@ def _operation(
         raise typer.BadParameter("--with needs --find with the text to look for.")
     if find is not None and with_text is None:
         raise typer.BadParameter("--find needs --with and the text to put in its place.")
+    if everywhere and find is None:
+        raise typer.BadParameter("--all needs --find with the text to look for.")
     if not given:
         return Edit()
     operation, text = next(iter(given.items()))
@@ -357,7 +374,7 @@ def _edit_in_editor(habitus: Habitus, name: str, expect: int | None, reason: str
     copy.write_bytes(before)
     try:
         subprocess.run([*shlex.split(habitus.settings.editor), str(copy)], check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise StorageFailed(
             f"The editor '{habitus.settings.editor}' did not finish: {error}.", mend=f"Your text is in {copy}."
         ) from None
@@ -396,7 +413,7 @@ def _switch(context: typer.Context, names: list[str], enabled: bool, as_json: bo
             output.say(f"{item.name} is switched {'on' if enabled else 'off'}.")
             if enabled and item.state != "ok":
                 output.say(f"It is still {item.state}: {item.reason}", style="yellow")
-        output.undo(f"habitus skills {'disable' if enabled else 'enable'} {' '.join(names)}")
+        output.undo(context, "skills", "disable" if enabled else "enable", *names)
 
 
 @app.command()
@@ -413,7 +430,7 @@ def remove(context: typer.Context, names: Names, reason: Reason = "", as_json: A
             output.say(f"Moved {item.name}@{item.layer} to the archive.")
             if item.hidden:
                 output.say(f"{item.name}@{item.hidden[-1]} is in view again.")
-            output.undo(f"habitus skills restore {item.name}@{item.layer}")
+            output.undo(context, "skills", "restore", f"{item.name}@{item.layer}")
 
 
 @app.command()
@@ -444,7 +461,7 @@ def restore(
             output.print_json({"name": restored, "layer": layer})
             return
         output.say(f"{restored}@{layer} is back.")
-        output.undo(f"habitus skills remove {restored}@{layer}")
+        output.undo(context, "skills", "remove", f"{restored}@{layer}")
 
 
 def _who(author: Any) -> str:
@@ -488,7 +505,7 @@ def diff(
 
             output.console().print(Syntax(output.clean(text), "diff", background_color="default"))
         else:
-            sys.stdout.write(text)
+            output.write(text)
 
 
 @app.command()
@@ -509,7 +526,7 @@ def rollback(
             return
         output.say(f"{before.name} is back to version {to}, as version {version}.")
         if before.summary is not None:
-            output.undo(f"habitus skills rollback {name} --to {before.summary.version}")
+            output.undo(context, "skills", "rollback", name, "--to", str(before.summary.version))
 
 
 @app.command()
@@ -563,7 +580,7 @@ def _linted(habitus: Habitus, target: str) -> list[tuple[str, tuple[Any, ...]]]:
     if not target:
         own = {layer.name for layer in habitus.skills.layers if layer.can_write}
         return [(i.name, i.diagnostics) for i in habitus.skills.listing() if i.layer in own]
-    if "/" in target or Path(target).is_dir():
+    if "/" in target or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises on a name that is too long
         return _linted_directory(Path(target))
     item = habitus.skills.find(target)
     return [(item.name, item.diagnostics)]
@@ -575,7 +592,7 @@ def _linted_directory(path: Path) -> list[tuple[str, tuple[Any, ...]]]:
     from habitus.skills.stores.files import DirectoryShelf
 
     path = path.resolve()
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112  # see above
         raise Invalid(f"{path} is no directory.", mend="Give a skill, or a directory that holds skills.")
     is_one = any((path / main).exists() for main in trees.MAIN_FILES)
     shelf = DirectoryShelf(path.parent if is_one else path, path, can_write=False)

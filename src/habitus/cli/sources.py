@@ -44,7 +44,7 @@ def import_skills(
     with opened(context) as habitus:
         entries = _chosen(detect.read(source), only)
         results = _taken(habitus, entries, layer=layer, overwrite=overwrite, is_trusted=trust, is_quiet=as_json)
-        _print_results(habitus, results, as_json)
+        _print_results(context, habitus, results, as_json)
 
 
 def add(
@@ -63,7 +63,7 @@ def add(
         entries = list(_chosen(detect.read(fetched.path, origin=origin), only))
         results = _taken(habitus, entries, layer="user", overwrite=overwrite, is_trusted=trust, is_quiet=as_json)
         _lock(habitus, results, entries, fetched.address, fetched.commit)
-        _print_results(habitus, results, as_json)
+        _print_results(context, habitus, results, as_json)
 
 
 def update(
@@ -96,13 +96,19 @@ def update(
                     taken = _taken(habitus, entries, layer="user", is_trusted=trust, is_quiet=as_json)
                     _lock(habitus, taken, entries, fetched.address, fetched.commit)
                     results += taken
-        _print_update(habitus, changes, results, is_check=check, as_json=as_json)
+        _print_update(context, habitus, changes, results, is_check=check, as_json=as_json)
         if check and changes:
             raise typer.Exit(1)
 
 
 def _print_update(
-    habitus: Habitus, changes: list[dict[str, str]], results: list[Result], *, is_check: bool, as_json: bool
+    context: typer.Context,
+    habitus: Habitus,
+    changes: list[dict[str, str]],
+    results: list[Result],
+    *,
+    is_check: bool,
+    as_json: bool,
 ) -> None:
     if as_json:
         output.print_json({"changes": changes, "results": results})
@@ -112,7 +118,7 @@ def _print_update(
     if is_check:
         output.say(f"{len(changes)} skills would change." if changes else "Everything is up to date.")
     else:
-        _print_results(habitus, results, as_json)
+        _print_results(context, habitus, results, as_json)
 
 
 def export(
@@ -241,7 +247,7 @@ def _diff(habitus: Habitus, entry: Any) -> str:
     return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")
 
 
-def _print_results(habitus: Habitus, results: list[Result], as_json: bool) -> None:
+def _print_results(context: typer.Context, habitus: Habitus, results: list[Result], as_json: bool) -> None:
     from habitus.skills.importing import Verdict
 
     if as_json:
@@ -260,6 +266,6 @@ def _print_results(habitus: Habitus, results: list[Result], as_json: bool) -> No
         taken = [result.name for result in results if result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)]
         if taken:
             moment = habitus.opened_on.astimezone().isoformat(timespec="microseconds")
-            output.undo(f"habitus rollback --to '{moment}'")
+            output.undo(context, "rollback", "--to", moment)
     if results and all(result.verdict is Verdict.REFUSED for result in results):
         raise typer.Exit(1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,15 +16,28 @@ from habitus.cli import output
 if TYPE_CHECKING:
     from habitus.app import Habitus
 
+_MARK = "▸ "
+
 
 def tour(
     context: typer.Context,
     home: Annotated[Path | None, typer.Option("--home", help="Keep what the tour makes in this home.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """See Habitus at work in a few seconds: no server, no key, no network."""
+    home = home or context.find_root().obj
+    if not as_json:
+        _show(home)
+        return
+    with redirect_stdout(io.StringIO()) as said:
+        _show(home)
+    steps = [step.partition("\n") for step in said.getvalue().split(f"\n{_MARK}")[1:]]
+    output.print_json({"steps": [{"title": title, "output": shown.strip("\n")} for title, _, shown in steps]})
+
+
+def _show(home: Path | None) -> None:
     from habitus.app import Habitus, read_settings
 
-    home = home or context.find_root().obj
     with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
         settings = read_settings(home or Path(scratch) / "home")
         settings = settings.model_copy(update={"user_home": Path(scratch), "cwd": Path(scratch), "look_every": 0.0})
@@ -89,4 +104,4 @@ def _walk(habitus: Habitus) -> None:
 
 def _step(text: str) -> None:
     output.say()
-    output.say(f"▸ {text}", style="bold cyan")
+    output.say(f"{_MARK}{text}", style="bold cyan")

@@ -51,7 +51,7 @@ def trust(
             output.print_json({"trusted": {root: sorted(skills) for root, skills in found.items()}})
         else:
             output.say(f"Trusted {count} skills.")
-            output.undo(f"habitus trust --revoke {target or ''}".strip())
+            output.undo(context, "trust", "--revoke", *([target] if target else []))
 
 
 def _skills_at(habitus: Habitus, target: str | None) -> dict[str, dict[str, Tree]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from habitus.skills import names
 from habitus.skills.model import Manifest, Summary
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 _GATING_FIELDS = {"admin_only", "experimental", "dependencies", "requires_tools"}
 
@@ -72,11 +76,8 @@ def _missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
 
 
 def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) -> str:
-    from packaging.requirements import InvalidRequirement, Requirement  # only skills with dependencies need it
-
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
+    requirement = _parsed(text)
+    if requirement is None:
         return f"'{text}' is no requirement that can be checked"
     if requirement.marker is not None and not requirement.marker.evaluate():
         return ""
@@ -85,17 +86,32 @@ def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) 
         return f"needs the package '{text}'"
     if not requirement.specifier.contains(version, prereleases=True):
         return f"needs '{text}', and {version} is installed"
-    for extra in requirement.extras:
-        for below in packages.requires_of(requirement.name):
-            part = Requirement(below)
-            if part.marker is None or part.marker.evaluate({"extra": ""}) or below in seen:
-                continue
-            if part.marker.evaluate({"extra": extra}):
-                part.marker = None
-                reason = _missing(str(part), packages, seen | {below})
-                if reason:
-                    return f"{reason} (for '{text}')"
+    for extra in sorted(requirement.extras):
+        for below in _required_by(extra, packages.requires_of(requirement.name)):
+            reason = "" if below in seen else _missing(below, packages, seen | {below})
+            if reason:
+                return f"{reason} (for '{text}')"
     return ""
+
+
+def _required_by(extra: str, requirements: Iterable[str]) -> Iterator[str]:
+    """What an extra adds to a package. A line of the package's own that makes no sense is nobody's to mend here."""
+    for text in requirements:
+        part = _parsed(text)
+        if part is None or part.marker is None or part.marker.evaluate({"extra": ""}):
+            continue
+        if part.marker.evaluate({"extra": extra}):
+            part.marker = None
+            yield str(part)
+
+
+def _parsed(text: str) -> Requirement | None:
+    from packaging.requirements import InvalidRequirement, Requirement  # only skills with dependencies need it
+
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
 
 
 def _installed_version(name: str) -> str | None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from habitus.errors import Invalid, NotFound, Refused
+from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.skills import edits, gates, lifecycle, names, placeholders, records, trees
 from habitus.skills.edits import Edit
 from habitus.skills.gates import GateContext
@@ -322,7 +322,7 @@ class Library:
         """Bring back the newest archived skill of a name (`name`, `name@layer`), or the archive's entry `#ID`."""
         self._allow(author)
         candidates = self.archived()
-        if wanted.lstrip("#").isdigit():
+        if wanted.lstrip("#").isdecimal():
             matching = [item for item in candidates if item.id == int(wanted.lstrip("#"))]
         else:
             address = names.parse_address(wanted)
@@ -403,7 +403,10 @@ class Library:
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        raise NotFound(f"There is no layer '{name}'.", mend=f"There are: {', '.join(x.name for x in self.layers)}.")
+        known = [layer.name for layer in self.layers]
+        raise NotFound(
+            f"There is no layer '{name}'.", mend=did_you_mean(name, known) or f"There are: {', '.join(known)}."
+        )
 
     def _writable(self, name: str | None) -> Layer:
         layer = self.layer(name or USER)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -28,34 +28,48 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """A Markdown file taken apart; `newline` and `gap` let an edit put it together as it was."""
+    """A Markdown file taken apart, every piece as it is written: put together they are the file again."""
 
-    front: str | None  # without the fences, with `\n` line ends
-    body: str
-    newline: str = "\n"
-    gap: str = "\n"  # what stands between the closing fence and the body
-    ending: str = "\n"  # what stands after the body
-    bom: bool = False
+    opening: str = "---\n"
+    front: str | None = None  # what stands between the fences
+    closing: str = "---\n"
+    gap: str = ""  # the blank lines before the body
+    body: str = ""
+    ending: str = ""  # the line ends after it
 
     def joined(self) -> str:
-        head = f"---\n{self.front}---\n" if self.front is not None else ""
-        text = head + (self.gap + self.body + self.ending if self.body else "")
-        return ("\ufeff" if self.bom else "") + (text.replace("\n", "\r\n") if self.newline == "\r\n" else text)
+        head = self.opening + (self.front or "") + self.closing
+        return head + self.gap + self.body + self.ending
+
+    def with_front(self, front: str) -> Parts:
+        return replace(self, front=front.replace("\n", _newline_of(self.opening)))
+
+    def with_body(self, body: str) -> Parts:
+        """With another body, whose line ends become those of the file."""
+        if not body:
+            return replace(self, gap="", body="", ending="")
+        newline = _newline_of(self.gap + self.body + self.ending, self.closing, self.opening)
+        closing = self.closing if self.closing.endswith(("\n", "\r")) else self.closing + newline
+        return replace(
+            self,
+            closing=closing,
+            gap=self.gap or newline,
+            body=body.replace("\n", newline),
+            ending=self.ending or newline,
+        )
 
 
-_OPENING = re.compile(r"---[ \t]*\n")
-_CLOSING = re.compile(r"^---[ \t]*$", re.MULTILINE)
+_OPENING = re.compile(r"\ufeff?---[ \t]*(\r\n|\n|\r)")
+_CLOSING = re.compile(r"(?<=[\r\n])---[ \t]*(\r\n|\n|\r|\Z)")
 
 
 def split(text: str, file: str) -> Parts:
     """Take a file apart. A block that is opened and never closed is unreadable, not body."""
-    bom = text.startswith("\ufeff")
-    newline = "\r\n" if "\r\n" in text else "\n"
-    text = plain_newlines(text.removeprefix("\ufeff"))
     opening = _OPENING.match(text)
     if opening is None:
-        return Parts(front=None, newline=newline, bom=bom, **_outer_newlines(text, after_fence=False))
-    closing = _CLOSING.search(text, opening.end() - 1)
+        rest = text.removeprefix("\ufeff")
+        return _with_rest(Parts(opening=text[: len(text) - len(rest)], closing=""), rest)
+    closing = _CLOSING.search(text, opening.end())
     if closing is None:
         raise Unreadable(
             Diagnostic(
@@ -65,51 +79,23 @@ def split(text: str, file: str) -> Parts:
                 severity=Severity.ERROR,
             )
         )
-    rest = text[closing.end() + 1 :]
-    return Parts(
-        front=text[opening.end() : closing.start()],
-        newline=newline,
-        bom=bom,
-        **_outer_newlines(rest, after_fence=True),
-    )
+    head = Parts(opening=opening[0], front=text[opening.end() : closing.start()], closing=closing[0])
+    return _with_rest(head, text[closing.end() :])
+
+
+def _with_rest(head: Parts, rest: str) -> Parts:
+    body = rest.strip("\r\n")
+    start = rest.index(body) if body else len(rest)
+    return replace(head, gap=rest[:start], body=body, ending=rest[start + len(body) :])
+
+
+def _newline_of(*texts: str) -> str:
+    """How lines end in the first of the texts that has any."""
+    return next((newline for text in texts for newline in ("\r\n", "\n", "\r") if newline in text), "\n")
 
 
 def plain_newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-
-
-def _outer_newlines(text: str, *, after_fence: bool) -> Any:
-    body = text.strip("\n")
-    if not body:
-        return {"body": "", "gap": "\n" if after_fence else "", "ending": "\n"}
-    start = text.index(body)
-    return {"body": body, "gap": text[:start], "ending": text[start + len(body) :]}
-
-
-class _TextLoader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]  # one of two bases, both SafeLoaders
-    """A safe loader in which every scalar is text, and a repeated key is noticed."""
-
-    repeated: list[str]
-
-
-_TextLoader.yaml_implicit_resolvers = {}
-
-
-def _mapping(loader: _TextLoader, node: yaml.MappingNode) -> Fields:
-    fields: Fields = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        key = key if isinstance(key, str) else json.dumps(key, default=str)
-        if key in fields:
-            loader.repeated.append(key)
-        fields[key] = loader.construct_object(value_node, deep=True)
-    return fields
-
-
-_TextLoader.add_constructor("tag:yaml.org,2002:map", _mapping)
-_TextLoader.add_constructor(
-    None, lambda loader, node: getattr(node, "value", "") if isinstance(node, yaml.ScalarNode) else None
-)
 
 
 def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
@@ -148,19 +134,103 @@ def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
 
 
 def _load(front: str, file: str, diagnostics: list[Diagnostic]) -> Any:
-    loader = _TextLoader(front)
-    loader.repeated = []
+    builder = _Builder(front)
     try:
-        value = loader.get_single_data()
-    except (ValueError, RecursionError) as error:
+        value = builder.document()
+    except ValueError as error:
         raise yaml.YAMLError(str(error)) from None
-    finally:
-        loader.dispose()
     diagnostics += [
-        Diagnostic(file=file, what=f"The field '{key}' stands twice; the last one counts.", mend="Remove one.")
-        for key in loader.repeated
+        Diagnostic(file=file, what=f"The field '{key[:80]}' stands twice; the last one counts.", mend="Remove one.")
+        for key in builder.repeated
     ]
     return value
+
+
+_LOADER = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
+MAX_DEPTH = 50  # how far values may be nested
+_MAX_VALUES = 10_000
+
+
+class _Builder:
+    """Makes texts, lists and mappings straight from the parser's events: tags mean nothing here, nesting is
+    bounded before it can exhaust the stack, and aliases before they can exhaust the memory."""
+
+    def __init__(self, front: str) -> None:
+        self.repeated: list[str] = []
+        self._events = yaml.parse(front, Loader=_LOADER)
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._count = 0
+        self._most = max(_MAX_VALUES, len(front))
+
+    def document(self) -> Any:
+        next(self._events)  # the stream starts
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        value = self._value(next(self._events), 0)
+        next(self._events)  # the document ends
+        another = next(self._events)
+        if not isinstance(another, yaml.StreamEndEvent):
+            raise _refused("a second document begins here", another)
+        return value
+
+    def _value(self, event: Any, depth: int) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            return self._repeated_value(event, depth)
+        if depth > MAX_DEPTH:
+            raise _refused(f"values are nested more than {MAX_DEPTH} deep", event)
+        before = self._count
+        self._count += 1
+        value: Any
+        if isinstance(event, yaml.ScalarEvent):
+            value = event.value
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = list(self._items(depth))
+        else:
+            value = self._mapping(depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value, self._count - before
+        return value
+
+    def _repeated_value(self, event: Any, depth: int) -> Any:
+        if event.anchor not in self._anchors:
+            raise _refused(f"nothing before this is called '&{event.anchor}'", event)
+        value, count = self._anchors[event.anchor]
+        self._count += count
+        if self._count > self._most or depth + height(value) > MAX_DEPTH:
+            raise _refused("aliases repeat too much", event)
+        return value
+
+    def _items(self, depth: int) -> Iterator[Any]:
+        while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
+            yield self._value(event, depth + 1)
+
+    def _mapping(self, depth: int) -> Fields:
+        fields: Fields = {}
+        items = self._items(depth)
+        for key in items:
+            name = key if isinstance(key, str) else json.dumps(key)
+            if name in fields:
+                self.repeated.append(name)
+            fields[name] = next(items)
+        return fields
+
+
+def height(value: object) -> int:
+    """How far a value is nested: 0 for a text, 1 for a list of texts."""
+    found, level = 0, [value]
+    while level := [child for item in level for child in _children(item)]:
+        found += 1
+    return found
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _refused(problem: str, event: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 def _yaml_problem(error: yaml.YAMLError, file: str) -> Diagnostic:

@@ -19,19 +19,20 @@ _ENTRY = re.compile(
 
 
 def change(front: str, changes: Changes, file: str) -> str:
-    """The block with the changes made. Lines are replaced one entry at a time; the result is read back to make
-    sure it says exactly what was asked, and where line surgery can't do it (flow style, anchors) a full YAML
-    round trip does."""
+    """The block with the changes made. Lines are replaced one entry at a time; where that can't do it (flow style,
+    anchors) a YAML round trip does, and at the very last the fields are written anew. Each result is read back:
+    it counts only when it says exactly what was asked."""
     if front and not front.endswith("\n"):
         front += "\n"
     wanted = _applied(_read(front, file), changes)
-    try:
-        changed = _operate(front, changes, "")
-        if _read(changed, file) == wanted:
-            return changed
-    except (frontmatter.Unreadable, _Unfit):
-        pass
-    return _round_trip(front, changes)
+    for way in (_operate, _round_trip):
+        try:
+            changed = way(front, changes)
+            if _read(changed, file) == wanted:
+                return changed
+        except (frontmatter.Unreadable, _Unfit):
+            continue
+    return yaml.safe_dump(wanted, allow_unicode=True, sort_keys=False, width=10_000) if wanted else ""
 
 
 class _Unfit(Exception):
@@ -59,13 +60,16 @@ def _applied(fields: Fields, changes: Changes) -> Fields:
     return result
 
 
-def _operate(front: str, changes: Changes, indent: str) -> str:
+def _operate(front: str, changes: Changes, indent: str = "") -> str:
     entries = _entries(front, indent)
     pending = dict(changes)
     kept: list[str] = []
     for key, lines in entries:
-        if key not in pending:
+        if key not in changes:
             kept.append(lines)
+            continue
+        if key not in pending:  # it stands twice, and the last one would count
+            kept.append(_comments(_lead(lines, indent)))
             continue
         value = pending.pop(key)
         if isinstance(value, Mapping):
@@ -153,26 +157,25 @@ def _round_trip(front: str, changes: Changes) -> str:
 
     def put(target: CommentedMap, wanted: Changes) -> None:
         for key, value in wanted.items():
-            if value is None:
-                target.pop(key, None)
-            elif isinstance(value, str):
+            if isinstance(value, str):
                 target[key] = DoubleQuotedScalarString(value)
-            else:
+                continue
+            if value is not None:
                 below = target.get(key)
                 if not isinstance(below, CommentedMap):
                     below = target[key] = CommentedMap()
                 put(below, value)
+            if not value or not target.get(key):
+                target.pop(key, None)
 
     editor = YAML()
     editor.preserve_quotes = True
     editor.width = 10_000
+    out = io.StringIO()
     try:
         tree = editor.load(front)
+        put(tree, changes)
+        editor.dump(tree, out)
     except Exception as error:  # ruamel has no common root for what it raises
-        raise yaml.YAMLError(str(error)) from None
-    if not isinstance(tree, CommentedMap):
-        tree = CommentedMap()
-    put(tree, changes)
-    out = io.StringIO()
-    editor.dump(tree, out)
+        raise _Unfit(str(error)) from None
     return out.getvalue()

@@ -10,7 +10,8 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import date, time
 from typing import Any
 
 from habitus.errors import Invalid
@@ -23,6 +24,7 @@ MAX_BYTES = 1024 * 1024
 MAX_DESCRIPTION = 1024
 MAX_COMPATIBILITY = 500
 PREFIX = "habitus."
+_PARTS = (PREFIX + "description", PREFIX + "when_to_use")
 
 STANDARD_KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 # Known to one widespread agent or another; kept, and said to be outside the standard.
@@ -46,11 +48,11 @@ def parse(folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | 
     diagnostics: list[Diagnostic] = []
     try:
         parts = frontmatter.split(_decoded(content, file), file)
-        if parts.bom:
+        if content.startswith(b"\xef\xbb\xbf"):
             what, mend = "The file begins with a byte order mark.", "Save it as UTF-8 without one."
             diagnostics.append(Diagnostic(file=file, what=what, mend=mend, severity=Severity.NOTE))
         fields = _all_fields(parts.front, toml, file, diagnostics)
-        skill = _Reader(folder, file, fields, diagnostics).skill(parts.body)
+        skill = _Reader(folder, file, fields, diagnostics).skill(frontmatter.plain_newlines(parts.body))
     except Unreadable as problem:
         return Parsed(skill=None, diagnostics=(*diagnostics, problem.diagnostic))
     return Parsed(skill=skill, diagnostics=tuple(diagnostics))
@@ -60,8 +62,8 @@ def render(skill: Skill, *, is_checked: bool = True) -> bytes:
     """A new file for this skill, valid by the standard; unchecked for what is stored already, as it is."""
     if is_checked:
         check(skill)
-    parts = frontmatter.Parts(front=frontmatter.write(_outward(skill)), body=normal_body(skill.body))
-    return parts.joined().encode()
+    parts = frontmatter.Parts(front=frontmatter.write(_outward(skill))).with_body(normal_body(skill.body))
+    return _encoded(parts, is_checked=is_checked)
 
 
 def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: bool = True) -> bytes:
@@ -73,18 +75,30 @@ def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: 
         check(skill, stored=before)
     parts = frontmatter.split(_decoded(content, file), file)
     body = normal_body(skill.body)
-    if body != parts.body:
-        parts = replace(parts, body=body, ending=parts.ending or "\n", gap=parts.gap or "\n")
-    changes = _changes(before, skill, frontmatter.read(parts.front or "", file)[0])
-    if changes or parts.front is None:
-        parts = replace(parts, front=in_place.change(parts.front or "", changes, file))
-    return parts.joined().encode()
+    if body != before.body:
+        parts = parts.with_body(body)
+    front = frontmatter.plain_newlines(parts.front or "")
+    changes = _changes(before, skill, frontmatter.read(front, file)[0])
+    if changes:
+        parts = parts.with_front(in_place.change(front, changes, file))
+    return _encoded(parts, is_checked=is_checked)
+
+
+def _encoded(parts: frontmatter.Parts, *, is_checked: bool) -> bytes:
+    content = parts.joined().encode()
+    if is_checked and len(content) > MAX_BYTES:
+        raise Invalid(
+            f"The skill is {len(content):,} bytes long; SKILL.md may have {MAX_BYTES:,}.",
+            mend="Move reference material into files under references/.",
+        )
+    return content
 
 
 def rename(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
     """The file with another name in it, everything else as it was."""
     parts = frontmatter.split(_decoded(content, file), file)
-    return replace(parts, front=in_place.change(parts.front or "", {"name": name}, file)).joined().encode()
+    front = in_place.change(frontmatter.plain_newlines(parts.front or ""), {"name": name}, file)
+    return parts.with_front(front).joined().encode()
 
 
 def check(skill: Skill, *, stored: Skill | None = None) -> None:
@@ -107,19 +121,14 @@ def check(skill: Skill, *, stored: Skill | None = None) -> None:
 
 
 def _check_text(skill: Skill) -> None:
-    everything = json.dumps(_outward(skill), ensure_ascii=False) + skill.body
     if "\x00" in skill.body:
         raise Invalid(f"The body has a NUL byte at character {skill.body.index(chr(0))}.", mend="Remove it.")
+    everything = json.dumps(_outward(skill), ensure_ascii=False) + skill.body
     try:
-        size = len(everything.encode())
+        everything.encode()
     except UnicodeEncodeError as error:
         shown = repr(everything[error.start])
         raise Invalid(f"{shown} is half of a character and can't be stored.", mend="Remove it.") from None
-    if size > MAX_BYTES:
-        raise Invalid(
-            f"The skill is {size:,} bytes long; SKILL.md may have {MAX_BYTES:,}.",
-            mend="Move reference material into files under references/.",
-        )
 
 
 def normal_body(text: str) -> str:
@@ -138,7 +147,7 @@ def outward_description(description: str, when_to_use: str) -> str:
     room = MAX_DESCRIPTION - len(cue) - 1
     if len(first) > room:
         first = first[: max(room - 1, 0)].rstrip() + "…" if room > 20 else ""
-    return f"{first} {cue}".strip()[:MAX_DESCRIPTION]
+    return f"{first} {cue}".strip()[:MAX_DESCRIPTION].rstrip()
 
 
 def _as_sentence(cue: str) -> str:
@@ -179,7 +188,7 @@ def _all_fields(front: str | None, toml: bytes | None, file: str, diagnostics: l
             )
         )
     if front is not None:
-        own, found = frontmatter.read(front, file)
+        own, found = frontmatter.read(frontmatter.plain_newlines(front), file)
         diagnostics += found
         fields |= own
     return fields
@@ -189,6 +198,8 @@ def _from_toml(toml: bytes) -> Fields:
     try:
         # Dates and times become text, as they are in a frontmatter block.
         values = json.loads(json.dumps(tomllib.loads(toml.decode()), default=str))
+        if frontmatter.height(values) > frontmatter.MAX_DEPTH:
+            raise RecursionError("values are nested too deep")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(
             Diagnostic(
@@ -199,7 +210,16 @@ def _from_toml(toml: bytes) -> Fields:
             )
         ) from None
     section = values.get("skill", values)
-    return dict(section) if isinstance(section, dict) else {}
+    return {key: _storable(value) for key, value in section.items()} if isinstance(section, dict) else {}
+
+
+def _storable(value: Any) -> Any:
+    """TOML's dates and times as the text they were written as; everything else is JSON already."""
+    if isinstance(value, dict):
+        return {key: _storable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    return value.isoformat() if isinstance(value, (date, time)) else value
 
 
 class _Reader:
@@ -390,7 +410,7 @@ class _Reader:
     def _extra(self) -> Mapping[str, Any]:
         known = {*_MANIFEST, *_OWN, *(key.replace("-", "_") for key in STANDARD_KEYS)}
         extra = {key: self.top[key.replace("-", "_")] for key in self.keys if key.replace("-", "_") not in known}
-        return {**extra, **self._object("extra")}
+        return {**extra, **(self._object("extra") if PREFIX + "extra" in self.metadata else {})}
 
     def _say_what_is_outside_the_standard(self, skill: Skill) -> None:
         says_little = skill.manifest.extends  # the skill it extends has what it leaves out
@@ -472,19 +492,26 @@ def _changes(before: Skill, after: Skill, fields: Fields) -> dict[str, str | Map
     nested: dict[str, str | None] = {
         key: ours_after.get(key) for key in {**ours_before, **ours_after} if ours_before.get(key) != ours_after.get(key)
     }
+    if "description" in changes:
+        # What it is made of is written with it: parts left from before would be taken for a change by hand.
+        nested |= {key: ours_after.get(key) for key in _PARTS if key in ours_after or key in _metadata_of(fields)}
     for key in fields:
         ours = PREFIX + key.replace("-", "_")
         if key not in STANDARD_KEYS and ours in nested:
             changes[key] = None
-    for key in before.extra:
-        if after.extra.get(key) != before.extra[key] and key in fields:
-            changes[key] = None
     if after.extra != before.extra:
-        moved = {key: value for key, value in after.extra.items() if before.extra.get(key) != value}
+        kept = {key for key in fields if key in after.extra and after.extra[key] == before.extra.get(key)}
+        changes |= {key: None for key in fields if key in before.extra and key not in kept}
+        moved = {key: value for key, value in after.extra.items() if key not in kept}
         nested[PREFIX + "extra"] = _json(moved) if moved else None
     if nested:
         changes["metadata"] = nested
     return changes
+
+
+def _metadata_of(fields: Fields) -> Fields:
+    metadata = fields.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _json(value: object) -> str:
@@ -492,10 +519,14 @@ def _json(value: object) -> str:
 
 
 def _json_or(text: str, otherwise: Any) -> Any:
+    """What the JSON text says, unless it can't be read, or can't be written again (`"\\ud800"` is half a character)."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if "\\u" in text:
+            _json(value).encode()
     except (ValueError, RecursionError):
         return otherwise
+    return value if frontmatter.height(value) <= frontmatter.MAX_DEPTH else otherwise
 
 
 def _as_text(value: object) -> str:

@@ -74,7 +74,7 @@ class DirectoryShelf:
                     if real in seen or Path(real).parent == self.root.resolve():
                         continue
                     seen.add(real)
-                yield entry.name
+                yield _legible(entry.name)
 
     def _stamp_now(self, folder: str, known: str, handle: int) -> str:
         """The stamp of a folder, from the times and sizes of the paths that its known stamp names."""
@@ -118,11 +118,17 @@ class DirectoryShelf:
             if top.is_symlink() and not self.follow_links and not _is_inside(top, self.root):
                 return self._broken(folder, "The directory is a link out of the skill directory.", "Import the skill.")
             if not top.is_dir():
-                return None
+                return self._illegible(folder)
             return self._read_folder(folder, top)
         except OSError as error:
             name = Path(error.filename or top).name
             return self._broken(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
+
+    def _illegible(self, folder: str) -> Found | None:
+        """A folder that is there under a name no text can hold."""
+        if "\\x" not in folder or folder not in self._folders():
+            return None
+        return self._broken(folder, "The name of the folder is not UTF-8.", "Rename it.")
 
     def _broken(self, folder: str, what: str, mend: str) -> Found:
         problem = Diagnostic(file=folder, what=what, mend=mend, severity=Severity.ERROR)
@@ -134,6 +140,8 @@ class DirectoryShelf:
         now, newest, kept = time.time_ns(), 0, 0
         problem: Diagnostic | None = None
         for path, full, found in _walk(top):
+            if path != _legible(path):
+                return self._broken(folder, f"The name of the file '{_legible(path)}' is not UTF-8.", "Rename it.")
             if stat.S_ISLNK(found.st_mode):
                 if path in trees.MAIN_FILES and problem is None:
                     problem = self._broken(folder, f"{path} is a link.", "Replace it with a file.").problem
@@ -301,6 +309,11 @@ def _walk(top: Path) -> Iterator[tuple[str, str, os.stat_result]]:
             yield path, entry.path, info
             if stat.S_ISDIR(info.st_mode):
                 pending.append((path + "/", entry.path))
+
+
+def _legible(name: str) -> str:
+    """A name as text can hold it: bytes that are not UTF-8 come out as escapes."""
+    return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _stamp_line(path: str, found: os.stat_result) -> str:

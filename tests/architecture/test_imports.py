@@ -1,0 +1,36 @@
+"""Imports go down the rows, and starting up imports nothing heavy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("alembic", "anyascii", "packaging", "pydantic", "rich", "ruamel", "sqlalchemy", "yaml")
+ROOT = Path(__file__).parents[2]
+
+
+def test_imports_only_go_down_the_rows() -> None:
+    """The contract of pyproject.toml, by the tool that reads it."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "KEPT" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["habitus", "habitus.cli.main"])
+def test_starting_up_imports_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_every_public_name_can_be_imported() -> None:
+    import habitus
+
+    for name in habitus.__all__:
+        assert getattr(habitus, name).__module__.startswith("habitus")
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = habitus.nothing

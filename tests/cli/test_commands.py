@@ -1,0 +1,289 @@
+"""Every command, its JSON, its exit code, and the line that takes it back."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import pytest
+
+from tests.cli.conftest import Direct
+
+pytestmark = pytest.mark.req("CL-01")
+
+_OF_SKILLS = "list show new edit enable disable remove restore history diff rollback lint stats"
+COMMANDS = [
+    *((name,) for name in ("tour", "rollback", "pause", "resume", "doctor", "skills")),
+    *(("skills", name) for name in _OF_SKILLS.split()),
+]
+
+
+def test_habitus_alone_explains_itself_in_three_groups(direct: Direct) -> None:
+    ran = direct()
+    assert (ran.code, ran.err) == (0, "")
+    for word in ("Everyday", "Curate", "Operate", "skills", "habitus tour"):
+        assert word in ran.out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_and_json(direct: Direct, command: tuple[str, ...]) -> None:
+    ran = direct(*command, "--help", env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+    assert (ran.code, ran.err) == (0, "")
+    assert "Usage: habitus" in ran.out
+    assert "--json" in ran.out or command == ("skills",)
+
+
+def test_a_new_skill_is_listed_with_name_and_state(stocked: Direct) -> None:
+    (item,) = stocked.json("skills", "list")["skills"]
+    wanted = {
+        "name": "csv-summary",
+        "state": "ok",
+        "layer": "user",
+        "version": 1,
+        "description": "Sums up a CSV file.",
+        "when_to_use": "Totals are asked for",
+        "tags": ["data"],
+        "source": "user",
+        "enabled": True,
+        "hidden": [],
+        "diagnostics": [],
+        "manifest": {},
+    }
+    assert {key: item[key] for key in wanted} == wanted
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", item["created_on"])
+
+
+def test_a_listing_can_be_narrowed(stocked: Direct) -> None:
+    stocked.ok("skills", "new", "other", "-d", "Other.")
+    stocked.ok("skills", "disable", "other")
+
+    def names(*options: str) -> list[str]:
+        return [item["name"] for item in stocked.json("skills", "list", *options)["skills"]]
+
+    assert names() == ["csv-summary", "other"]
+    assert names("--tag", "data") == ["csv-summary"]
+    assert names("--state", "disabled") == ["other"]
+    assert names("--layer", "user") == ["csv-summary", "other"]
+    assert names("--layer", "claude") == []
+    assert "No skill fits." in stocked.ok("skills", "list", "--tag", "nothing")
+
+
+def test_new_without_a_file_writes_a_skeleton_and_reads_no_input(direct: Direct) -> None:
+    made = direct.json("skills", "new", "My_Skill", stdin="not for you", env={"EDITOR": "/bin/false"})
+    assert made == {"name": "my-skill", "version": 1, "layer": "user"}
+    text = direct.skill_file("my-skill").read_text()
+    assert "# My skill" in text
+    assert "not for you" not in text
+
+
+def test_new_takes_the_steps_from_a_file_and_its_fields_from_options(direct: Direct) -> None:
+    path = direct.cli.cwd / "given.md"
+    path.write_text("---\nname: other\ndescription: From the file.\ntags: [x]\n---\n\n1. Do it.\n")
+    direct.ok("skills", "new", "given", "--file", str(path), "--when", "Now")
+    shown = direct.json("skills", "show", "given")
+    assert [shown[key] for key in ("name", "description", "when_to_use", "tags", "body")] == [
+        "given",
+        "From the file.",
+        "Now",
+        ["x"],
+        "1. Do it.",
+    ]
+    direct.ok("skills", "new", "piped", "-d", "D", "--file", "-", stdin="Only steps.\n")
+    assert direct.json("skills", "show", "piped")["body"] == "Only steps."
+
+
+@pytest.mark.req("SK-09", "SK-10")
+def test_edit_by_each_flag(stocked: Direct) -> None:
+    def edited(*flags: str, stdin: str = "") -> str:
+        stocked.ok("skills", "edit", "csv-summary", *flags, stdin=stdin)
+        body: str = stocked.json("skills", "show", "csv-summary")["body"]
+        return body
+
+    assert edited("--replace", "one two one") == "one two one"
+    assert edited("--append", r"$& \1") == "one two one\n$& \\1"
+    assert edited("--prepend", "zero") == "zero\none two one\n$& \\1"
+    assert edited("--delete", "\n$& \\1") == "zero\none two one"
+    assert edited("--find", "one", "--with", "1") == "zero\n1 two one"
+    assert edited("--find", "o", "--with", "0", "--all") == "zer0\n1 tw0 0ne"
+    assert edited("--replace", "-", stdin="from a pipe\n") == "from a pipe"
+    assert edited("--title", "T", "-d", "New.", "-w", "Soon", "--tags", "a, b") == "from a pipe"
+    shown = stocked.json("skills", "show", "csv-summary")
+    assert [shown[key] for key in ("title", "description", "when_to_use", "tags", "version")] == [
+        "T", "New.", "Soon", ["a", "b"], 9,
+    ]  # fmt: skip
+    assert "is unchanged (version 9)" in stocked.ok("skills", "edit", "csv-summary", "--title", "T")
+
+
+@pytest.mark.req("SK-10")
+def test_an_edit_made_with_another_version_in_mind_is_refused_with_the_current_one(stocked: Direct) -> None:
+    stocked.ok("skills", "edit", "csv-summary", "--append", "x")
+    ran = stocked("skills", "edit", "csv-summary", "--append", "y", "--expect", "1")
+    assert (ran.code, ran.out) == (1, "")
+    assert (
+        ran.err == "habitus: 'csv-summary' is at version 2 now, not 1. Read it again and repeat the change on that.\n"
+    )
+
+
+def _body(direct: Direct, name: str = "csv-summary") -> str | None:
+    ran = direct("skills", "show", name, "--json")
+    return None if ran.code else str(json.loads(ran.out)["body"])
+
+
+def _undo(direct: Direct, out: str) -> None:
+    lines = re.findall(r"^Undo: habitus (.*)$", out, re.MULTILINE)
+    assert lines, out
+    for line in reversed(lines):
+        direct.ok(*shlex.split(line))
+
+
+@pytest.mark.req("SK-11", "SK-12")
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("skills", "edit", "csv-summary", "--replace", "gone"),
+        ("skills", "remove", "csv-summary"),
+        ("skills", "remove", "csv-summary", "second"),
+        ("skills", "rollback", "csv-summary", "--to", "1"),
+        ("rollback", "--to", "1w", "--yes"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_undo_line_of_a_change_takes_it_back(direct: Direct, change: tuple[str, ...], elsewhere: bool) -> None:
+    at = ["--home", str(direct.cli.cwd / "another home")] if elsewhere else []
+    for name in ("csv-summary", "second"):
+        direct.ok(*at, "skills", "new", name, "-d", "D")
+    direct.ok(*at, "skills", "edit", "csv-summary", "--append", "more")
+    before = direct.json(*at, "skills", "show", "csv-summary")["body"]
+    out = direct.ok(*at, *change)
+    _undo(direct, out)
+    assert direct.json(*at, "skills", "show", "csv-summary")["body"] == before
+    assert len(direct.json(*at, "skills", "list")["skills"]) == 2
+
+
+def test_the_undo_lines_of_new_and_restore_remove(direct: Direct) -> None:
+    _undo(direct, direct.ok("skills", "new", "csv-summary", "-d", "D"))
+    assert _body(direct) is None
+    _undo(direct, direct.ok("skills", "restore", "csv-summary"))
+    assert _body(direct) is None
+
+
+def test_disable_and_enable_make_no_version_and_undo_each_other(stocked: Direct) -> None:
+    out = stocked.ok("skills", "disable", "CSV_Summary")
+    (item,) = stocked.json("skills", "list")["skills"]
+    assert (item["state"], item["reason"], item["version"]) == ("disabled", "switched off", 1)
+    _undo(stocked, out)
+    assert stocked.json("skills", "list")["skills"][0]["state"] == "ok"
+    assert stocked.json("skills", "disable", "csv-summary") == {"skills": [{"name": "csv-summary", "enabled": False}]}
+
+
+@pytest.mark.req("SK-12")
+def test_remove_and_restore(stocked: Direct) -> None:
+    assert stocked.ok("skills", "restore") == "The archive is empty.\n"
+    assert stocked.json("skills", "remove", "csv_summary", "--reason", "old") == {
+        "removed": [{"name": "csv-summary", "layer": "user"}]
+    }
+    (entry,) = stocked.json("skills", "restore", "--list")["archived"]
+    assert (entry["name"], entry["version"], entry["author"]["reason"]) == ("csv-summary", 1, "old")
+    assert f"#{entry['id']}" in stocked.ok("skills", "restore")
+    assert stocked.json("skills", "restore", f"#{entry['id']}", "--as", "again") == {"name": "again", "layer": "user"}
+    assert [item["name"] for item in stocked.json("skills", "list")["skills"]] == ["again"]
+
+
+@pytest.mark.req("SK-11")
+def test_history_diff_and_rollback(stocked: Direct) -> None:
+    stocked.ok("skills", "edit", "csv-summary", "--append", "added line", "--reason", "asked for")
+    versions = stocked.json("skills", "history", "csv-summary")["versions"]
+    assert [(v["number"], v["author"]["actor"], v["author"]["name"], v["author"]["reason"]) for v in versions] == [
+        (1, "user", "ann", "new"),
+        (2, "user", "ann", "asked for"),
+    ]
+    assert "+added line\n" in stocked.ok("skills", "diff", "csv-summary")
+    assert "-added line" in stocked.json("skills", "diff", "csv-summary", "2", "1")["diff"]
+    assert stocked.ok("skills", "diff", "csv-summary", "2", "2") == "There is no difference.\n"
+    assert stocked.json("skills", "rollback", "csv-summary", "--to", "1")["version"] == 3
+    assert "added line" not in (_body(stocked) or "")
+    assert "added line" in stocked.ok("skills", "show", "csv-summary", "--version", "2")
+    assert stocked.json("skills", "show", "csv-summary", "--version", "1")["version"] == 1
+
+
+@pytest.mark.req("SK-22")
+def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
+    assert stocked.json("pause")["by"] == "ann"
+    assert "paused since" in stocked.ok("doctor")
+    assert stocked.json("resume") == {"paused": False, "was_paused": True}
+    assert stocked.ok("resume") == "Nothing was paused.\n"
+    steps = stocked.json("rollback", "--to", "2 days ago", "--dry-run")["steps"]
+    assert [(step["name"], step["action"]) for step in steps] == [("csv-summary", "archive")]
+    assert len(stocked.json("skills", "list")["skills"]) == 1
+    stocked.ok("rollback", "--to", "yesterday")
+    assert stocked.json("skills", "list")["skills"] == []
+    assert "Nothing has changed" in stocked.ok("rollback", "--to", "now")
+
+
+def test_lint_names_every_problem_with_its_mend_and_fails_on_broken_ones(stocked: Direct) -> None:
+    assert stocked.ok("skills", "lint").endswith("1 skills looked at, 0 with something to say, 0 can't be loaded.\n")
+    stocked.skill_file("csv-summary").write_text("no frontmatter")
+    ran = stocked("skills", "lint")
+    assert ran.code == 1
+    assert "error: csv-summary: There is no frontmatter. Begin the file with" in ran.out
+    assert stocked("skills", "lint", "csv-summary").code == 1
+    (report,) = json.loads(stocked("skills", "lint", "--json").out)["skills"]
+    assert (report["name"], report["diagnostics"][0]["severity"]) == ("csv-summary", "error")
+
+
+def test_lint_looks_at_directories_outside_the_library(direct: Direct) -> None:
+    folder = direct.cli.cwd / "some" / "good"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: good\ndescription: D\n---\n\nB\n")
+    assert direct.json("skills", "lint", "some")["skills"] == [{"name": "good", "diagnostics": []}]
+    assert direct.json("skills", "lint", "./some/good")["skills"] == [{"name": "good", "diagnostics": []}]
+
+
+@pytest.mark.req("SK-02")
+def test_a_broken_skill_is_shown_as_it_is_with_what_is_wrong(stocked: Direct) -> None:
+    stocked.skill_file("csv-summary").write_text("---\nunclosed: yes\n")
+    (item,) = stocked.json("skills", "list")["skills"]
+    assert (item["name"], item["state"]) == ("csv-summary", "broken")
+    assert "never closed" in item["reason"]
+    ran = stocked("skills", "show", "csv-summary")
+    assert (ran.code, ran.out) == (0, "---\nunclosed: yes\n")
+    assert "never closed" in ran.err
+    shown = stocked.json("skills", "show", "csv-summary")
+    assert (shown["state"], shown["files"]) == ("broken", ["SKILL.md"])
+
+
+@pytest.mark.req("SK-06")
+def test_stats_are_per_stage(stocked: Direct) -> None:
+    assert stocked.ok("skills", "stats") == "Nothing has been counted yet.\n"
+    assert stocked.json("skills", "stats") == {"stats": []}
+
+
+def test_the_doctor_says_what_is_broken_and_fails_then(stocked: Direct) -> None:
+    checks = stocked.json("doctor")["checks"]
+    assert {"python", "home", "database", "layer user"} <= {check["name"] for check in checks}
+    assert {check["state"] for check in checks} <= {"ok", "missing"}
+    stocked.skill_file("csv-summary").write_bytes(b"\xff")
+    ran = stocked("doctor", "--json")
+    assert ran.code == 1
+    assert [c["mend"] for c in json.loads(ran.out)["checks"] if c["state"] == "broken"] == [
+        "Run 'habitus skills list --state broken'."
+    ]
+
+
+def test_the_tour_runs_and_leaves_the_home_alone(direct: Direct) -> None:
+    assert len(direct.json("tour")["steps"]) >= 6
+    assert "That was real, all of it." in direct.ok("tour")
+    assert not direct.home.exists()
+
+
+@pytest.mark.req("SK-13")
+def test_names_take_a_layer_and_the_hidden_copy_stays_reachable(stocked: Direct) -> None:
+    other = stocked.cli.user_home / ".claude" / "skills" / "csv-summary"
+    other.mkdir(parents=True)
+    (other / "SKILL.md").write_text("---\nname: csv-summary\ndescription: Claude's.\n---\n\nB\n")
+    assert stocked.json("skills", "show", "csv-summary@claude")["description"] == "Claude's."
+    assert stocked.json("skills", "show", "csv-summary")["hidden"] == ["claude"]
+    stocked.ok("skills", "edit", "csv-summary@claude", "--append", "more")
+    assert (other / "SKILL.md").read_text().endswith("B\nmore\n")

@@ -1,0 +1,213 @@
+"""The installed console script, in processes of its own: streams, editors, completion, homes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Cli
+
+pytestmark = pytest.mark.req("CL-01")
+
+
+@pytest.fixture
+def stocked_cli(run_cli: Cli, stock: Path) -> Cli:
+    shutil.copytree(stock, run_cli.home)
+    return run_cli
+
+
+def test_the_module_is_the_script(run_cli: Cli) -> None:
+    by_module = replace(run_cli, command=(sys.executable, "-m", "habitus"))
+    ran = by_module("--version")
+    assert (ran.code, ran.err) == (0, "")
+    assert re.fullmatch(r"habitus \d+\.\d+\.\d+\S*\n", ran.out)
+    assert run_cli("--version") == ran
+
+
+def test_a_pipe_gets_whole_plain_lines(stocked_cli: Cli) -> None:
+    description = "Long " + "word " * 150 + ":smile: end"
+    stocked_cli("skills", "edit", "csv-summary", "-w", description, "--replace", "a\tb :tada:\n\n\tindented")
+    ran = stocked_cli("skills", "list", env={"COLUMNS": "40", "FORCE_COLOR": "", "TERM": "xterm-256color"})
+    assert "\x1b" not in ran.out
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["name", "csv-summary"]
+    assert ran.out.splitlines()[1].endswith(":smile: end")
+    assert stocked_cli("skills", "show", "csv-summary").out.endswith("\n\na\tb :tada:\n\n\tindented\n")
+
+
+def test_a_reader_that_goes_away_and_a_full_disk_are_no_traceback(stocked_cli: Cli) -> None:
+    def run(redirect: str) -> subprocess.CompletedProcess[str]:
+        line = f"{stocked_cli.command[0]} skills list --json {redirect}"
+        shell = ["bash", "-c", line]
+        return subprocess.run(shell, env=stocked_cli.environ(), capture_output=True, text=True, check=False)
+
+    assert run("| true").stderr == ""
+    assert run(">&-").stderr == ""
+    full = run("> /dev/full")
+    assert full.returncode == 1
+    assert full.stderr.startswith("habitus: The output can't be written: No space left on device.")
+    assert full.stderr.count("\n") == 1
+
+
+def test_a_stream_that_cannot_hold_a_character_gets_its_escape(stocked_cli: Cli) -> None:
+    stocked_cli("skills", "edit", "csv-summary", "-w", "Näher …")
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    assert "N\\xe4her \\u2026" in stocked_cli("skills", "list", env=ascii_only).out
+    listed = json.loads(stocked_cli("skills", "list", "--json", env=ascii_only).out)
+    assert listed["skills"][0]["when_to_use"] == "Näher …"
+    assert json.loads(stocked_cli("skills", "show", b"\xff", "--json").out)["error"] == "No skill '\udcff'."
+
+
+def test_the_tab_key_completes_names_of_skills(stocked_cli: Cli) -> None:
+    odd = stocked_cli.home.with_name("odd ?#% home")
+    stocked_cli.home.rename(odd)
+    pressed = {"_HABITUS_COMPLETE": "complete_bash", "HABITUS_HOME": str(odd)}
+    ran = stocked_cli(env={**pressed, "COMP_WORDS": "habitus skills show csv", "COMP_CWORD": "3"})
+    assert ran.out.split() == ["csv-summary"]
+    ran = stocked_cli(env={**pressed, "COMP_WORDS": "habitus skills l", "COMP_CWORD": "2"})
+    assert ran.out.split() == ["list", "lint"]
+
+
+@pytest.fixture
+def editor(tmp_path: Path) -> Path:
+    """An editor that does what the test writes into it."""
+    path = tmp_path / "editor.sh"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def _at_a_terminal(cli: Cli, *args: str, env: Mapping[str, str]) -> tuple[int, str]:
+    """Run the command as at a terminal: (exit code, everything it showed)."""
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(
+        [*cli.command, *args],
+        stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True, cwd=cli.cwd, env=cli.environ(env),
+    ) as process:  # fmt: skip
+        os.close(terminal)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(controller, 10_000)
+            except OSError:  # the other side has closed
+                break
+            if not piece:
+                break
+            shown += piece
+        code = process.wait(timeout=60)
+    os.close(controller)
+    return code, re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.decode()).replace("\r\n", "\n")
+
+
+def test_an_editor_changes_the_whole_file(stocked_cli: Cli, editor: Path) -> None:
+    editor.write_text('#!/bin/sh\nprintf "added by hand\\n" >> "$1"\n')
+    code, shown = _at_a_terminal(stocked_cli, "skills", "edit", "csv-summary", env={"EDITOR": str(editor)})
+    assert code == 0
+    assert "csv-summary is now at version 2." in shown
+    assert (stocked_cli.home / "skills/csv-summary/SKILL.md").read_text().endswith("added by hand\n")
+    editor.write_text("#!/bin/sh\n")
+    code, shown = _at_a_terminal(stocked_cli, "skills", "edit", "csv-summary", env={"VISUAL": f"'{editor}' "})
+    assert (code, "is unchanged (version 2)" in shown) == (0, True)
+
+
+def _kept(shown: str) -> str:
+    found = re.search(r"Your text is (?:kept )?in (\S+\.md)\.", shown.replace("\n", ""))
+    assert found, shown
+    return Path(found[1]).read_text()
+
+
+@pytest.mark.req("SK-10", "SC-01")
+def test_a_text_written_while_the_skill_changed_is_refused_and_kept(stocked_cli: Cli, editor: Path) -> None:
+    other = f"'{stocked_cli.command[0]}' skills edit csv-summary --append theirs >/dev/null"
+    editor.write_text(f'#!/bin/sh\nprintf "mine\\n" >> "$1"\n{other}\n')
+    code, shown = _at_a_terminal(stocked_cli, "skills", "edit", "csv-summary", env={"EDITOR": str(editor)})
+    assert code == 1
+    assert "is at version 2 now, not 1" in shown
+    assert _kept(shown).endswith("mine\n")
+    text = (stocked_cli.home / "skills/csv-summary/SKILL.md").read_text()
+    assert "theirs" in text
+    assert "mine" not in text
+
+
+@pytest.mark.req("SC-01")
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ('printf -- "---\\nunclosed\\n" > "$1"', "never closed"),
+        ('printf "more\\n" >> "$1"; exit 3', "did not finish"),
+    ],
+)
+def test_a_text_that_cannot_be_taken_is_kept(stocked_cli: Cli, editor: Path, does: str, says: str) -> None:
+    editor.write_text(f"#!/bin/sh\n{does}\n")
+    before = (stocked_cli.home / "skills/csv-summary/SKILL.md").read_text()
+    code, shown = _at_a_terminal(stocked_cli, "skills", "edit", "csv-summary", env={"EDITOR": str(editor)})
+    assert code == 1
+    assert says in shown.replace("\n", " ")
+    assert "Traceback" not in shown
+    assert _kept(shown)
+    assert (stocked_cli.home / "skills/csv-summary/SKILL.md").read_text() == before
+
+
+@pytest.mark.parametrize("command", ["/no/such/editor", "unbalanced 'quote"])
+def test_an_editor_that_cannot_be_started_is_said(stocked_cli: Cli, command: str) -> None:
+    code, shown = _at_a_terminal(stocked_cli, "skills", "edit", "csv-summary", env={"EDITOR": command})
+    assert code == 1
+    assert "did not finish" in shown
+    assert "should not have happened" not in shown
+
+
+def test_a_terminal_gets_a_table_in_its_width(stocked_cli: Cli) -> None:
+    stocked_cli("skills", "edit", "csv-summary", "-w", "word " * 60)
+    code, shown = _at_a_terminal(stocked_cli, "skills", "list", env={"TERM": "xterm-256color", "COLUMNS": "60"})
+    assert code == 0
+    assert shown.split().count("word") == 60
+    assert max(map(len, shown.splitlines())) <= 60
+
+
+@pytest.mark.req("SC-01")
+def test_a_home_that_cannot_be_one_is_said_in_one_line(run_cli: Cli) -> None:
+    run_cli.home.write_text("I am a file")
+    for home in (str(run_cli.home), str(run_cli.home / "below"), "/proc/habitus", "x" * 300):
+        ran = run_cli("--home", home, "skills", "list")
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith("habitus: ")
+        assert ran.err.count("\n") == 1
+        assert "should not have happened" not in ran.err
+    assert run_cli.home.read_text() == "I am a file"
+
+
+@pytest.mark.req("SC-01")
+def test_a_home_that_cannot_be_written_is_shown_and_never_changed(stocked_cli: Cli) -> None:
+    home = stocked_cli.home
+    # Permissions bind root only once it has given up the right to pass them by.
+    bound = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.getuid() == 0 else ()
+    cli = replace(stocked_cli, command=(*bound, *stocked_cli.command))
+    for path in (*home.rglob("*"), home):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    listed = cli("skills", "list", "--json")
+    assert (listed.code, [item["name"] for item in json.loads(listed.out)["skills"]]) == (0, ["csv-summary"])
+    assert "is read-only; nothing can be changed" in listed.err
+    for change in (
+        ("skills", "edit", "csv-summary", "--append", "x"),
+        ("skills", "disable", "csv-summary"),
+        ("pause",),
+    ):
+        refused = cli(*change)
+        assert (refused.code, refused.out) == (1, "")
+        assert refused.err.splitlines()[-1].startswith(f"habitus: {home} is read-only. Make it writable")
+    assert before == {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    home.chmod(0o000)
+    locked = cli("skills", "list")
+    home.chmod(0o755)
+    assert (locked.code, locked.out, locked.err.count("\n")) == (1, "", 1)
+    assert "Permission denied" in locked.err

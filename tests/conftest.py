@@ -1,0 +1,122 @@
+"""What every test may ask for: a home of its own, the installed command, and no network."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("habitus", deadline=None, print_blob=True)
+settings.load_profile("habitus")
+
+HABITUS = Path(sys.executable).with_name("habitus")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """What a command that ran came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cli:
+    """The installed console script, in a process of its own, on a home, a person's home and a directory of its own."""
+
+    home: Path
+    user_home: Path
+    cwd: Path
+    command: tuple[str, ...] = (str(HABITUS),)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        *args: str | bytes,
+        stdin: str | bytes = b"",
+        env: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Ran:
+        done = subprocess.run(
+            [*self.command, *args],
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            capture_output=True,
+            cwd=self.cwd,
+            env=self.environ(env),
+            timeout=60,
+            check=False,
+            **more,
+        )
+        return Ran(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
+
+    def environ(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", ""),
+            "LANG": "C.UTF-8",
+            "HABITUS_HOME": str(self.home),
+            "HOME": str(self.user_home),
+            "USER": "ann",
+            **self.env,
+            **(more or {}),
+        }
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where Habitus would keep everything; not there yet."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def run_cli(home: Path, tmp_path: Path) -> Cli:
+    places = [tmp_path / "person", tmp_path / "work"]
+    for place in places:
+        place.mkdir()
+    return Cli(home=home, user_home=places[0], cwd=places[1])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_network() -> Iterator[None]:
+    """A test that reaches out of this machine fails, whatever answers there."""
+    patch = pytest.MonkeyPatch()
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def guarded_connect(self: socket.socket, address: Any) -> None:
+        _refuse_the_world(self, address)
+        connect(self, address)
+
+    def guarded_connect_ex(self: socket.socket, address: Any) -> int:
+        _refuse_the_world(self, address)
+        return connect_ex(self, address)
+
+    patch.setattr(socket.socket, "connect", guarded_connect)
+    patch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
+    yield
+    patch.undo()
+
+
+def _refuse_the_world(used: socket.socket, address: Any) -> None:
+    if used.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    host = str(address[0])
+    if host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback):
+        return
+    pytest.fail(f"A test wanted to connect to {address!r}; tests use no network.")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

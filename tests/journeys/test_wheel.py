@@ -1,0 +1,106 @@
+"""What people install: the built wheel, in an environment of its own, through its console script."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Cli
+
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).with_name("uv")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built with the backend that is installed here, so that nothing is fetched."""
+    out = tmp_path_factory.mktemp("dist")
+    _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(out), str(ROOT))
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The console script of a fresh environment with the wheel and what it declares, at the pinned versions."""
+    place = tmp_path_factory.mktemp("fresh") / "venv"
+    _uv("venv", "--python", sys.executable, str(place))
+    install = (
+        "pip",
+        "install",
+        "--python",
+        str(place / "bin" / "python"),
+        "-c",
+        str(ROOT / "constraints.txt"),
+        str(wheel),
+    )
+    try:
+        _uv(*install, "--offline")
+    except subprocess.CalledProcessError:
+        _uv(*install)  # the packages are not in the cache of this machine
+    return place / "bin" / "habitus"
+
+
+def _uv(*args: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    subprocess.run([UV, "-q", *args], check=True, env=environ, cwd=ROOT, timeout=170)
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    source = ROOT / "src"
+    wanted = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert wanted <= names
+    assert "habitus/migrations/versions/0001_skills.py" in names
+    assert "habitus/migrations/script.py.mako" in names
+    assert "habitus/py.typed" in names
+    assert all(name.startswith("habitus/") or ".dist-info/" in name for name in names)
+
+
+@pytest.mark.req("CL-01", "SK-11", "SK-12")
+def test_the_installed_command_works_from_the_first_skill_to_the_last_undo(installed: Path, run_cli: Cli) -> None:
+    cli = Cli(home=run_cli.home, user_home=run_cli.user_home, cwd=run_cli.cwd, command=(str(installed),))
+
+    def ok(*args: str) -> str:
+        ran = cli(*args)
+        assert (ran.code, ran.err) == (0, "")
+        return ran.out
+
+    assert ok("--version").startswith("habitus ")
+    assert "That was real, all of it." in ok("tour")
+    ok("skills", "new", "first", "--description", "Does it.", "--when", "Asked")
+    assert [(s["name"], s["state"]) for s in _own(ok("skills", "list", "--json"))] == [("first", "ok")]
+    ok("skills", "edit", "first", "--append", "One more step.")
+    assert "One more step." in ok("skills", "show", "first")
+    ok("skills", "rollback", "first", "--to", "1")
+    assert "One more step." not in ok("skills", "show", "first")
+    ok("skills", "remove", "first")
+    assert _own(ok("skills", "list", "--json")) == []
+    ok("skills", "restore", "first")
+    assert "first" in ok("skills", "list")
+    ok("doctor")
+
+
+def _own(listing: str) -> list[dict[str, str]]:
+    return [skill for skill in json.loads(listing)["skills"] if skill["layer"] == "user"]
+
+
+@pytest.mark.req("CL-01")
+def test_bundled_skills_come_along_and_can_be_used(installed: Path, run_cli: Cli) -> None:
+    cli = Cli(home=run_cli.home, user_home=run_cli.user_home, cwd=run_cli.cwd, command=(str(installed),))
+    bundled = sorted(path.parent.name for path in (ROOT / "src/habitus/bundled").glob("*/SKILL.md"))
+    listed = json.loads(cli("skills", "list", "--json").out)["skills"]
+    assert [(skill["name"], skill["state"], skill["source"]) for skill in listed] == [
+        (name, "ok", "bundled") for name in bundled
+    ]

@@ -1,0 +1,155 @@
+"""What keeps a skill from being offered, and what opens it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from habitus.skills import gates
+from habitus.skills.formats import skill_md
+from habitus.skills.gates import GateContext, Packages
+from habitus.skills.model import Manifest, Severity, Summary
+
+pytestmark = pytest.mark.req("SK-15")
+
+INSTALLED = {"rich": "13.9.4", "pandas": "2.2.3", "odd": "not-a-version", "pre": "2.0.0rc1"}
+REQUIRES = {
+    "pandas": [
+        "numpy>=1.22",
+        "pyarrow>=10; extra == 'parquet'",
+        "rich>=13; extra == 'pretty'",
+        "rich>=99; extra == 'future'",
+        "pandas[parquet]; extra == 'all'",
+        "pandas[loop]; extra == 'loop'",
+        "this is no requirement",
+    ],
+}
+
+
+def _packages(installed: Mapping[str, str] = INSTALLED) -> Packages:
+    return Packages(version_of=installed.get, requires_of=lambda name: REQUIRES.get(name, []))
+
+
+def _closed(context: GateContext | None = None, **fields: object) -> list[str]:
+    manifest = Manifest(**fields)  # type: ignore[arg-type]  # each test names the fields it is about
+    return gates.closed(Summary(name="csv-summary", manifest=manifest), context or GateContext(packages=_packages()))
+
+
+def test_a_plain_skill_has_no_gate() -> None:
+    assert _closed() == []
+    assert gates.disabled_by(Summary(name="a"), GateContext()) == ""
+
+
+def test_a_switched_off_skill_says_who_switched_it_off() -> None:
+    context = GateContext(disabled=frozenset({"csv-summary"}))
+    assert gates.disabled_by(Summary(name="csv-summary", enabled=False), GateContext()) == "switched off"
+    assert gates.disabled_by(Summary(name="csv-summary"), context) == "switched off in the settings"
+    assert gates.disabled_by(Summary(name="other"), context) == ""
+
+
+def test_admin_only_is_for_administrators() -> None:
+    assert _closed(GateContext(is_admin=False), admin_only=True) == ["for administrators only"]
+    assert _closed(GateContext(is_admin=True), admin_only=True) == []
+
+
+@pytest.mark.parametrize("feature", ["skill_csv_summary", "skill_csv-summary", "SKILL_CSV_SUMMARY"])
+def test_an_experimental_skill_waits_for_its_feature_in_any_spelling(feature: str) -> None:
+    assert _closed(experimental=True) == ["experimental; add 'skill_csv_summary' to [experimental] features"]
+    assert _closed(GateContext(features=frozenset({feature})), experimental=True) == []
+    assert _closed(GateContext(features=frozenset({"csv_summary", "skill_other"})), experimental=True) != []
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        "rich",
+        "Rich",
+        "rich>=13",
+        "rich~=13.9",
+        "rich~=13.9.0",
+        "rich>=13,<14",
+        "pre>=2.0.0rc1",
+        "nonsense; python_version < '3'",
+        "rich; python_version >= '3'",
+        "pandas[pretty]",
+        "rich[unheard-of]",
+    ],
+)
+def test_a_requirement_that_is_met_opens(requirement: str) -> None:
+    installed = {**INSTALLED, "Rich": "13.9.4"}
+    assert _closed(GateContext(packages=_packages(installed)), dependencies=(requirement,)) == []
+
+
+@pytest.mark.parametrize(
+    ("requirement", "says"),
+    [
+        ("nonsense", "needs the package 'nonsense'"),
+        ("rich>=99", "needs 'rich>=99', and 13.9.4 is installed"),
+        ("rich~=13.10", "needs 'rich~=13.10', and 13.9.4 is installed"),
+        ("rich~=12.0", "needs 'rich~=12.0', and 13.9.4 is installed"),
+        ("rich==13.*,!=13.9.4", "needs 'rich==13.*,!=13.9.4', and 13.9.4 is installed"),
+        ("nonsense; python_version >= '3'", "needs the package 'nonsense; python_version >= '3''"),
+        ("pandas[parquet]", "needs the package 'pyarrow>=10' (for 'pandas[parquet]')"),
+        ("pandas[future]", "needs 'rich>=99', and 13.9.4 is installed (for 'pandas[future]')"),
+        ("pandas[all]", "needs the package 'pyarrow>=10' (for 'pandas[parquet]') (for 'pandas[all]')"),
+        ("odd>=1", "needs 'odd>=1', and not-a-version is installed"),
+        ("rich >>> 13", "'rich >>> 13' is no requirement that can be checked"),
+        ("", "'' is no requirement that can be checked"),
+        ("import os", "'import os' is no requirement that can be checked"),
+    ],
+)
+def test_a_requirement_that_is_not_met_says_what_is_missing(requirement: str, says: str) -> None:
+    assert _closed(dependencies=(requirement,)) == [says]
+
+
+def test_an_extra_that_requires_itself_comes_to_an_end() -> None:
+    assert _closed(dependencies=("pandas[loop]",)) == []
+
+
+def test_packages_of_this_very_environment_are_found_without_importing() -> None:
+    assert _closed(GateContext(), dependencies=("pytest>=8", "typer", "habitus[test]")) == []
+    assert _closed(GateContext(), dependencies=("no-such-distribution-here",)) != []
+
+
+def test_required_tools_are_checked_where_an_agent_has_tools() -> None:
+    fields = {"requires_tools": ("read_file", "Web-Search")}
+    assert _closed(GateContext(tools=None), **fields) == []
+    assert _closed(GateContext(tools=frozenset({"read-file", "web_search"})), **fields) == []
+    assert _closed(GateContext(tools=frozenset({"read_file"})), **fields) == ["needs the tool 'Web-Search'"]
+
+
+def test_every_closed_gate_is_named() -> None:
+    reasons = _closed(
+        GateContext(is_admin=False, tools=frozenset(), packages=_packages()),
+        admin_only=True,
+        experimental=True,
+        dependencies=("nonsense", "rich>=99"),
+        requires_tools=("shell",),
+    )
+    assert len(reasons) == 5
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("admin_only", "perhaps"),
+        ("experimental", "[1]"),
+        ("dependencies", '"[[1]]"'),
+        ("requires_tools", "{a: b}"),
+    ],
+)
+def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -> None:
+    content = f"---\nname: a\ndescription: b\n{field}: {value}\n---\n\nbody\n".encode()
+    parsed = skill_md.parse("a", content)
+    assert parsed.skill is not None
+    assert gates.closed(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
+    said = [d for d in parsed.diagnostics if f"'{field}'" in d.what and d.severity is Severity.WARNING]
+    assert said
+    assert said[0].mend
+
+
+def test_a_field_that_is_no_gate_closes_none() -> None:
+    parsed = skill_md.parse("a", b"---\nname: a\ndescription: b\ncli: perhaps\n---\n\nbody\n")
+    assert parsed.skill is not None
+    assert gates.closed(parsed.skill, GateContext(packages=_packages())) == []

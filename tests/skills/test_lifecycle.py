@@ -1,0 +1,105 @@
+"""Decisions about a skill: the state it stands in, and how far a stage can be relied on."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.skills import lifecycle
+from habitus.skills.lifecycle import Standing
+from habitus.skills.model import Counters, State
+
+COUNTS = st.integers(0, 3_000)
+
+
+def reliability(succeeded: int, failed: int) -> float:
+    return lifecycle.reliability(Counters(succeeded=succeeded, failed=failed))
+
+
+@pytest.mark.req("SK-06")
+@given(st.integers(0, 100_000))
+def test_only_successes_give_the_closed_form(count: int) -> None:
+    """Beta(1 + n, 1) has the distribution function x**(n + 1)."""
+    assert reliability(count, 0) == pytest.approx(0.1 ** (1 / (count + 1)), abs=1e-9)
+
+
+@pytest.mark.req("SK-06")
+@given(st.integers(0, 100_000))
+def test_only_failures_give_the_closed_form(count: int) -> None:
+    """Beta(1, 1 + n) has the distribution function 1 - (1 - x)**(n + 1)."""
+    assert reliability(0, count) == pytest.approx(1 - 0.9 ** (1 / (count + 1)), abs=1e-9)
+
+
+@pytest.mark.req("SK-06")
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_small_counts_agree_with_the_binomial_sum(succeeded: int, failed: int) -> None:
+    """For whole numbers the distribution function is the tail of a binomial distribution."""
+    a, n = succeeded + 1, succeeded + failed + 1
+    x = reliability(succeeded, failed)
+    tail = math.fsum(math.comb(n, k) * x**k * (1 - x) ** (n - k) for k in range(a, n + 1))
+    assert tail == pytest.approx(0.1, abs=1e-8)
+
+
+@pytest.mark.req("SK-06")
+@pytest.mark.parametrize(
+    ("succeeded", "failed"), [(10**6, 10**6), (10**6, 10**4), (10**4, 10**6), (3 * 10**5, 10**5), (10**9, 10**9)]
+)
+def test_large_counts_approach_the_normal_quantile(succeeded: int, failed: int) -> None:
+    a, b = succeeded + 1, failed + 1
+    mean = a / (a + b)
+    deviation = math.sqrt(mean * (1 - mean) / (a + b + 1))
+    assert reliability(succeeded, failed) == pytest.approx(mean - 1.2815515655 * deviation, abs=deviation / 50)
+
+
+@pytest.mark.req("SK-06")
+@given(COUNTS, COUNTS)
+def test_a_success_never_lowers_and_a_failure_never_raises_it(succeeded: int, failed: int) -> None:
+    now = reliability(succeeded, failed)
+    assert 0 < now < 1
+    assert reliability(succeeded + 1, failed) >= now
+    assert reliability(succeeded, failed + 1) <= now
+
+
+@pytest.mark.req("SK-06")
+def test_nothing_known_is_little_trusted_and_use_alone_proves_nothing() -> None:
+    assert lifecycle.reliability(Counters()) == pytest.approx(0.1)
+    assert lifecycle.reliability(Counters(recommended=50, used=50)) == pytest.approx(0.1)
+
+
+def _standing(*kept_by: State) -> Standing:
+    return lifecycle.standing(
+        problem="no frontmatter" if State.BROKEN in kept_by else None,
+        distrusted_for="not trusted" if State.UNTRUSTED in kept_by else "",
+        held_for="a finding" if State.HELD in kept_by else "",
+        disabled_by="switched off" if State.DISABLED in kept_by else "",
+        closed_gates=["needs a", "needs b"] if State.GATED in kept_by else [],
+    )
+
+
+def test_nothing_in_the_way_is_ok() -> None:
+    assert _standing() == Standing(state=State.OK)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (State.BROKEN, "no frontmatter"),
+        (State.UNTRUSTED, "not trusted"),
+        (State.HELD, "a finding"),
+        (State.DISABLED, "switched off"),
+        (State.GATED, "needs a; needs b"),
+    ],
+)
+def test_each_thing_in_the_way_has_its_state_and_reason(state: State, reason: str) -> None:
+    assert _standing(state) == Standing(state=state, reason=reason)
+
+
+def test_the_first_thing_in_the_way_decides() -> None:
+    order = [State.BROKEN, State.UNTRUSTED, State.HELD, State.DISABLED, State.GATED]
+    for first, second in combinations(order, 2):
+        assert _standing(first, second) == _standing(first)
+    assert _standing(*order).state is State.BROKEN

@@ -1,0 +1,166 @@
+"""Names: which are legal, which are the same, and a legal one from any text."""
+
+from __future__ import annotations
+
+import itertools
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.errors import Invalid
+from habitus.skills import names
+from habitus.skills.names import Address
+
+pytestmark = pytest.mark.req("SK-04")
+
+LEGAL = st.lists(st.text("abcz079", min_size=1, max_size=12), min_size=1, max_size=4).map("-".join)
+ANY_TEXT = st.text(st.characters(codec=None), max_size=120)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_legal"),
+    [
+        ("csv-summary", True),
+        ("a", True),
+        ("7", True),
+        ("a" * 64, True),
+        ("a" * 65, False),
+        ("", False),
+        ("-a", False),
+        ("a-", False),
+        ("a--b", False),
+        ("A", False),
+        ("a_b", False),
+        ("a b", False),
+        ("a\n", False),
+        ("é", False),
+        ("..", False),
+        ("a/b", False),
+        ("a\x00", False),
+        ("٣", False),
+    ],
+)
+def test_legal_names_are_those_of_the_standard(name: str, is_legal: bool) -> None:
+    assert names.is_legal(name) is is_legal
+
+
+@pytest.mark.parametrize("spelling", ["csv-summary", "csv_summary", "CSV-Summary", "Csv_Summary", " csv-summary\n"])
+def test_all_spellings_of_a_name_meet(spelling: str) -> None:
+    assert names.canonical(spelling) == "csv-summary"
+    assert names.checked(spelling) == "csv-summary"
+    assert names.callable_name(spelling) == "csv_summary"
+
+
+@given(LEGAL, st.data())
+def test_changing_case_and_hyphens_never_makes_another_name(name: str, data: st.DataObject) -> None:
+    spelt = "".join(data.draw(st.sampled_from([c, c.upper(), c.replace("-", "_")])) for c in name)
+    assert names.canonical(spelt) == name
+    assert names.callable_name(spelt).isidentifier() or name[0].isdigit()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "..", ".", "/etc/passwd", "a/b", "a\\b", "a\x00b", "", " ", "C:x", "~", "a\nb", "ü", "name@user"],
+)
+def test_no_name_leaves_its_root(name: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        names.checked(name)
+    assert "can't be the name of a skill" in caught.value.message
+    assert "\n" not in str(caught.value)
+    assert "\x00" not in str(caught.value)
+
+
+def test_the_error_offers_a_name_that_would_do() -> None:
+    with pytest.raises(Invalid, match="'quarterly-report-q3' would do"):
+        names.checked("Quarterly report (Q3)!")
+
+
+@given(ANY_TEXT)
+def test_a_text_is_a_name_exactly_when_its_canonical_spelling_is_legal(text: str) -> None:
+    if names.is_legal(names.canonical(text)):
+        assert names.checked(text) == names.canonical(text)
+    else:
+        with pytest.raises(Invalid):
+            names.checked(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        ("CSV Summary", "csv-summary"),
+        ("  --Hello,   World!--  ", "hello-world"),
+        ("Zürich Café", "zurich-cafe"),
+        ("Привет мир", "privet-mir"),
+        ("数据 汇总", "shuju-huizong"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("a" * 63 + " b", "a" * 63),
+        ("smile 😀", "smile-grinning"),
+    ],
+)
+def test_slugify_speaks_every_script(text: str, slug: str) -> None:
+    assert names.slugify(text) == slug
+
+
+@given(ANY_TEXT)
+def test_slugify_makes_a_legal_name_from_any_text_and_leaves_it_alone_after(text: str) -> None:
+    slug = names.slugify(text)
+    assert names.is_legal(slug)
+    assert names.slugify(slug) == slug
+
+
+@given(LEGAL)
+def test_a_legal_name_is_its_own_slug(name: str) -> None:
+    assert names.slugify(name) == name
+
+
+def test_texts_without_any_letter_get_different_names() -> None:
+    found = {names.slugify(text) for text in ("", "!!!", "???", "---")}
+    assert len(found) == 4
+    assert all(name.startswith("skill-") for name in found)
+
+
+def test_a_taken_name_gets_the_next_free_number() -> None:
+    taken = {"report", "report-2", "report-3"}
+    assert names.unique_name("Report", taken.__contains__) == "report-4"
+    assert names.unique_name("other", taken.__contains__) == "other"
+
+
+@given(ANY_TEXT, st.integers(0, 12))
+def test_unique_names_are_legal_and_all_different(text: str, count: int) -> None:
+    taken: set[str] = set()
+    for _ in range(count):
+        name = names.unique_name(text, taken.__contains__)
+        assert names.is_legal(name)
+        assert name not in taken
+        taken.add(name)
+
+
+def test_a_number_fits_even_at_full_length() -> None:
+    base = "a" * 62 + "-b"
+    assert names.unique_name(base, {base}.__contains__) == "a" * 62 + "-2"
+
+
+def test_an_address_names_a_layer_or_none() -> None:
+    assert names.parse_address("CSV_Summary") == Address(name="csv-summary")
+    assert names.parse_address("csv_summary@claude") == Address(name="csv-summary", layer="claude")
+    assert [str(names.parse_address(text)) for text in ("a", "a@b")] == ["a", "a@b"]
+
+
+def test_an_address_without_the_layer_after_its_at_is_refused() -> None:
+    with pytest.raises(Invalid, match="names no layer after the '@'"):
+        names.parse_address("csv-summary@")
+
+
+def test_the_closest_name_forgives_a_slip_and_nothing_more() -> None:
+    known = ["csv-summary", "pdf-report"]
+    assert names.closest_match("CSV_sumary", known) == "csv-summary"
+    assert names.closest_match("zzz", known) is None
+    assert names.closest_match("pdf", known) is None
+    assert names.closest_match("pdf", known, cutoff=0.3) == "pdf-report"
+
+
+@given(LEGAL)
+def test_a_known_name_is_its_own_closest_match(name: str) -> None:
+    assert names.closest_match(name, [name, *itertools.islice(string.ascii_lowercase, 5)]) == name

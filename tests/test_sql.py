@@ -1,0 +1,200 @@
+"""The one database: its schema, its guards against other versions, and what it says when it can't work."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+import habitus.migrations.versions
+from habitus import app, sql  # the composition root declares every table
+from habitus.errors import StorageFailed
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database that this code has just made."""
+    path = tmp_path / app.DATABASE
+    sql.open_engine(sql.sqlite_url(path)).dispose()
+    return path
+
+
+def _execute(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+def test_the_migrations_make_exactly_the_declared_tables(database: Path) -> None:
+    engine = sql.create_engine(sql.sqlite_url(database))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        # The table with what older code may read belongs to the migrations alone.
+        differences = [d for d in compare_metadata(context, sql.metadata) if "schema_compatibility" not in str(d)]
+    engine.dispose()
+    assert differences == []
+
+
+def test_head_is_the_newest_migration() -> None:
+    folder = Path(habitus.migrations.versions.__path__[0])
+    numbers = sorted(found[1] for path in folder.glob("*.py") if (found := re.match(r"(\d{4})_", path.name)))
+    assert numbers[-1] == sql.HEAD
+    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+
+
+def test_opening_twice_changes_nothing(database: Path) -> None:
+    before = database.read_bytes()
+    sql.open_engine(sql.sqlite_url(database)).dispose()
+    assert database.read_bytes() == before
+
+
+@pytest.mark.req("SC-01")
+@pytest.mark.parametrize("compatibility", ["", "DELETE FROM schema_compatibility"])
+def test_a_newer_database_is_refused_and_left_untouched(database: Path, compatibility: str) -> None:
+    _execute(database, "UPDATE alembic_version SET version_num = '9999'")
+    _execute(database, compatibility or "INSERT INTO schema_compatibility VALUES ('9999', '9998')")
+    before = database.read_bytes()
+    with pytest.raises(StorageFailed) as caught:
+        sql.open_engine(sql.sqlite_url(database))
+    assert str(caught.value) == (
+        f"{database} was written by a newer Habitus (schema 9999, this one knows {sql.HEAD}). "
+        "Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed."
+    )
+    assert database.read_bytes() == before
+
+
+def test_a_newer_database_that_allows_older_readers_is_used_as_it_is(database: Path) -> None:
+    _execute(database, "UPDATE alembic_version SET version_num = '9999'")
+    _execute(database, f"INSERT INTO schema_compatibility VALUES ('9999', '{sql.HEAD}')")
+    engine = sql.open_engine(sql.sqlite_url(database))
+    with sql.reading(engine) as connection:
+        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar_one() == "9999"
+        assert connection.execute(sa.text("SELECT count(*) FROM skills")).scalar_one() == 0
+    engine.dispose()
+
+
+@pytest.mark.req("SC-01")
+@pytest.mark.parametrize(
+    "content", [b"this is no database, it is a text " * 100, b"SQLite format 3\x00" + b"\xff" * 4000]
+)
+def test_a_damaged_file_is_said_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / app.DATABASE
+    path.write_bytes(content)
+    with pytest.raises(StorageFailed, match=r"is damaged .* Move it away: skills on disk stay"):
+        sql.open_engine(sql.sqlite_url(path))
+    assert path.read_bytes() == content
+
+
+@pytest.mark.req("SC-01")
+def test_a_directory_in_its_place_is_said(tmp_path: Path) -> None:
+    path = tmp_path / app.DATABASE
+    path.mkdir()
+    with pytest.raises(StorageFailed, match=r"can't be opened\. Check that its directory"):
+        sql.open_engine(sql.sqlite_url(path))
+
+
+@pytest.mark.req("SC-01")
+def test_a_full_disk_is_said_and_loses_nothing(database: Path) -> None:
+    engine = sql.open_engine(sql.sqlite_url(database))
+    with engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    with (
+        pytest.raises(StorageFailed, match=r"No space left for .*; nothing was changed"),
+        sql.writing(engine) as writer,
+    ):
+        writer.execute(sa.text("INSERT INTO blobs VALUES ('a', zeroblob(100000))"))
+    with sql.reading(engine) as reader:
+        assert reader.execute(sa.text("SELECT count(*) FROM blobs")).scalar_one() == 0
+    engine.dispose()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://host/db", "", "://"])
+def test_an_address_of_another_kind_is_refused(url: str) -> None:
+    with pytest.raises(StorageFailed) as caught:
+        sql.create_engine(url)
+    assert "postgresql://…" in caught.value.mend
+
+
+def test_a_missing_driver_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StorageFailed, match=r"Install 'habitus\[postgres\]'"):
+        sql.create_engine("postgresql://127.0.0.1/habitus")
+
+
+def test_a_password_is_never_said() -> None:
+    engine = sql.create_engine("postgresql://ann:secret@127.0.0.1:1/habitus")
+    with pytest.raises(StorageFailed) as caught, sql.reading(engine):
+        pass
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_in_a_transaction_takes_all_of_it_back(database: Path) -> None:
+    engine = sql.open_engine(sql.sqlite_url(database))
+    insert = sa.text("INSERT INTO sequences VALUES ('a', 1)")
+    with pytest.raises(StorageFailed, match="UNIQUE"), sql.writing(engine, durable=True) as connection:
+        _ = [connection.execute(insert) for _ in range(2)]
+    with sql.reading(engine) as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM sequences")).scalar_one() == 0
+    engine.dispose()
+
+
+def test_rows_that_are_there_stay_when_missing_ones_are_inserted() -> None:
+    engine = sql.create_all_in_memory()
+    sequences = sql.metadata.tables["sequences"]
+    with sql.writing(engine) as connection:
+        sql.insert_missing(connection, sequences, [{"name": "a", "value": 1}])
+        sql.insert_missing(connection, sequences, [{"name": "a", "value": 2}, {"name": "b", "value": 3}])
+        sql.insert_missing(connection, sequences, [])
+        rows = connection.execute(sa.select(sequences).order_by(sequences.c.name)).all()
+    engine.dispose()
+    assert [tuple(row) for row in rows] == [("a", 1), ("b", 3)]
+
+
+MOMENTS = st.datetimes(min_value=datetime(1900, 1, 2), max_value=datetime(2999, 12, 30)).map(
+    lambda moment: moment.replace(tzinfo=timezone(timedelta(hours=moment.hour - 12)))
+)
+
+
+@given(MOMENTS, MOMENTS)
+def test_moments_come_back_and_sort_by_time(a: datetime, b: datetime) -> None:
+    kind, dialect = sql.Utc(), sa.create_engine("sqlite://").dialect
+    stored_a, stored_b = kind.process_bind_param(a, dialect), kind.process_bind_param(b, dialect)
+    assert kind.process_result_value(stored_a, dialect) == a.astimezone(UTC)
+    assert stored_a is not None
+    assert stored_b is not None
+    assert (stored_a < stored_b) == (a < b)
+
+
+@pytest.mark.req("SC-02")
+def test_processes_that_open_a_new_home_at_once_all_get_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    code = (
+        "import sys; from pathlib import Path; from habitus.app import Habitus, read_settings\n"
+        "sys.stdin.read(1)\n"
+        "settings = read_settings(Path(sys.argv[1]), {'HOME': sys.argv[2]})\n"
+        "with Habitus.open(settings) as habitus: print(len(habitus.skills.listing()) >= 0, habitus.is_read_only)\n"
+    )
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(home), str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    done = [process.communicate("\n", timeout=60) for process in started]
+    assert done == [("True False\n", "")] * 3
