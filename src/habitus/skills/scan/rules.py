@@ -19,15 +19,14 @@ _WORD = re.compile(r"\w+")
 _SPLIT = bytes(code if code > 127 or chr(code).isalnum() or chr(code) in "_\n" else 32 for code in range(256))
 _SHORTEST_PARAGRAPH = 8  # in the mean; a text of nothing but blank lines is taken as a whole
 
-MOST_TRIES = 20_000
-"""Per rule and text. Nobody writes that many openings of one attack by accident."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
     """What a rule looks for."""
 
-    starts: tuple[tuple[str, bytes], ...]  # literals, one of which opens each match, each with a word it takes, if known
+    starts: tuple[
+        tuple[str, bytes], ...
+    ]  # literals, one of which opens each match, each with a word it takes, if known
     pattern: re.Pattern[str]
     needs: tuple[frozenset[bytes], ...]  # a word of each must be in the text
 
@@ -52,6 +51,26 @@ class Work:
     tries: int = 0
 
 
+Row = tuple[str, Category, Risk | None, Shape, str]
+"""Name, category, severity, what it looks for, why it matters."""
+
+
+def table(rows: Iterable[Row], *, is_command: bool = False, common: frozenset[str] = frozenset()) -> tuple[Rule, ...]:
+    """The rules of a table; those in `common` stand in many texts and are tried only near a rarer sign."""
+    return tuple(
+        Rule(
+            name=name,
+            category=category,
+            severity=severity,
+            shape=shape,
+            why=why,
+            is_command=is_command,
+            is_common=name in common,
+        )
+        for name, category, severity, shape, why in rows
+    )
+
+
 def near(*parts: str, gap: int = 40) -> Shape:
     """Words in this order within one sentence. A part is a list of alternatives split by `|`, each of plain words."""
     alternatives = [part.split("|") for part in parts]
@@ -65,7 +84,11 @@ def text(pattern: str, *, starts: str | tuple[str, ...], needs: str = "") -> Sha
     """A pattern as it is. `starts` are the literals that open it, `needs` groups of words it can't match without."""
     literals = tuple(starts.split("|")) if isinstance(starts, str) else starts
     groups = (frozenset(word.encode() for word in group.split("|")) for group in needs.split())
-    return Shape(starts=tuple((literal, b"") for literal in literals), pattern=re.compile(rf"(?:(?<!\w)|(?!\w))(?:{pattern})"), needs=tuple(groups))
+    return Shape(
+        starts=tuple((literal, b"") for literal in literals),
+        pattern=re.compile(rf"(?:(?<!\w)|(?!\w))(?:{pattern})"),
+        needs=tuple(groups),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +102,7 @@ class Place:
 
 
 class Index:
-    """Rules by the words they need: every word sets its bits, and a rule is worth trying where all of its bits are set."""
+    """Rules by the words they need: a word sets its bits, and a rule is worth trying where all of its bits are set."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._bits: dict[bytes, int] = {}
@@ -101,7 +124,8 @@ class Index:
         if len(paragraphs) * _SHORTEST_PARAGRAPH > len(lower):
             paragraphs = [lower]
         raw = lower.encode("utf-8", "replace").translate(_SPLIT)
-        known = [self._words.intersection(part.split()) for part in (raw.split(b"\n\n") if len(paragraphs) > 1 else [raw])]
+        parts = raw.split(b"\n\n") if len(paragraphs) > 1 else [raw]
+        known = [self._words.intersection(part.split()) for part in parts]
         seen = [self._bits_of(words) for words in known]
         everywhere = reduce(or_, seen, 0)
         rules = [(whole, rule) for whole, rule in self._rules if everywhere & whole == whole]
@@ -121,22 +145,21 @@ class Index:
         return bits
 
 
-def matches(rule: Rule, place: Place, work: Work) -> Iterator[re.Match[str]]:
-    """Every place where the rule matches; it stops when the text repeats its openings without end."""
-    find, match_at, last = place.lower.find, rule.shape.pattern.match, place.last
+def matches(rule: Rule, place: Place, work: Work, *, most: int) -> Iterator[re.Match[str]]:
+    """Every match of the rule in a place, after at most so many tries."""
+    find, match_at = place.lower.find, rule.shape.pattern.match
     tries = 0
     for start, word in rule.shape.starts:
         if place.known is not None and word and word not in place.known:
             continue
-        at = find(start, place.first, last)
-        while at >= 0 and tries < MOST_TRIES:
+        at = find(start, place.first, place.last)
+        while at >= 0 and tries < most:
             tries += 1
             work.tries += 1
-            if match := match_at(place.lower, at):
-                yield match
-                at = find(start, max(match.end(), at + 1), last)
-            else:
-                at = find(start, at + len(start), last)
+            found = match_at(place.lower, at)
+            if found:
+                yield found
+            at = find(start, found.end() if found else at + len(start), place.last)
 
 
 def _regex(phrase: str) -> str:
@@ -152,4 +175,5 @@ def _start(phrase: str) -> str:
 
 def _rarest_word(phrase: str) -> bytes:
     """The longest word, as a guess."""
-    return max(_WORD.findall(phrase), key=len).encode()
+    words: list[str] = _WORD.findall(phrase)
+    return max(words, key=len).encode()
