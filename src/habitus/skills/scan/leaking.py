@@ -182,11 +182,10 @@ ROWS: tuple[Row, ...] = (
         Category.CREDENTIAL_ACCESS,
         _MEDIUM,
         text(
-            "(?:google/chrome|google-chrome|chromium|bravesoftware|mozilla/firefox|"
-            r"firefox/profiles|microsoft/edge|safari)[^\n\"']{0,80}(?:login data|"
-            r"cookies|web data|key4\.db|logins\.json|history\b|default)",
+            r"(?:google/chrome|google-chrome|chromium|bravesoftware|mozilla/firefox|firefox/profiles|microsoft/edge|safari)"
+            r"[^\n\"']{0,80}(?:login data|cookies|web data|key4\.db|logins\.json|history\b)",
             starts="google|chromium|bravesoftware|mozilla|firefox|microsoft|safari",
-            needs="login|cookies|web|key4|logins|history|default",
+            needs="google|chromium|bravesoftware|mozilla|firefox|microsoft|safari login|cookies|web|key4|logins|history",
         ),
         "Reads a browser's profile.",
     ),
@@ -214,7 +213,7 @@ ROWS: tuple[Row, ...] = (
         "numeric_host",
         Category.EXFILTRATION,
         None,
-        text(rf"://(?:{NUMERIC_HOST})", starts="://1|://2|://3|://4|://5|://6|://7|://8|://9", needs="http|https"),
+        text(rf"://(?:{NUMERIC_HOST})", starts="://", needs="http|https"),
         "Names a host by its number.",
     ),
     (

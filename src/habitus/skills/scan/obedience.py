@@ -383,24 +383,22 @@ ROWS: tuple[Row, ...] = (
         Category.PROMPT_INJECTION,
         _HIGH,
         text(
-            r"<\|(?:im_start|system|start_header_id|begin_of_text)\|>\s*(?:system)?|"
-            r"\[/?inst\]\s*<<sys>>|<<sys>>|\n(?:human|assistant|system)\s*:\s*(?:ignore|"
-            "forget|you must|disregard)",
-            starts=(
-                "<|im_",
-                "<|system",
-                "<|start_",
-                "<|begin_",
-                "[inst",
-                "[/inst",
-                "<<sys",
-                "\nhuman",
-                "\nassistant",
-                "\nsystem",
-            ),
-            needs="im_start|system|start_header_id|begin_of_text|inst|sys|human|assistant",
+            r"<\|(?:im_start|start_header_id|begin_of_text)\|>\s*(?:system)?|\[/?inst\]\s*<<sys>>|<<sys>>",
+            starts=("<|im_", "<|start_", "<|begin_", "[inst", "[/inst", "<<sys"),
+            needs="im_start|start_header_id|begin_of_text|inst|sys",
         ),
         "Imitates the marks of a chat, as if the system spoke.",
+    ),
+    (
+        "chat_turn",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        text(
+            r"\n(?:human|assistant|system)\s*:\s*(?:ignore|forget|you must|disregard)",
+            starts="\nhuman|\nassistant|\nsystem",
+            needs="human|assistant|system ignore|forget|must|disregard",
+        ),
+        "Imitates a turn of a chat, as if the system spoke.",
     ),
     (
         "chat_tags",
@@ -432,14 +430,12 @@ ROWS: tuple[Row, ...] = (
         Category.PROMPT_INJECTION,
         _MEDIUM,
         text(
-            r"(?:\[|\(|#{1,4}\s|\*\*|<)(?:system|admin|developer|root|anthropic|"
-            r"openai)(?:\s+(?:message|note|notice|override|update|instruction|"
-            r"directive|command|alert|prompt))?\s*(?:\]|\)|:|>)\s*[:*]*\s*(?:ignore|"
-            "you (?:must|are|will|should|now)|new|the user|all|disregard|"
-            "from now|override|execute|important)",
-            starts="[|(|#|*|<",
-            needs="system|admin|developer|root|anthropic|openai ignore|you|new|"
-            "user|all|disregard|now|override|execute|important",
+            r"(?<=[\[(<*#\s])(?:system|admin|developer|root|anthropic|openai)"
+            r"(?:\s+(?:message|note|notice|override|update|instruction|directive|command|alert|prompt))?\s*[\]):>]\s*[:*]*\s*"
+            r"(?:ignore|you (?:must|are|will|should|now)|new|the user|all|disregard|from now|override|execute|important)",
+            starts="system|admin|developer|root|anthropic|openai",
+            needs="system|admin|developer|root|anthropic|openai "
+            "ignore|you|new|user|all|disregard|now|override|execute|important",
         ),
         "Pretends to be the system.",
     ),

@@ -16,8 +16,8 @@ from habitus.skills.scan.findings import Category, Risk
 # Within a sentence: a stop ends the gap unless it is inside a name such as backup.sh; a wrapped line does not end it.
 _GAP = r"(?:[^.!?\n]|[.!?](?=\S)|\n(?=[^\W_])){0,%d}?"
 _WORD = re.compile(r"\w+")
-_SPLIT = bytes(code if code > 127 or chr(code).isalnum() or chr(code) in "_\n" else 32 for code in range(256))
-_SHORTEST_PARAGRAPH = 8  # in the mean; a text of nothing but blank lines is taken as a whole
+_SPLIT = bytes(code if code > 127 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256))
+_SHORTEST_STRETCH = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +28,8 @@ class Shape:
         tuple[str, bytes], ...
     ]  # literals, one of which opens each match, each with a word it takes, if known
     pattern: re.Pattern[str]
-    needs: tuple[frozenset[bytes], ...]  # a word of each must be in the text
+    needs: tuple[frozenset[bytes], ...]  # a word of each must be near
+    mark: str = ""  # a literal that must be somewhere in the text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +89,7 @@ def text(pattern: str, *, starts: str | tuple[str, ...], needs: str = "") -> Sha
         starts=tuple((literal, b"") for literal in literals),
         pattern=re.compile(rf"(?:(?<!\w)|(?!\w))(?:{pattern})"),
         needs=tuple(groups),
+        mark=literals[0] if len(literals) == 1 else "",
     )
 
 
@@ -119,30 +121,39 @@ class Index:
         self._words = frozenset(self._bits)
 
     def worth_trying(self, lower: str) -> Iterator[tuple[Rule, Place]]:
-        """The rules with the paragraphs that have all their words."""
-        paragraphs = lower.split("\n\n")
-        if len(paragraphs) * _SHORTEST_PARAGRAPH > len(lower):
-            paragraphs = [lower]
-        raw = lower.encode("utf-8", "replace").translate(_SPLIT)
-        parts = raw.split(b"\n\n") if len(paragraphs) > 1 else [raw]
-        known = [self._words.intersection(part.split()) for part in parts]
+        """The rules with the stretches of the text that have all their words."""
+        spans = list(_stretches(lower))
+        known = [self._words.intersection(_words(lower[first:last])) for first, last in spans]
         seen = [self._bits_of(words) for words in known]
         everywhere = reduce(or_, seen, 0)
-        rules = [(whole, rule) for whole, rule in self._rules if everywhere & whole == whole]
-        first = 0
-        for paragraph, words, bits in zip(paragraphs, known, seen, strict=True):
-            last = first + len(paragraph)
+        rules = [
+            (whole, rule) for whole, rule in self._rules if everywhere & whole == whole and rule.shape.mark in lower
+        ]
+        for (first, last), words, bits in zip(spans, known, seen, strict=True):
             if fitting := [rule for whole, rule in rules if bits & whole == whole]:
-                place = Place(lower=lower, first=max(0, first - 1), last=last, known=words)
+                place = Place(lower=lower, first=first, last=last, known=words)
                 for rule in fitting:
                     yield rule, place
-            first = last + 2
 
     def _bits_of(self, words: frozenset[bytes]) -> int:
         bits = 0
         for word in words:
             bits |= self._bits[word]
         return bits
+
+
+def _stretches(lower: str) -> Iterator[tuple[int, int]]:
+    """A text cut at blank lines into pieces that are not too small."""
+    first = 0
+    while first < len(lower):
+        last = lower.find("\n\n", first + _SHORTEST_STRETCH)
+        last = last if last >= 0 else len(lower)
+        yield first, last
+        first = last
+
+
+def _words(lower: str) -> list[bytes]:
+    return lower.encode("utf-8", "replace").translate(_SPLIT).split()
 
 
 def matches(rule: Rule, place: Place, work: Work, *, most: int) -> Iterator[re.Match[str]]:

@@ -12,6 +12,7 @@ _READER = (
     r"(?:python[\d.]*|node|perl|ruby|php)\s*(?:-\s|-?$|[;&|\"'`)\n]))"
 )
 _RUNNER = r"(?:sudo\s+(?:-\w+\s+)?)?(?:/(?:usr/)?bin/)?(?:(?:ba|z|da|k|fi)?sh|" r"python[\d.]*|node|perl|ruby|php)\b"
+_MANY = r"(?:[5-9]\d\d|\d{4,})"
 
 ROWS: tuple[Row, ...] = (
     # Foreign code
@@ -231,13 +232,19 @@ ROWS: tuple[Row, ...] = (
         Category.DANGEROUS_CODE,
         _HIGH,
         text(
-            r"dd\s+if=[^\n]{0,80}\bof=/dev/(?:sd|nvme|hd|disk|vd)|mkfs(?:\.\w+)?\s+(?:-\w+\s+)*/dev/|"
-            r":\s*\(\s*\)\s*\{\s*:\s*\|\s*:|>\s*/dev/(?:sd|nvme|hd)[a-z0-9]|"
-            r"shred\s+(?:-\w+\s+)+(?:/|~)",
-            starts="dd if|mkfs|:(|: (|> /dev/|>/dev/|shred",
-            needs="dd|mkfs|shred|sda|dev|ext4",
+            r"dd\s+if=[^\n]{0,80}\bof=/dev/(?:sd|nvme|hd|disk|vd)|mkfs(?:\.\w+)?\s+(?:-\w+\s+){0,5}/dev/|"
+            r">\s*/dev/(?:sd|nvme|hd)[a-z0-9]|shred\s+(?:-\w+\s+){1,5}[/~]",
+            starts="dd if|mkfs|> /dev/|>/dev/|shred",
+            needs="dd|mkfs|shred|sda|sdb|hda|vda|nvme0|nvme0n1",
         ),
-        "Destroys a disk or floods the machine.",
+        "Destroys a disk.",
+    ),
+    (
+        "fork_bomb",
+        Category.DANGEROUS_CODE,
+        _HIGH,
+        text(r":\(\)\s*\{\s*:\s*\|\s*:", starts=":()"),
+        "Floods the machine with processes.",
     ),
     (
         "opens_permissions",
@@ -251,18 +258,16 @@ ROWS: tuple[Row, ...] = (
         Category.DANGEROUS_CODE,
         _HIGH,
         text(
-            r"(?:while\s+(?:true|:|\[\s*1)[^\n]{0,20}(?:;|\n)\s*do[\s\n][^\n]{0,40}(?:curl|"
-            r"wget|ping|nc)\b[^\n]{0,120}(?:&|done)|for\s+\w+\s+in\s+(?:\$\(seq\s+(?:1\s+)?(?:[5-9]"
-            r"\d\d|\d{4,})\)|\{1\.\.(?:[5-9]\d\d|\d{4,})\})[^\n]{0,10}(?:;|"
-            r"\n)\s*do[\s\n][^\n]{0,40}(?:curl|wget)\b|for\s+\w+\s+in\s+range\(\s*(?:[5-9]\d\d|"
-            r"\d{4,})\s*\)\s*:\s*\n?\s*(?:requests|httpx|urllib|session)\b|"
-            r"hping3\b[^\n]{0,60}--flood)",
+            r"while\s+(?:true|:|\[\s*1)[^\n]{0,20}[;\n]\s*do\s[^\n]{0,40}(?:curl|wget|ping|nc)\b[^\n]{0,120}(?:&|done)|"
+            rf"for\s+\w+\s+in\s+(?:\$\(seq\s+(?:1\s+)?{_MANY}\)|\{{1\.\.{_MANY}\}})[^\n]{{0,10}}[;\n]\s*do\s[^\n]{{0,40}}(?:curl|wget)\b|"
+            rf"for\s+\w+\s+in\s+range\(\s*{_MANY}\s*\)\s*:\s*(?:requests|httpx|urllib|session)\b|"
+            r"hping3\b[^\n]{0,60}--flood",
             starts="while|for |hping3",
-            needs="while|for|hping3 curl|wget|ping|nc|requests|httpx|urllib|session|flood",
+            needs="while|for|hping3 curl|wget|ping|nc|requests|httpx|urllib|session|flood true|1|seq|range|flood|do",
         ),
         "Floods a server with requests.",
     ),
-    # Malware that names itself, and pretended chat turns
+    # Malware that names itself
     (
         "test_virus",
         Category.DANGEROUS_CODE,

@@ -36,8 +36,10 @@ _CLAIMS_SAFETY = re.compile(r"\b(?:safe|safely|secure|securely|parameteri[sz]ed|
 
 # An example in a guide may name these; a script that does has no excuse.
 _WORSE_IN_CODE = frozenset(
-    ("telling_host", "rented_host", "numeric_host", "raw_socket", "scheduled", "git_hook", "sudoers")
-    + ("typosquat_install", "credential_dumper", "model_redirect", "registry_redirect")
+    [
+        *("telling_host", "rented_host", "numeric_host", "raw_socket", "model_redirect", "registry_redirect"),
+        *("scheduled", "git_hook", "sudoers", "typosquat_install", "credential_dumper"),
+    ]
 )
 _INSTALLS = frozenset({"pipe_to_shell", "shell_of_download", "powershell_download"})
 _WORSE_IF_CLAIMED_SAFE = frozenset({"sql_injection", "path_traversal"})
@@ -65,7 +67,18 @@ def scan_counting(tree: Tree, work: Work) -> tuple[Finding, ...]:
         elif path.lower().endswith("skill.md"):
             claims_safety = _CLAIMS_SAFETY.search(text[:600].lower()) is not None
     findings += _scan_scripts(scripts, claims_safety=claims_safety)
-    return tuple(sorted(set(findings), key=worse_first))
+    return _first_of_each(sorted(set(findings), key=worse_first))
+
+
+def _first_of_each(findings: list[Finding]) -> tuple[Finding, ...]:
+    """A few places of one rule in one file say enough."""
+    count: Counter[tuple[str, str, Risk]] = Counter()
+    kept = []
+    for finding in findings:
+        count[finding.path, finding.rule, finding.severity] += 1
+        if count[finding.path, finding.rule, finding.severity] <= _PER_RULE:
+            kept.append(finding)
+    return tuple(kept)
 
 
 def _text_of(file: File) -> str | None:

@@ -42,6 +42,8 @@ _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
 
 _RUNS = bytes(97 if code < 128 and (chr(code).isalnum() or chr(code) in "+/") else 32 for code in range(256))
 _LONG_RUN = 24 * b"a"
+_LISTS = bytes(97 if chr(code) in "0123456789, " else 32 for code in range(256))
+_LONG_LIST = 36 * b"a"
 _BYTE = "[0-9a-fA-F]{2}"
 _ESCAPES = re.compile(
     rf"\\{{1,2}}(?:x{_BYTE}\\{{1,2}}){{5,}}x{_BYTE}|\\{{1,2}}(?:u00{_BYTE}\\{{1,2}}){{5,}}u00{_BYTE}|%(?:{_BYTE}%){{5,}}{_BYTE}"
@@ -49,7 +51,7 @@ _ESCAPES = re.compile(
 )
 _ESCAPE_MARK = re.compile(r"\\+x|\\+u00|%")
 _HEX = re.compile(rf"(?:{_BYTE})+")
-_NUMBERS = re.compile(r"(?<!\d)\d{2,3}(?: ?, ?\d{2,3}){11,}")
+_NUMBERS = re.compile(r"\d{2,3}(?: ?, ?\d{2,3}){11,}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +139,7 @@ def _decodings(text: str) -> Iterator[tuple[int, str]]:
         for place in _ESCAPES.finditer(text):
             if says := _decoded(place.group()):
                 yield place.start(), says
-    if ", 1" in text or ",1" in text:
+    if _LONG_LIST in text.encode("ascii", "replace").translate(_LISTS):
         for place in _NUMBERS.finditer(text):
             codes = (int(code) for code in place.group().split(","))
             if says := _readable(bytes(code for code in codes if code < 256)):
