@@ -64,7 +64,8 @@ _ABOUT_SECURITY = re.compile(
 _QUOTE_MARKS = "\"'`"
 _OVERRIDES = ("ignore", "disregard", "do not follow", "don't follow", "do not obey", "don't obey")
 _LIST_MARKS = ("-", "*", "|", "+", ">")
-_VALUE = re.compile(r"[\w\"'][ \t]*[:=][ \t]*$")  # what follows is a value, not a quotation
+# What follows is a value rather than a quotation: `"hint": "…"`, `hint="…"`, `hint: "…"`.
+_VALUE = re.compile(r"(?:[\"'][ \t]*:|[\w\]\"'][ \t]*=|^[\s-]*[\w-]+[ \t]*:)[ \t]*$")
 
 MOST_SPANS = 200
 

@@ -182,10 +182,10 @@ ROWS: tuple[Row, ...] = (
         Category.CREDENTIAL_ACCESS,
         _MEDIUM,
         text(
-            r"(?:google/chrome|google-chrome|chromium|bravesoftware|mozilla/firefox|firefox/profiles|microsoft/edge|safari)"
+            r"(?:google/chrome|google-chrome|chromium|bravesoftware|mozilla/firefox|firefox/profiles|microsoft/edge)"
             r"[^\n\"']{0,80}(?:login data|cookies|web data|key4\.db|logins\.json|history\b)",
-            starts="google|chromium|bravesoftware|mozilla|firefox|microsoft|safari",
-            needs="google|chromium|bravesoftware|mozilla|firefox|microsoft|safari login|cookies|web|key4|logins|history",
+            starts="google|chromium|bravesoftware|mozilla|firefox|microsoft",
+            needs="google|chromium|bravesoftware|mozilla|firefox|microsoft login|cookies|web|key4|logins|history",
         ),
         "Reads a browser's profile.",
     ),

@@ -431,8 +431,9 @@ ROWS: tuple[Row, ...] = (
         _MEDIUM,
         text(
             r"(?<=[\[(<*#\s])(?:system|admin|developer|root|anthropic|openai)"
-            r"(?:\s+(?:message|note|notice|override|update|instruction|directive|command|alert|prompt))?\s*[\]):>]\s*[:*]*\s*"
-            r"(?:ignore|you (?:must|are|will|should|now)|new|the user|all|disregard|from now|override|execute|important)",
+            r"(?:\s+(?:message|note|notice|override|update|instruction|directive|command|alert|prompt))?"
+            r"\s*[\]):>]\s*[:*]*\s*"
+            r"(?:ignore|you (?:must|are|will|should|now)|new|the user|all|disregard|from now|override|execute)",
             starts="system|admin|developer|root|anthropic|openai",
             needs="system|admin|developer|root|anthropic|openai "
             "ignore|you|new|user|all|disregard|now|override|execute|important",

@@ -15,6 +15,9 @@ from habitus.skills.scan.findings import Category, Risk
 
 # Within a sentence: a stop ends the gap unless it is inside a name such as backup.sh; a wrapped line does not end it.
 _GAP = r"(?:[^.!?\n]|[.!?](?=\S)|\n(?=[^\W_])){0,%d}?"
+_ENDLESS = re.compile(r"(?:(?<=\\[wsSd])|(?<=(?<!\\)[\])]))[+*]")
+_OPEN_COUNT = re.compile(r"\{(\d+),\}")
+_COUNTS = {"+": "{1,200}", "*": "{0,200}"}
 _WORD = re.compile(r"\w+")
 _SPLIT = bytes(code if code > 127 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256))
 _SHORTEST_STRETCH = 400
@@ -78,7 +81,7 @@ def near(*parts: str, gap: int = 40) -> Shape:
     pattern = (_GAP % gap).join(rf"(?<!\w)(?:{'|'.join(map(_regex, words))})(?!\w)" for words in alternatives)
     needs = tuple(frozenset(_rarest_word(phrase) for phrase in words) for words in alternatives)
     starts = dict.fromkeys((_start(phrase), _rarest_word(phrase)) for phrase in alternatives[0])
-    return Shape(starts=tuple(starts), pattern=re.compile(pattern), needs=needs)
+    return Shape(starts=tuple(starts), pattern=re.compile(_bounded(pattern)), needs=needs)
 
 
 def text(pattern: str, *, starts: str | tuple[str, ...], needs: str = "") -> Shape:
@@ -87,7 +90,7 @@ def text(pattern: str, *, starts: str | tuple[str, ...], needs: str = "") -> Sha
     groups = (frozenset(word.encode() for word in group.split("|")) for group in needs.split())
     return Shape(
         starts=tuple((literal, b"") for literal in literals),
-        pattern=re.compile(rf"(?:(?<!\w)|(?!\w))(?:{pattern})"),
+        pattern=re.compile(rf"(?:(?<!\w)|(?!\w))(?:{_bounded(pattern)})"),
         needs=tuple(groups),
         mark=literals[0] if len(literals) == 1 else "",
     )
@@ -171,6 +174,11 @@ def matches(rule: Rule, place: Place, work: Work, *, most: int) -> Iterator[re.M
             if found:
                 yield found
             at = find(start, found.end() if found else at + len(start), place.last)
+
+
+def _bounded(pattern: str) -> str:
+    """The same without endless repetition: what is tried at many places must end soon at each of them."""
+    return _OPEN_COUNT.sub(r"{\1,200}", _ENDLESS.sub(lambda found: _COUNTS[found[0]], pattern))
 
 
 def _regex(phrase: str) -> str:

@@ -259,7 +259,8 @@ ROWS: tuple[Row, ...] = (
         _HIGH,
         text(
             r"while\s+(?:true|:|\[\s*1)[^\n]{0,20}[;\n]\s*do\s[^\n]{0,40}(?:curl|wget|ping|nc)\b[^\n]{0,120}(?:&|done)|"
-            rf"for\s+\w+\s+in\s+(?:\$\(seq\s+(?:1\s+)?{_MANY}\)|\{{1\.\.{_MANY}\}})[^\n]{{0,10}}[;\n]\s*do\s[^\n]{{0,40}}(?:curl|wget)\b|"
+            rf"for\s+\w+\s+in\s+(?:\$\(seq\s+(?:1\s+)?{_MANY}\)|\{{1\.\.{_MANY}\}})"
+            r"[^\n]{0,10}[;\n]\s*do\s[^\n]{0,40}(?:curl|wget)\b|"
             rf"for\s+\w+\s+in\s+range\(\s*{_MANY}\s*\)\s*:\s*(?:requests|httpx|urllib|session)\b|"
             r"hping3\b[^\n]{0,60}--flood",
             starts="while|for |hping3",

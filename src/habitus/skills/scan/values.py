@@ -126,6 +126,7 @@ class Values:
                 case ast.Call(func=inner):
                     node = inner
                 case _:
+                    parts.append("")  # a method of something without a name
                     break
         return ".".join(reversed(parts))
 
