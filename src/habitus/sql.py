@@ -44,7 +44,9 @@ def create_engine(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
-        raise StorageFailed(f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///….") from None
+        raise StorageFailed(
+            f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///…."
+        ) from None
     if parsed.get_backend_name() == "sqlite":
         engine = sa.create_engine(parsed, connect_args={"timeout": _BUSY_SECONDS})
         sa.event.listen(engine, "connect", _prepare_sqlite)

@@ -1,0 +1,224 @@
+"""One scratchpad: its worker, its cells, and the clock that runs while a cell does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from habitus.errors import HabitusError
+from habitus.events import OK, failed, infra
+from habitus.sandbox.capture import Capture
+from habitus.sandbox.child import Gone
+from habitus.sandbox.inside.wire import Message
+from habitus.sandbox.model import CANCELLED, KILLED, TIMED_OUT, Cell, Timeouts
+from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
+
+Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
+_MOST_LOGS = 200
+_LOST = "earlier variables are gone"
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known of a cell while it runs."""
+
+    cell: Cell
+    out: Capture
+    err: Capture
+    logs: list[str]
+    last_sign: float = field(default_factory=time.monotonic)
+
+    def log(self, line: str) -> None:
+        if len(self.logs) < _MOST_LOGS:
+            self.logs.append(line)
+
+
+class Pad:
+    """Runs cells, one at a time, in a worker that is started when needed and started again when it died."""
+
+    def __init__(
+        self,
+        name: str,
+        runtime: Runtime,
+        *,
+        services: Services,
+        timeouts: Callable[[float | None], Timeouts],
+        output_chars: int,
+        grace_s: float,
+        on_missing: Callable[[str, str], Awaitable[str | None]],
+    ) -> None:
+        self.name = name
+        self.cells: list[Cell] = []
+        self.watch: Callable[[str], None] | None = None
+        self._runtime = runtime
+        self._services = services
+        self._timeouts = timeouts
+        self._output_chars = output_chars
+        self._grace_s = grace_s
+        self._on_missing = on_missing
+        self._worker: WorkerProcess | None = None
+        self._turn = asyncio.Lock()
+        self._stop = asyncio.Event()
+        self._notice = ""
+
+    async def execute(self, cell: Cell) -> Cell:
+        """Run the cell. What goes wrong with it is in the cell that comes back, never an exception."""
+        async with self._turn:
+            began = time.monotonic()
+            self._stop.clear()
+            done, missing = await self._attempt(cell, [])
+            if missing and (message := await self._on_missing(self.name, missing)):
+                done, _ = await self._attempt(cell, [message])
+            done = replace(done, seconds=time.monotonic() - began)
+            self.cells.append(done)
+            return done
+
+    def cancel(self) -> None:
+        self._stop.set()
+
+    async def close(self) -> None:
+        self._stop.set()
+        async with self._turn:
+            await self._end_worker()
+
+    async def _attempt(self, cell: Cell, logs: list[str]) -> tuple[Cell, str | None]:
+        """Run the cell once; the cell as it ended, and the module that was missing if that was it."""
+        try:
+            worker = await self._ready_worker()
+        except Gone as gone:
+            return replace(
+                cell, error=f"{KILLED}: the scratchpad did not start ({gone}).", outcome=infra(str(gone))
+            ), None
+        if self._notice:
+            logs = [self._notice, *logs]
+            self._notice = ""
+        run = _Run(cell, self._capture(), self._capture(), logs)
+        worker.listen(lambda data: self._take(run, run.out, data), lambda data: self._take(run, run.err, data))
+        try:
+            result = await self._converse(worker, run)
+        except asyncio.CancelledError:
+            # Whoever waited is gone; the cell must not go on without anybody watching it.
+            await asyncio.shield(self._lose_worker("it was stopped"))
+            self.cells.append(replace(cell, error=f"{CANCELLED}.", outcome=infra(CANCELLED), logs=tuple(run.logs)))
+            raise
+        error = result.get("error")
+        outcome = result.get("outcome", failed(_last_line(error)) if error else OK)
+        done = replace(
+            cell, stdout=run.out.text(), stderr=run.err.text(), error=error, logs=tuple(run.logs), outcome=outcome
+        )
+        return done, result.get("missing")
+
+    async def _ready_worker(self) -> WorkerProcess:
+        if self._worker and not self._worker.is_alive:
+            await self._lose_worker()
+        if self._worker is None:
+            self._worker = await self._runtime.start(self.name)
+        return self._worker
+
+    def _capture(self) -> Capture:
+        return Capture(self._output_chars, watch=self.watch)
+
+    def _take(self, run: _Run, capture: Capture, data: bytes) -> None:
+        run.last_sign = time.monotonic()
+        capture.feed(data)
+
+    async def _converse(self, worker: WorkerProcess, run: _Run) -> Message:
+        """Send the cell and see it to its end: by itself, by the clock, by a cancel, or by its process dying."""
+        talk = asyncio.ensure_future(self._talk(worker, run))
+        reason = ""
+        try:
+            reason = await self._reason_to_stop(talk, run)
+            if reason:
+                await worker.interrupt()
+                await asyncio.wait({talk}, timeout=self._grace_s)
+            if not talk.done():
+                await self._end_worker()
+                return _stopped(
+                    f"{reason}. It did not react to an interrupt: its process was ended, variables are gone."
+                )
+            result = talk.result()
+        except Gone:
+            why = await self._lose_worker()
+            if reason:
+                return _stopped(f"{reason}. Its process ended ({why}): {_LOST}.")
+            return {"error": f"{KILLED}: its process ended ({why}); {_LOST}.", "outcome": failed(why)}
+        finally:
+            talk.cancel()
+            worker.listen(_ignore, _ignore)
+        return _stopped(f"{reason}. It was interrupted; variables are kept.") if reason else result
+
+    async def _talk(self, worker: WorkerProcess, run: _Run) -> Message:
+        """The worker's side of the conversation, until it says that the cell is done."""
+        await worker.send({"exec": run.cell.code})
+        while True:
+            message = await worker.receive()
+            run.last_sign = time.monotonic()
+            if "done" in message:
+                worker.settle()
+                return dict(message["done"])
+            if "ask" in message:
+                await worker.send(await self._answer(message))
+            elif "progress" in message:
+                self._report(run, str(message["progress"]))
+            elif "log" in message:
+                run.log(str(message["log"]))
+
+    async def _answer(self, message: Message) -> Message:
+        service = self._services.get(str(message["ask"]))
+        if service is None:
+            return {"error": f"{message['ask']} is not offered here"}
+        try:
+            return {"answer": await service(message.get("argument"))}
+        except HabitusError as error:
+            return {"error": str(error)}
+
+    def _report(self, run: _Run, text: str) -> None:
+        if text:
+            run.log(f"progress: {text}")
+            if self.watch:
+                self.watch(f"{text}\n")
+
+    async def _reason_to_stop(self, talk: asyncio.Future[Message], run: _Run) -> str:
+        """Wait until the cell is done, or there is a reason to stop it."""
+        limits = self._timeouts(run.cell.estimated_s)
+        began = run.last_sign = time.monotonic()
+        stop = asyncio.ensure_future(self._stop.wait())
+        try:
+            while not talk.done() and not stop.done():
+                now = time.monotonic()
+                total, silence = began + limits.total_s - now, run.last_sign + limits.silence_s - now
+                if total <= 0:
+                    return f"{TIMED_OUT} after {limits.total_s:g} s in total"
+                if silence <= 0:
+                    return f"{TIMED_OUT} after {limits.silence_s:g} s of silence (no output, no progress())"
+                either: set[asyncio.Future[Any]] = {talk, stop}
+                await asyncio.wait(either, timeout=min(total, silence), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+        return "" if talk.done() else CANCELLED
+
+    async def _lose_worker(self, why: str = "") -> str:
+        """End a worker whose variables somebody may miss; the next cell says so."""
+        ended = await self._end_worker()
+        self._notice = f"The scratchpad's process had ended ({why or ended}): a new one was started, {_LOST}."
+        return why or ended
+
+    async def _end_worker(self) -> str:
+        """End the worker, if there is one; how it ended when it was not our doing."""
+        worker, self._worker = self._worker, None
+        return await worker.close() if worker else ""
+
+
+def _stopped(error: str) -> Message:
+    return {"error": error, "outcome": infra(error)}
+
+
+def _last_line(text: str) -> str:
+    return text.strip().splitlines()[-1][:500] if text.strip() else ""
+
+
+def _ignore(data: bytes) -> None:
+    """What is printed between cells belongs to none."""

@@ -1,0 +1,187 @@
+"""Scratchpads on this machine, in the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from habitus.errors import NotFound, Refused, did_you_mean
+from habitus.sandbox.capture import Tap
+from habitus.sandbox.child import Child, Gone, start
+from habitus.sandbox.inside.wire import Message
+from habitus.sandbox.interpreter import this_interpreter
+from habitus.sandbox.isolation import Jail, launch
+from habitus.sandbox.machine import Machine
+from habitus.sandbox.model import MIB, Limits, Permissions
+from habitus.sandbox.runtimes.base import Sink, check_name, ending
+from habitus.sandbox.venvs import Venvs
+
+_START_S = 30.0
+
+
+class LocalRuntime:
+    """Keeps each pad in `folder/<name>/`: `venv` (read-only inside), `files` (its own folder) and a lock."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        folder: Path,
+        venvs: Venvs,
+        *,
+        permissions: Permissions,
+        limits: Limits,
+        allow_weaker: bool = False,
+    ) -> None:
+        self._machine = machine
+        self._folder = folder
+        self._venvs = venvs
+        self._permissions = permissions
+        self._limits = limits
+        self._allow_weaker = allow_weaker
+        self._locks: dict[str, int] = {}
+
+    async def start(self, name: str) -> LocalWorker:
+        pad = self._own(name)
+        venv, files = pad / "venv", pad / "files"
+        files.mkdir(exist_ok=True)
+        jail = Jail(
+            interpreter=this_interpreter(venv), permissions=self._permissions, limits=self._limits, folder=files
+        )
+        await self._venvs.make(venv)
+        plan = launch(self._machine, jail, "worker", scratch=files, allow_weaker=self._allow_weaker)
+        out, their_out = os.pipe()
+        err, their_err = os.pipe()
+        try:
+            child = await start(plan, self._machine.cgroups, self._limits, give=[their_out, their_err])
+        except BaseException:
+            os.close(out)
+            os.close(err)
+            raise
+        finally:
+            os.close(their_out)
+            os.close(their_err)
+        worker = LocalWorker(child, out, err, memory=self._limits.memory)
+        try:
+            async with asyncio.timeout(_START_S):
+                await worker.greet()
+        except BaseException as error:
+            why = await worker.close()
+            if isinstance(error, TimeoutError):
+                raise Gone(f"no answer within {_START_S:g} s") from error
+            if isinstance(error, Gone):
+                raise Gone(str(error) or why) from error
+            raise
+        return worker
+
+    async def install(self, name: str, requirements: Sequence[str]) -> str:
+        pad = self._own(name)
+        await self._venvs.make(pad / "venv")
+        return await self._venvs.install(pad / "venv", requirements)
+
+    async def remove(self, name: str) -> None:
+        names = await self.names()
+        if check_name(name) not in names:
+            raise NotFound(f"No scratchpad '{name}'.", mend=did_you_mean(name, names))
+        pad = self._own(name)
+        await asyncio.to_thread(shutil.rmtree, pad)
+        os.close(self._locks.pop(name))
+
+    async def names(self) -> list[str]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(pad.name for pad in self._folder.iterdir() if (pad / "lock").is_file())
+
+    async def close(self) -> None:
+        while self._locks:
+            os.close(self._locks.popitem()[1])
+
+    def _own(self, name: str) -> Path:
+        """The pad's folder, locked against every other process until we close."""
+        pad = self._folder / check_name(name)
+        if name in self._locks:
+            return pad
+        pad.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(pad / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+            os.close(lock)
+            raise Refused(
+                f"Scratchpad '{name}' is in use by another process ({owner}).",
+                mend="Use another name, or close it there.",
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        self._locks[name] = lock
+        return pad
+
+
+class LocalWorker:
+    """A worker in the local sandbox: its line is a socket, its output two pipes, its interrupt a signal."""
+
+    def __init__(self, child: Child, out: int, err: int, *, memory: int) -> None:
+        self._child = child
+        self._memory = memory
+        self._taps = (Tap(out, _ignore), Tap(err, _ignore))
+        self._pidfd: int | None = None
+        self._is_ending = False
+
+    async def greet(self) -> None:
+        _, sender = await self._child.first_message()
+        with contextlib.suppress(OSError, AttributeError):
+            self._pidfd = os.pidfd_open(sender)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._child.is_alive
+
+    def listen(self, out: Sink, err: Sink) -> None:
+        for tap, sink in zip(self._taps, (out, err), strict=True):
+            tap.sink = sink
+
+    async def send(self, message: Message) -> None:
+        await self._child.send(message)
+
+    async def receive(self) -> Message:
+        try:
+            return await self._child.receive()
+        except Gone:
+            self._is_ending = True
+            raise
+
+    def settle(self) -> None:
+        for tap in self._taps:
+            tap.drain()
+
+    async def interrupt(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd is not None:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGINT)
+            else:
+                self._child.process.send_signal(signal.SIGINT)
+
+    async def close(self) -> str:
+        if self._is_ending:
+            # Its own exit code, a moment later, says more than our kill would.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._child.process.wait(), 1.0)
+        code = self._child.process.returncode
+        full = self._child.group is not None and self._child.group.memory_kills() > 0
+        await self._child.close()
+        for tap in self._taps:
+            tap.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        return f"it used more than {self._memory // MIB} MiB of memory" if full else ending(code)
+
+
+def _ignore(data: bytes) -> None:
+    """What a worker prints between cells belongs to none."""
