@@ -10,14 +10,15 @@ import struct
 import tempfile
 from collections.abc import Sequence
 from itertools import count
-from typing import IO
+from typing import IO, Any
 
 from habitus.errors import HabitusError
 from habitus.sandbox.cgroups import Cgroups, Group
-from habitus.sandbox.inside.wire import Message, pack, unpack
+from habitus.sandbox.inside.wire import pack, unpack
 from habitus.sandbox.isolation import Launch
 from habitus.sandbox.model import MIB, Limits
 
+Message = dict[str, Any]
 _LONGEST_MESSAGE = 16 * MIB
 _TIDY_S = 3.0
 _numbers = count()

@@ -11,8 +11,7 @@ from typing import Any
 from habitus.errors import HabitusError
 from habitus.events import OK, failed, infra
 from habitus.sandbox.capture import Capture
-from habitus.sandbox.child import Gone
-from habitus.sandbox.inside.wire import Message
+from habitus.sandbox.child import Gone, Message
 from habitus.sandbox.model import CANCELLED, KILLED, TIMED_OUT, Cell, Timeouts
 from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
 

@@ -19,8 +19,7 @@ from types import TracebackType
 
 from habitus.events import OK, Outcome, failed, infra
 from habitus.sandbox.capture import Capture, Feeder, Tap
-from habitus.sandbox.child import Child, Gone, start
-from habitus.sandbox.inside.wire import Message
+from habitus.sandbox.child import Child, Gone, Message, start
 from habitus.sandbox.interpreter import this_interpreter
 from habitus.sandbox.isolation import Jail, launch, rlimits
 from habitus.sandbox.machine import Machine

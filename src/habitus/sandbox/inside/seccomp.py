@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import functools
-import platform
+import os
 import struct
 
 from .confine import ANY_NAMESPACE, PR_SET_NO_NEW_PRIVS, prctl
@@ -48,16 +48,13 @@ _ALLOW, _KILL, _DENY, _UNKNOWN = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPER
 
 
 def knows_this_processor() -> bool:
-    return platform.machine() in _CALLS and struct.calcsize("P") == 8
-
-
-Step = tuple[int, int, int, int]
+    return os.uname().machine in _CALLS and struct.calcsize("P") == 8
 
 
 @functools.cache
 def prepare(*, sockets: bool, shared_memory: bool) -> ctypes.Array[ctypes.c_char]:
     """The filter as the kernel wants it. Without `sockets` no socket can be opened at all (pairs still can)."""
-    program = _program(platform.machine(), sockets=sockets, shared_memory=shared_memory)
+    program = _program(os.uname().machine, sockets=sockets, shared_memory=shared_memory)
     return ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program), 8 * len(program))
 
 
@@ -69,7 +66,7 @@ def restrict(*, sockets: bool, shared_memory: bool) -> None:
     prctl(_PR_SET_SECCOMP, 2, ctypes.addressof(header))
 
 
-def _program(machine: str, *, sockets: bool, shared_memory: bool) -> list[Step]:
+def _program(machine: str, *, sockets: bool, shared_memory: bool) -> list[tuple[int, int, int, int]]:
     calls = _CALLS[machine]
     denied = [number for name, number in calls.items() if name not in _FILTERED_OTHERWISE]
     denied += _SAME_EVERYWHERE.values()
@@ -77,7 +74,7 @@ def _program(machine: str, *, sockets: bool, shared_memory: bool) -> list[Step]:
         denied += [calls["memfd_create"], calls["shmget"]]
     if not sockets:
         denied.append(calls["socket"])
-    steps: list[Step] = [
+    steps: list[tuple[int, int, int, int]] = [
         (_LOAD, 0, 0, 4),
         (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
         (_RETURN, 0, 0, _KILL),

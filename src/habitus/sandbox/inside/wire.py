@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import struct
-from typing import Any
 
-Message = dict[str, Any]
+# Only for the type checker: these scripts start with every sandboxed process, and `typing` is slow to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Any, TypeAlias
+
+    Message: TypeAlias = dict[str, Any]
 
 
 def pack(message: Message) -> bytes:
@@ -38,7 +42,9 @@ def receive(fd: int) -> Message | None:
 
 def receive_with_fds(line: socket.socket) -> tuple[Message | None, list[int]]:
     """As `receive`, together with the descriptors that came with the message's first byte."""
-    head, fds, _, _ = socket.recv_fds(line, 1, 8)
+    from socket import recv_fds
+
+    head, fds, _, _ = recv_fds(line, 1, 8)
     if not head:
         return None, fds
     rest = _exactly(line.fileno(), 3)

@@ -6,7 +6,7 @@ spare copies of the pipes lie on high descriptors, out of the way of a cell that
 
 from __future__ import annotations
 
-import ast
+import _ast
 import builtins
 import contextlib
 import fcntl
@@ -19,9 +19,12 @@ import sys
 import threading
 import traceback
 import types
-from typing import Any
 
 from . import confine, landlock, seccomp, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _HIGH = 200
@@ -135,12 +138,13 @@ class Worker:
     def _execute(self, code: str, name: str) -> None:
         """Run the statements; the value of a last expression is shown, as a notebook does."""
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
-        tree = ast.parse(code, name)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        tree = compile(code, name, "exec", _ast.PyCF_ONLY_AST, dont_inherit=True)
+        assert isinstance(tree, _ast.Module)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
         names = self._module.__dict__
         exec(compile(tree, name, "exec", dont_inherit=True), names)
-        if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), names)
+        if isinstance(last, _ast.Expr):
+            value = eval(compile(_ast.Expression(last.value), name, "eval", dont_inherit=True), names)
             if value is not None:
                 names["_"] = value
                 sys.stdout.write(f"{value!r}\n")

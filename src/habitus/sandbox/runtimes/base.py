@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from habitus.errors import Invalid
-from habitus.sandbox.inside.wire import Message
+from habitus.sandbox.child import Message
 
 Sink = Callable[[bytes], None]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.sandbox.capture import Tap
-from habitus.sandbox.child import Child, Gone, start
-from habitus.sandbox.inside.wire import Message
+from habitus.sandbox.child import Child, Gone, Message, start
 from habitus.sandbox.interpreter import this_interpreter
 from habitus.sandbox.isolation import Jail, launch
 from habitus.sandbox.machine import Machine
