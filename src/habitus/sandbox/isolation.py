@@ -21,6 +21,7 @@ WORK = "/work"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _FORBIDDEN = tuple(Path(path) for path in ("/", "/proc", "/sys", "/dev"))
 _PER_CALL = confine.CLONE_NEWNS | confine.CLONE_NEWPID | confine.CLONE_NEWIPC | confine.CLONE_NEWUTS
+_UNIX, _INTERNET = 1, (2, 10, 16)  # and none of vsock, packet, alg, bluetooth …
 _SYSTEM = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", "USER": "sandbox", "LOGNAME": "sandbox"}
 
 
@@ -117,14 +118,11 @@ def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
     return {
         "rlimits": rlimits(machine, jail.limits),
         "landlock": _landlock(machine, jail, work) if machine.landlock_abi else None,
-        "seccomp": (
-            {"sockets": jail.permissions.network or own_net, "shared_memory": machine.cgroups is not None}
-            if machine.has_seccomp
-            else None
-        ),
+        "seccomp": _seccomp(machine, jail) if machine.has_seccomp else None,
         "enter": per_call if not wrapped else 0,
         "per_call": per_call,
         "work": work,
+        "writable": [work, *map(str, jail.permissions.write)],
         "private": list(dict.fromkeys([work, *([_temporary(jail), "/dev/shm"] if wrapped else [])])),
         "room": jail.limits.folder_size,
         "packages": str(packages) if packages else None,
@@ -168,6 +166,17 @@ def _landlock(machine: Machine, jail: Jail, work: str) -> dict[str, object]:
         "read": [*map(str, read), processes],
         "write": [*map(str, write)],
         "may_connect": jail.permissions.network or wrapped or machine.has_namespaces,
+    }
+
+
+def _seccomp(machine: Machine, jail: Jail) -> dict[str, object]:
+    wrapped, network = machine.bubblewrap is not None, jail.permissions.network
+    # Unix sockets lead out by a path, or by an abstract name where the network is shared and Landlock can't see to it.
+    unix = wrapped and (not network or machine.landlock_abi >= 6)
+    return {
+        "families": [*([_UNIX] if unix else []), *(_INTERNET if wrapped or network else [])],
+        "shared_memory": machine.cgroups is not None,
+        "metadata": wrapped or machine.has_namespaces,
     }
 
 

@@ -33,8 +33,8 @@ def _on_linux(machine: Machine) -> Iterable[Protection]:
     has_limits = machine.cgroups is not None or not machine.is_root
     groups_mend = "Let this user make groups with the memory and pids controllers under /sys/fs/cgroup."
     yield _protection("files", has_files, True, "bubblewrap" if wrapped else "Landlock", mend)
-    has_network = wrapped or machine.has_namespaces or machine.has_seccomp
-    how = "own network namespace" if wrapped or machine.has_namespaces else "no sockets"
+    has_network = wrapped or machine.has_seccomp
+    how = "own network namespace" if wrapped else "no sockets"
     yield _protection("network", has_network, True, how, mend)
     how = "control groups and rlimits" if machine.cgroups else "rlimits, per process"
     yield _protection("limits", has_limits, True, how, f"Run as an ordinary user. Or: {groups_mend}")

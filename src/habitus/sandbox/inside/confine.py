@@ -5,6 +5,7 @@ Everything is done by the process itself before it runs a line it was given, and
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -23,7 +24,8 @@ CLONE_NEWNET = 0x40000000
 ANY_NAMESPACE = 0x7E020000
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
-MS_REC, MS_PRIVATE = 0x4000, 0x40000
+_MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+_MOUNT_SETATTR, _AT_RECURSIVE, _RDONLY = 442, 0x8000, 1
 
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 24, 36
 PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
@@ -72,6 +74,22 @@ def enter_user_namespace(flags: int) -> None:
         mount("none", "/", MS_REC | MS_PRIVATE)
 
 
+def read_only_but(writable: Iterable[str]) -> None:
+    """Make every mount of this namespace read-only, apart from these folders."""
+    for path in writable:
+        target = os.fsencode(path)
+        check(libc.mount(target, target, None, _MS_BIND | MS_REC, None), "mount")
+    _set_mount("/", _RDONLY, 0)
+    for path in writable:
+        _set_mount(path, 0, _RDONLY)
+
+
+def _set_mount(path: str, add: int, remove: int) -> None:
+    attributes = struct.pack("=QQQQ", add, remove, 0, 0)
+    outcome = libc.syscall(_MOUNT_SETATTR, -100, os.fsencode(path), _AT_RECURSIVE, attributes, len(attributes))
+    check(outcome, "mount_setattr")
+
+
 def die_with_parent() -> None:
     prctl(_PR_SET_PDEATHSIG, 9)
 
@@ -81,16 +99,29 @@ def adopt_orphans() -> None:
 
 
 def end_children(but: int = 0) -> None:
-    """Kill the children of this process and, as they become ours, those they leave behind."""
+    """Kill all that descends from this process, which adopts what its children leave, until nothing is left."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            children = [child for child in map(int, file.read().split()) if child != but]
-        if not children:
+        found = [pid for pid in _descendants(os.getpid()) if pid != but]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in found:
+            # A grandchild becomes ours when its parent is gone.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if not found:
             return
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+    raise TimeoutError("some processes would not end")
+
+
+def _descendants(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            children = [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+    return children + [below for child in children for below in _descendants(child)]
 
 
 def drop_privileges() -> None:

@@ -48,7 +48,7 @@ def main() -> None:
     for name in _PRELOAD:
         __import__(name)
     if spec["seccomp"]:
-        seccomp.prepare(**spec["seccomp"])
+        spec["filter"] = seccomp.prepare(**spec["seccomp"])
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -69,6 +69,8 @@ def _settle(spec: Spec) -> int | None:
         os.close(int(sys.argv[1]))
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
     confine.die_with_parent()
+    if spec["enter"]:
+        confine.read_only_but(spec["writable"])
     return os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -162,7 +164,7 @@ def _be_the_copy(spec: Spec, line: socket.socket) -> None:
         if spec["landlock"]:
             landlock.restrict(**spec["landlock"])
         if spec["seccomp"]:
-            seccomp.restrict(**spec["seccomp"])
+            seccomp.restrict(spec["filter"])
     except BaseException as error:
         line.sendall(f"!{type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)

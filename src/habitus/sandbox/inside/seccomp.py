@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import functools
 import os
 import struct
+from collections.abc import Sequence
 
 from .confine import ANY_NAMESPACE, PR_SET_NO_NEW_PRIVS, prctl
 
@@ -38,10 +38,13 @@ _SAME_EVERYWHERE = {
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429,
     "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_getfd": 438, "mount_setattr": 442,
 }  # fmt: skip
+_FILE_METADATA = {
+    "x86_64": (90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452),
+    "aarch64": (5, 6, 7, 14, 15, 16, 52, 53, 54, 55, 88, 452),
+}
 _CLONE3 = 435
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _FILTERED_OTHERWISE = ("socket", "clone", "memfd_create", "shmget")
-_USUAL_FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink: not vsock, packet, alg, bluetooth …
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _JUMP, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x05, 0x06
 _ALLOW, _KILL, _DENY, _UNKNOWN = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
@@ -51,30 +54,34 @@ def knows_this_processor() -> bool:
     return os.uname().machine in _CALLS and struct.calcsize("P") == 8
 
 
-@functools.cache
-def prepare(*, sockets: bool, shared_memory: bool) -> ctypes.Array[ctypes.c_char]:
-    """The filter as the kernel wants it. Without `sockets` no socket can be opened at all (pairs still can)."""
-    program = _program(os.uname().machine, sockets=sockets, shared_memory=shared_memory)
+def prepare(*, families: Sequence[int], shared_memory: bool, metadata: bool) -> ctypes.Array[ctypes.c_char]:
+    """The filter as the kernel wants it.
+
+    `families` are the kinds of sockets that may be opened (pairs always can); `shared_memory` is memory that no limit
+    of a single process counts; `metadata` is changing modes, owners and times, which Landlock does not look at.
+    """
+    program = _program(os.uname().machine, families, shared_memory=shared_memory, metadata=metadata)
     return ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program), 8 * len(program))
 
 
-def restrict(*, sockets: bool, shared_memory: bool) -> None:
-    """Install the filter, for good, for this process and all it starts."""
-    code = prepare(sockets=sockets, shared_memory=shared_memory)
+def restrict(code: ctypes.Array[ctypes.c_char]) -> None:
+    """Install a prepared filter, for good, for this process and all it starts."""
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(code)))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(_PR_SET_SECCOMP, 2, ctypes.addressof(header))
 
 
-def _program(machine: str, *, sockets: bool, shared_memory: bool) -> list[tuple[int, int, int, int]]:
+def _program(
+    machine: str, families: Sequence[int], *, shared_memory: bool, metadata: bool
+) -> list[tuple[int, int, int, int]]:
     calls = _CALLS[machine]
-    denied = [number for name, number in calls.items() if name not in _FILTERED_OTHERWISE]
-    denied += _SAME_EVERYWHERE.values()
+    denied = {number for name, number in calls.items() if name not in _FILTERED_OTHERWISE}
+    denied |= set(_SAME_EVERYWHERE.values())
     if not shared_memory:
-        denied += [calls["memfd_create"], calls["shmget"]]
-    if not sockets:
-        denied.append(calls["socket"])
-    steps: list[tuple[int, int, int, int]] = [
+        denied |= {calls["memfd_create"], calls["shmget"]}
+    if not metadata:
+        denied |= set(_FILE_METADATA[machine])
+    steps = [
         (_LOAD, 0, 0, 4),
         (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
         (_RETURN, 0, 0, _KILL),
@@ -89,8 +96,6 @@ def _program(machine: str, *, sockets: bool, shared_memory: bool) -> list[tuple[
     steps += [(_JUMP, 0, 0, 1), (_RETURN, 0, 0, _DENY)]
     steps += [(_EQUAL, 0, 4, calls["clone"]), (_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE)]
     steps += [(_RETURN, 0, 0, _DENY), (_RETURN, 0, 0, _ALLOW)]
-    if sockets:
-        steps += [(_EQUAL, 0, len(_USUAL_FAMILIES) + 2, calls["socket"]), (_LOAD, 0, 0, 16)]
-        steps += [(_EQUAL, len(_USUAL_FAMILIES) - i, 0, family) for i, family in enumerate(_USUAL_FAMILIES)]
-        steps.append((_RETURN, 0, 0, _DENY))
-    return [*steps, (_RETURN, 0, 0, _ALLOW)]
+    steps += [(_EQUAL, 0, len(families) + 2, calls["socket"]), (_LOAD, 0, 0, 16)]
+    steps += [(_EQUAL, len(families) - i, 0, family) for i, family in enumerate(families)]
+    return [*steps, (_RETURN, 0, 0, _DENY), (_RETURN, 0, 0, _ALLOW)]

@@ -57,6 +57,7 @@ def _lock_in(spec: dict[str, Any], line: int) -> None:
     if spec["enter"] or not spec["per_call"]:
         _stay_behind(line, alone=not spec["enter"])
     if spec["enter"]:
+        confine.read_only_but(spec["writable"])
         safe = confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC | confine.MS_RDONLY
         confine.mount("proc", "/proc", safe, "subset=pid,hidepid=2")
         if spec["enter"] & confine.CLONE_NEWNET:
@@ -67,7 +68,7 @@ def _lock_in(spec: dict[str, Any], line: int) -> None:
     if spec["landlock"]:
         landlock.restrict(**spec["landlock"])
     if spec["seccomp"]:
-        seccomp.restrict(**spec["seccomp"])
+        seccomp.restrict(seccomp.prepare(**spec["seccomp"]))
 
 
 def _stay_behind(line: int, *, alone: bool) -> None:
