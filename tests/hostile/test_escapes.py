@@ -130,6 +130,8 @@ async def test_processes_of_the_host_are_neither_seen_nor_touched(warm: Warm) ->
     attempt("namespace", lambda: libc.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY), 0))
     attempt("pidfd", lambda: libc.syscall(438, os.pidfd_open(pid), 0, 0))
     attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, pid, 19) or True)
+    attempt("limits", lambda: __import__("resource").prlimit(pid, 0))
+    attempt("affinity", lambda: os.sched_setaffinity(pid, {0}) or True)
     attempt("others", lambda: [n for n in os.listdir("/proc") if n.isdigit() and int(n) != os.getpid()] or -1)
     """
     given = {"pid": os.getpid(), "group": os.getpgrp()}

@@ -176,7 +176,7 @@ def _seccomp(machine: Machine, jail: Jail) -> dict[str, object]:
     return {
         "families": [*([_UNIX] if unix else []), *(_INTERNET if wrapped or network else [])],
         "shared_memory": machine.cgroups is not None,
-        "metadata": wrapped or machine.has_namespaces,
+        "shares_host": not wrapped and not machine.has_namespaces,
     }
 
 

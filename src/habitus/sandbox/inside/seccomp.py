@@ -42,6 +42,11 @@ _FILE_METADATA = {
     "x86_64": (90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452),
     "aarch64": (5, 6, 7, 14, 15, 16, 52, 53, 54, 55, 88, 452),
 }
+_OTHER_PROCESSES = {  # priority, scheduling, memory placement: of one's own, but by a number that may be anybody's
+    "x86_64": (141, 142, 144, 203, 251, 256, 279, 314, 440),
+    "aarch64": (30, 118, 119, 122, 140, 238, 239, 274, 440),
+}
+_LIMITS_OF = {"x86_64": 302, "aarch64": 261}
 _CLONE3 = 435
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _FILTERED_OTHERWISE = ("socket", "clone", "memfd_create", "shmget")
@@ -54,13 +59,14 @@ def knows_this_processor() -> bool:
     return os.uname().machine in _CALLS and struct.calcsize("P") == 8
 
 
-def prepare(*, families: Sequence[int], shared_memory: bool, metadata: bool) -> ctypes.Array[ctypes.c_char]:
+def prepare(*, families: Sequence[int], shared_memory: bool, shares_host: bool) -> ctypes.Array[ctypes.c_char]:
     """The filter as the kernel wants it.
 
     `families` are the kinds of sockets that may be opened (pairs always can); `shared_memory` is memory that no limit
-    of a single process counts; `metadata` is changing modes, owners and times, which Landlock does not look at.
+    of a single process counts. What shares the host's files and processes must not change modes, owners, times or
+    priorities either: Landlock does not look at those.
     """
-    program = _program(os.uname().machine, families, shared_memory=shared_memory, metadata=metadata)
+    program = _program(os.uname().machine, families, shared_memory=shared_memory, shares_host=shares_host)
     return ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program), 8 * len(program))
 
 
@@ -72,15 +78,15 @@ def restrict(code: ctypes.Array[ctypes.c_char]) -> None:
 
 
 def _program(
-    machine: str, families: Sequence[int], *, shared_memory: bool, metadata: bool
+    machine: str, families: Sequence[int], *, shared_memory: bool, shares_host: bool
 ) -> list[tuple[int, int, int, int]]:
     calls = _CALLS[machine]
     denied = {number for name, number in calls.items() if name not in _FILTERED_OTHERWISE}
     denied |= set(_SAME_EVERYWHERE.values())
     if not shared_memory:
         denied |= {calls["memfd_create"], calls["shmget"]}
-    if not metadata:
-        denied |= set(_FILE_METADATA[machine])
+    if shares_host:
+        denied |= {*_FILE_METADATA[machine], *_OTHER_PROCESSES[machine]}
     steps = [
         (_LOAD, 0, 0, 4),
         (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
@@ -94,6 +100,9 @@ def _program(
     # Each comparison jumps to the one refusal behind them all.
     steps += [(_EQUAL, len(denied) - i, 0, number) for i, number in enumerate(sorted(denied))]
     steps += [(_JUMP, 0, 0, 1), (_RETURN, 0, 0, _DENY)]
+    if shares_host:
+        steps += [(_EQUAL, 0, 4, _LIMITS_OF[machine]), (_LOAD, 0, 0, 16), (_EQUAL, 1, 0, 0)]
+        steps += [(_RETURN, 0, 0, _DENY), (_RETURN, 0, 0, _ALLOW)]
     steps += [(_EQUAL, 0, 4, calls["clone"]), (_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE)]
     steps += [(_RETURN, 0, 0, _DENY), (_RETURN, 0, 0, _ALLOW)]
     steps += [(_EQUAL, 0, len(families) + 2, calls["socket"]), (_LOAD, 0, 0, 16)]
