@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import contextlib
 import os
+import time
 from collections.abc import Callable
 
 _PIPE_ROOM = 1 << 16
@@ -16,13 +17,16 @@ class Capture:
     """The first `limit` characters of a stream of bytes, and how many more there were."""
 
     def __init__(self, limit: int, *, watch: Callable[[str], None] | None = None) -> None:
+        self.limit = limit
         self._room = limit
         self._parts: list[str] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._watch = watch
         self.cut = 0
+        self.last_fed = 0.0
 
     def feed(self, data: bytes, *, final: bool = False) -> None:
+        self.last_fed = time.monotonic()
         text = self._decoder.decode(data, final)
         kept = text[: self._room]
         self._room -= len(kept)
@@ -31,6 +35,11 @@ class Capture:
             self._parts.append(kept)
             if self._watch:
                 self._watch(kept)
+
+    def skip(self, count: int) -> None:
+        """Characters that somebody nearer to the source has already left out."""
+        self.last_fed = time.monotonic()
+        self.cut += count
 
     def text(self) -> str:
         """What was kept, with a mark that says how much was not."""

@@ -28,7 +28,12 @@ class _Run:
     out: Capture
     err: Capture
     logs: list[str]
-    last_sign: float = field(default_factory=time.monotonic)
+    last_word: float = field(default_factory=time.monotonic)
+
+    @property
+    def last_sign(self) -> float:
+        """When it last printed, reported progress, logged or asked something."""
+        return max(self.last_word, self.out.last_fed, self.err.last_fed)
 
     def log(self, line: str) -> None:
         if len(self.logs) < _MOST_LOGS:
@@ -95,7 +100,7 @@ class Pad:
             logs = [self._notice, *logs]
             self._notice = ""
         run = _Run(cell, self._capture(), self._capture(), logs)
-        worker.listen(lambda data: self._take(run, run.out, data), lambda data: self._take(run, run.err, data))
+        worker.listen(run.out, run.err)
         try:
             result = await self._converse(worker, run)
         except asyncio.CancelledError:
@@ -120,10 +125,6 @@ class Pad:
     def _capture(self) -> Capture:
         return Capture(self._output_chars, watch=self.watch)
 
-    def _take(self, run: _Run, capture: Capture, data: bytes) -> None:
-        run.last_sign = time.monotonic()
-        capture.feed(data)
-
     async def _converse(self, worker: WorkerProcess, run: _Run) -> Message:
         """Send the cell and see it to its end: by itself, by the clock, by a cancel, or by its process dying."""
         talk = asyncio.ensure_future(self._talk(worker, run))
@@ -146,7 +147,7 @@ class Pad:
             return {"error": f"{KILLED}: its process ended ({why}); {_LOST}.", "outcome": failed(why)}
         finally:
             talk.cancel()
-            worker.listen(_ignore, _ignore)
+            worker.listen(None, None)
         return _stopped(f"{reason}. It was interrupted; variables are kept.") if reason else result
 
     async def _talk(self, worker: WorkerProcess, run: _Run) -> Message:
@@ -154,7 +155,7 @@ class Pad:
         await worker.send({"exec": run.cell.code})
         while True:
             message = await worker.receive()
-            run.last_sign = time.monotonic()
+            run.last_word = time.monotonic()
             if "done" in message:
                 worker.settle()
                 return dict(message["done"])
@@ -183,7 +184,7 @@ class Pad:
     async def _reason_to_stop(self, talk: asyncio.Future[Message], run: _Run) -> str:
         """Wait until the cell is done, or there is a reason to stop it."""
         limits = self._timeouts(run.cell.estimated_s)
-        began = run.last_sign = time.monotonic()
+        began = run.last_word = time.monotonic()
         stop = asyncio.ensure_future(self._stop.wait())
         try:
             while not talk.done() and not stop.done():
@@ -217,7 +218,3 @@ def _stopped(error: str) -> Message:
 
 def _last_line(text: str) -> str:
     return text.strip().splitlines()[-1][:500] if text.strip() else ""
-
-
-def _ignore(data: bytes) -> None:
-    """What is printed between cells belongs to none."""

@@ -58,6 +58,8 @@ class Venvs:
         return words
 
     async def _run(self, *arguments: str) -> tuple[int, str]:
+        if self._uv is None:
+            raise StorageFailed("uv is not installed.", mend="Install it, for example with: pip install uv")
         process = await asyncio.create_subprocess_exec(
             self._uv,
             *arguments,
@@ -107,13 +109,13 @@ def _settings(host_env: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def _find_uv(path: str | None) -> str:
-    from uv import find_uv_bin
-
+def _find_uv(path: str | None) -> str | None:
+    """The program the `uv` package brought, or one that is installed anyway."""
+    try:
+        from uv import find_uv_bin
+    except ImportError:
+        return shutil.which("uv", path=path)
     try:
         return str(find_uv_bin())
     except FileNotFoundError:
-        found = shutil.which("uv", path=path) or shutil.which("uv", path=str(Path(sys.executable).parent))
-        if not found:
-            raise StorageFailed("uv is not installed.", mend="Install it: pip install uv") from None
-        return found
+        return shutil.which("uv", path=path) or shutil.which("uv", path=str(Path(sys.executable).parent))

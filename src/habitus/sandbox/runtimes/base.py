@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Sequence
 from typing import Protocol
 
 from habitus.errors import Invalid
+from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Message
 
-Sink = Callable[[bytes], None]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -19,8 +20,8 @@ class WorkerProcess(Protocol):
     @property
     def is_alive(self) -> bool: ...
 
-    def listen(self, out: Sink, err: Sink) -> None:
-        """Where what it prints goes from now on."""
+    def listen(self, out: Capture | None, err: Capture | None) -> None:
+        """Where what it prints goes from now on; nowhere between cells."""
 
     async def send(self, message: Message) -> None: ...
 
@@ -62,8 +63,6 @@ def check_name(name: str) -> str:
 
 def ending(exit_code: int | None) -> str:
     """An exit code in words. Above 128 it is how a wrapper reports the signal that ended the process."""
-    import signal
-
     if exit_code is None:
         return "it stopped answering"
     number = -exit_code if exit_code < 0 else exit_code - 128

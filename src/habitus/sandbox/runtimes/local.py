@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from habitus.errors import NotFound, Refused, did_you_mean
-from habitus.sandbox.capture import Tap
+from habitus.sandbox.capture import Capture, Tap
 from habitus.sandbox.child import Child, Gone, Message, start
 from habitus.sandbox.interpreter import this_interpreter
 from habitus.sandbox.isolation import Jail, launch
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import MIB, Limits, Permissions
-from habitus.sandbox.runtimes.base import Sink, check_name, ending
+from habitus.sandbox.runtimes.base import check_name, ending
 from habitus.sandbox.venvs import Venvs
 
 _START_S = 30.0
@@ -141,9 +141,9 @@ class LocalWorker:
     def is_alive(self) -> bool:
         return self._child.is_alive
 
-    def listen(self, out: Sink, err: Sink) -> None:
-        for tap, sink in zip(self._taps, (out, err), strict=True):
-            tap.sink = sink
+    def listen(self, out: Capture | None, err: Capture | None) -> None:
+        for tap, capture in zip(self._taps, (out, err), strict=True):
+            tap.sink = capture.feed if capture else _ignore
 
     async def send(self, message: Message) -> None:
         await self._child.send(message)
