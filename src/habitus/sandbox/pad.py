@@ -135,10 +135,8 @@ class Pad:
                 await worker.interrupt()
                 await asyncio.wait({talk}, timeout=self._grace_s)
             if not talk.done():
-                await self._end_worker()
-                return _stopped(
-                    f"{reason}. It did not react to an interrupt: its process was ended, variables are gone."
-                )
+                await self._lose_worker("it was stopped")
+                return _stopped(f"{reason}. It did not react to an interrupt: its process was ended, {_LOST}.")
             result = talk.result()
         except Gone:
             why = await self._lose_worker()

@@ -106,7 +106,7 @@ def _settings(host_env: Mapping[str, str]) -> dict[str, str]:
     for own, pips in (("UV_INDEX_URL", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS")):
         if pips in kept and own not in kept:
             kept[own] = kept[pips]
-    return kept
+    return {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1", **kept}  # the same setting, in newer and older words
 
 
 def _find_uv(path: str | None) -> str | None:

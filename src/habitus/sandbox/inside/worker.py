@@ -132,7 +132,9 @@ class Worker:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except (OSError, ValueError) as error:
+            except ValueError:
+                pass  # the cell closed it, which is its right
+            except OSError as error:
                 result = result if result["error"] else _describe(error)
         return result
 

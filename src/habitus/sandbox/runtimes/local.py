@@ -8,6 +8,7 @@ import fcntl
 import os
 import shutil
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from habitus.sandbox.runtimes.base import check_name, ending
 from habitus.sandbox.venvs import Venvs
 
 _START_S = 30.0
+_LOOK_EVERY_S = 0.5
 
 
 class LocalRuntime:
@@ -65,7 +67,7 @@ class LocalRuntime:
         finally:
             os.close(their_out)
             os.close(their_err)
-        worker = LocalWorker(child, out, err, memory=self._limits.memory)
+        worker = LocalWorker(child, out, err, files, self._limits)
         try:
             async with asyncio.timeout(_START_S):
                 await worker.greet()
@@ -125,9 +127,12 @@ class LocalRuntime:
 class LocalWorker:
     """A worker in the local sandbox: its line is a socket, its output two pipes, its interrupt a signal."""
 
-    def __init__(self, child: Child, out: int, err: int, *, memory: int) -> None:
+    def __init__(self, child: Child, out: int, err: int, files: Path, limits: Limits) -> None:
         self._child = child
-        self._memory = memory
+        self._files = files
+        self._limits = limits
+        self._guard: asyncio.Task[None] | None = None
+        self._verdict = ""
         self._taps = (Tap(out, _ignore), Tap(err, _ignore))
         self._pidfd: int | None = None
         self._is_ending = False
@@ -144,6 +149,21 @@ class LocalWorker:
     def listen(self, out: Capture | None, err: Capture | None) -> None:
         for tap, capture in zip(self._taps, (out, err), strict=True):
             tap.sink = capture.feed if capture else _ignore
+        if self._guard:
+            self._guard.cancel()
+        self._guard = asyncio.create_task(self._guard_folder()) if out else None
+
+    async def _guard_folder(self) -> None:
+        """A disk has no bound for a folder: end a worker whose folder grows beyond its limit."""
+        pause = _LOOK_EVERY_S
+        while True:
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            if await asyncio.to_thread(size_of, self._files) > self._limits.folder_size:
+                self._verdict = f"its folder grew beyond {self._limits.folder_size // MIB} MiB"
+                self._child.process.kill()
+                return
+            pause = max(_LOOK_EVERY_S, 20 * (time.monotonic() - began))
 
     async def send(self, message: Message) -> None:
         await self._child.send(message)
@@ -172,14 +192,32 @@ class LocalWorker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._child.process.wait(), 1.0)
         code = self._child.process.returncode
-        full = self._child.group is not None and self._child.group.memory_kills() > 0
+        if self._child.group and self._child.group.memory_kills():
+            self._verdict = f"it used more than {self._limits.memory // MIB} MiB of memory"
+        self.listen(None, None)
         await self._child.close()
         for tap in self._taps:
             tap.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
-        return f"it used more than {self._memory // MIB} MiB of memory" if full else ending(code)
+        return self._verdict or ending(code)
+
+
+def size_of(folder: Path) -> int:
+    """What the folder takes up on disk, as far as it can be read; links are not followed."""
+    total, folders = 0, [str(folder)]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.path)
+        except OSError:
+            continue
+    return total
 
 
 def _ignore(data: bytes) -> None:
