@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,19 @@ def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Settings for an index that is a folder with one small wheel."""
+    folder = tmp_path_factory.mktemp("shelf")
+    with zipfile.ZipFile(folder / "habitus_greeting-1.0-py3-none-any.whl", "w") as wheel:
+        info = "habitus_greeting-1.0.dist-info"
+        wheel.writestr("habitus_greeting.py", "HELLO = 'hello'\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: habitus_greeting\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return {"UV_FIND_LINKS": str(folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(folder / "cache")}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sshd:
     port: int
@@ -51,7 +65,7 @@ class Sshd:
 
 
 @pytest.fixture(scope="session")
-def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+def sshd(tmp_path_factory: pytest.TempPathFactory, shelf: dict[str, str]) -> Iterator[Sshd]:
     """A real SSH server of our own on loopback, with its own keys."""
     program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if program is None or shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
@@ -76,6 +90,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         "PasswordAuthentication": "no",
         "PermitRootLogin": "prohibit-password",
         "LogLevel": "ERROR",
+        "SetEnv": " ".join(f"{name}={value}" for name, value in shelf.items()),
     }
     (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     public = (folder / "host.pub").read_text().split()
@@ -86,7 +101,11 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     server = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "config")], stderr=log)
     try:
         _wait_for(port, server, folder / "log")
-        yield Sshd(port=port, key=folder / "user", known_hosts=folder / "known")
+        made = Sshd(port=port, key=folder / "user", known_hosts=folder / "known")
+        trial = subprocess.run(["ssh", *_options(made), "127.0.0.1", "true"], capture_output=True, text=True)
+        if trial.returncode:
+            pytest.skip(f"this user can't log in by SSH: {trial.stderr.strip()[-200:]}")
+        yield made
     finally:
         server.terminate()
         server.wait()
@@ -101,14 +120,17 @@ def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
     pytest.skip(f"sshd does not start here: {log.read_text().strip()[-300:]}")
 
 
-def _ssh_runtime(server: Sshd, folder: str, **more: object) -> SshRuntime:
-    options = ["-p", str(server.port), "-i", str(server.key), "-o", "IdentitiesOnly=yes"]
-    options += ["-o", f"UserKnownHostsFile={server.known_hosts}", "-F", "none"]
+def _options(server: Sshd) -> list[str]:
+    options = ["-p", str(server.port), "-i", str(server.key), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
+    return [*options, "-o", f"UserKnownHostsFile={server.known_hosts}", "-F", "none"]
+
+
+def _ssh_runtime(server: Sshd, folder: str) -> SshRuntime:
     uv = shutil.which("uv", path=str(Path(sys.executable).parent))
     return SshRuntime(
         "127.0.0.1",
         folder=folder,
-        options=options,
+        options=_options(server),
         python=base_python(),
         uv=uv,
         permissions=Permissions(),
@@ -117,7 +139,9 @@ def _ssh_runtime(server: Sshd, folder: str, **more: object) -> SshRuntime:
 
 
 @pytest.fixture(params=RUNTIMES)
-def make_runtime(request: pytest.FixtureRequest, machine: Machine, tmp_path: Path, seed: Path) -> MakeRuntime:
+def make_runtime(
+    request: pytest.FixtureRequest, machine: Machine, tmp_path: Path, seed: Path, shelf: dict[str, str]
+) -> MakeRuntime:
     """Makes runtimes that share one place, as two programs on one machine would."""
     folder = tmp_path / "pads"
     (folder / "one").mkdir(parents=True)
@@ -130,7 +154,7 @@ def make_runtime(request: pytest.FixtureRequest, machine: Machine, tmp_path: Pat
         "local without bubblewrap": replace(machine, bubblewrap=None),
         "local with Landlock alone": replace(machine, bubblewrap=None, has_namespaces=False),
     }[request.param]
-    venvs = Venvs(os.environ, python=base_python())
+    venvs = Venvs({**os.environ, **shelf}, python=base_python())
     return lambda: LocalRuntime(weaker, folder, venvs, permissions=Permissions(), limits=LIMITS)
 
 
@@ -226,6 +250,19 @@ async def test_only_plain_package_names_are_installed(pads: Scratchpads) -> None
     for requirement in ("--index-url=http://evil.example", "x @ file:///etc/passwd", "../here", ""):
         with pytest.raises(Invalid):
             await pads.install("one", [requirement])
+
+
+@pytest.mark.req("SB-03")
+async def test_a_package_can_be_added_while_the_pad_is_open(pads: Scratchpads) -> None:
+    await pads.exec("one", "x = 1")
+    await pads.install("one", ["habitus-greeting"])
+    cell = await pads.exec("one", "import habitus_greeting\nhabitus_greeting.HELLO, x")
+    assert (cell.stdout, cell.error) == ("('hello', 1)\n", None)
+
+
+async def test_a_new_pad_gets_its_own_environment(pads: Scratchpads) -> None:
+    cell = await pads.exec("two", "import sys\nsys.prefix != sys.base_prefix, 'two/venv' in sys.prefix")
+    assert cell.stdout == "(True, True)\n"
 
 
 @pytest.mark.req("SB-09")

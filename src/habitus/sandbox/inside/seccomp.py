@@ -51,8 +51,11 @@ _CLONE3 = 435
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _FILTERED_OTHERWISE = ("socket", "clone", "memfd_create", "shmget")
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _JUMP, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x05, 0x06
-_ALLOW, _KILL, _DENY, _UNKNOWN = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_KILL, _UNKNOWN = 0x80000000, 0x00050000 | errno.ENOSYS
+_ALLOWED = [(_RETURN, 0, 0, 0x7FFF0000)]
+_DENIED = [(_RETURN, 0, 0, 0x00050000 | errno.EPERM)]
+_X32 = 0x40000000  # the second door into x86_64
 
 
 def knows_this_processor() -> bool:
@@ -81,30 +84,37 @@ def _program(
     machine: str, families: Sequence[int], *, shared_memory: bool, shares_host: bool
 ) -> list[tuple[int, int, int, int]]:
     calls = _CALLS[machine]
-    denied = {number for name, number in calls.items() if name not in _FILTERED_OTHERWISE}
-    denied |= set(_SAME_EVERYWHERE.values())
+    verdicts = {number: _DENIED for name, number in calls.items() if name not in _FILTERED_OTHERWISE}
+    verdicts |= dict.fromkeys(_SAME_EVERYWHERE.values(), _DENIED)
+    verdicts[calls["clone"]] = [(_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE), *_DENIED, *_ALLOWED]
+    verdicts[calls["socket"]] = [(_LOAD, 0, 0, 16), *_one_of(families)]
+    verdicts[_CLONE3] = [(_RETURN, 0, 0, _UNKNOWN)]  # its flags lie behind a pointer; libc falls back to clone
     if not shared_memory:
-        denied |= {calls["memfd_create"], calls["shmget"]}
+        verdicts |= dict.fromkeys((calls["memfd_create"], calls["shmget"]), _DENIED)
     if shares_host:
-        denied |= {*_FILE_METADATA[machine], *_OTHER_PROCESSES[machine]}
-    steps = [
-        (_LOAD, 0, 0, 4),
-        (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, 0),
-        (_AT_LEAST, 0, 1, 0x40000000),  # the x32 door into x86_64
-        (_RETURN, 0, 0, _DENY),
-        (_EQUAL, 0, 1, _CLONE3),  # its flags lie behind a pointer; libc falls back to clone
-        (_RETURN, 0, 0, _UNKNOWN),
-    ]
-    # Each comparison jumps to the one refusal behind them all.
-    steps += [(_EQUAL, len(denied) - i, 0, number) for i, number in enumerate(sorted(denied))]
-    steps += [(_JUMP, 0, 0, 1), (_RETURN, 0, 0, _DENY)]
-    if shares_host:
-        steps += [(_EQUAL, 0, 4, _LIMITS_OF[machine]), (_LOAD, 0, 0, 16), (_EQUAL, 1, 0, 0)]
-        steps += [(_RETURN, 0, 0, _DENY), (_RETURN, 0, 0, _ALLOW)]
-    steps += [(_EQUAL, 0, 4, calls["clone"]), (_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE)]
-    steps += [(_RETURN, 0, 0, _DENY), (_RETURN, 0, 0, _ALLOW)]
-    steps += [(_EQUAL, 0, len(families) + 2, calls["socket"]), (_LOAD, 0, 0, 16)]
-    steps += [(_EQUAL, len(families) - i, 0, family) for i, family in enumerate(families)]
-    return [*steps, (_RETURN, 0, 0, _DENY), (_RETURN, 0, 0, _ALLOW)]
+        verdicts |= dict.fromkeys((*_FILE_METADATA[machine], *_OTHER_PROCESSES[machine]), _DENIED)
+        verdicts[_LIMITS_OF[machine]] = [(_LOAD, 0, 0, 16), *_one_of([0])]
+    starts = {0: _ALLOWED, _X32: _DENIED}
+    for number in sorted(verdicts):
+        starts[number] = verdicts[number]
+        starts[number + 1] = verdicts.get(number + 1, _ALLOWED)
+    ranges = [(number, starts[number]) for number in sorted(starts)]
+    ranges = [(n, verdict) for i, (n, verdict) in enumerate(ranges) if not i or verdict is not ranges[i - 1][1]]
+    known = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
+    return [*known, *_search(ranges)]
+
+
+def _one_of(values: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """Allow when what was loaded is among the values."""
+    return [*((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)), *_DENIED, *_ALLOWED]
+
+
+def _search(
+    starts: Sequence[tuple[int, list[tuple[int, int, int, int]]]],
+) -> list[tuple[int, int, int, int]]:
+    """A binary search for the range a call's number lies in: the kernel tries every number when it is installed."""
+    if len(starts) == 1:
+        return starts[0][1]
+    middle = len(starts) // 2
+    low, high = _search(starts[:middle]), _search(starts[middle:])
+    return [(_AT_LEAST, len(low), 0, starts[middle][0]), *low, *high]

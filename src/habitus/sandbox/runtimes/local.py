@@ -27,7 +27,10 @@ _LOOK_EVERY_S = 0.5
 
 
 class LocalRuntime:
-    """Keeps each pad in `folder/<name>/`: `venv` (read-only inside), `files` (its own folder) and a lock."""
+    """Keeps each pad in `folder/<name>/`: `venv` (read-only inside), `files` (its own folder) and a lock.
+
+    The lock names its `owner`; who comes in the name of the same owner may share the pad.
+    """
 
     def __init__(
         self,
@@ -38,8 +41,10 @@ class LocalRuntime:
         permissions: Permissions,
         limits: Limits,
         allow_weaker: bool = False,
+        owner: str = "",
     ) -> None:
         self._machine = machine
+        self._owner = owner or f"{os.getpid()}-{os.urandom(4).hex()}"
         self._folder = folder
         self._venvs = venvs
         self._permissions = permissions
@@ -91,7 +96,8 @@ class LocalRuntime:
             raise NotFound(f"No scratchpad '{name}'.", mend=did_you_mean(name, names))
         pad = self._own(name)
         await asyncio.to_thread(shutil.rmtree, pad)
-        os.close(self._locks.pop(name))
+        if name in self._locks:
+            os.close(self._locks.pop(name))
 
     async def names(self) -> list[str]:
         if not self._folder.is_dir():
@@ -112,14 +118,16 @@ class LocalRuntime:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+            owner = os.pread(lock, 200, 0).decode(errors="replace").strip()
             os.close(lock)
+            if owner == self._owner:
+                return pad  # another connection of the same session holds it
             raise Refused(
-                f"Scratchpad '{name}' is in use by another process ({owner}).",
+                f"Scratchpad '{name}' is in use by another process ({owner or 'unknown'}).",
                 mend="Use another name, or close it there.",
             ) from None
         os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        os.pwrite(lock, self._owner.encode(), 0)
         self._locks[name] = lock
         return pad
 

@@ -79,6 +79,7 @@ def _runtime(order: Message) -> LocalRuntime:
         permissions=permissions,
         limits=Limits(**order["limits"]),
         allow_weaker=order["allow_weaker"],
+        owner=order["owner"],
     )
 
 

@@ -10,6 +10,8 @@ import base64
 import contextlib
 import hashlib
 import io
+import os
+import platform
 import shlex
 import tempfile
 import zipfile
@@ -76,8 +78,8 @@ class SshRuntime:
             raise errors.Invalid(f"'{host}' is not the name of a host.")
         self._host = host
         self._bundle = _bundle()
-        home = f"~/.cache/habitus/{hashlib.sha256(self._bundle).hexdigest()[:16]}"
-        remote = shlex.join([python, "-I", "-c", _BOOT]) + " " + home
+        home = f"{folder}/.code/{hashlib.sha256(self._bundle).hexdigest()[:16]}"
+        remote = shlex.join([python, "-I", "-c", _BOOT, home])
         self._command = ["ssh", *_OPTIONS, *options, "--", host, remote]
         self._order: Message = {
             "folder": folder,
@@ -86,6 +88,7 @@ class SshRuntime:
             | {"write": [*map(str, permissions.write)]},
             "limits": asdict(limits),
             "allow_weaker": allow_weaker,
+            "owner": f"{platform.node()}-{os.getpid()}-{os.urandom(4).hex()}",
         }
 
     async def start(self, name: str) -> SshWorker:
