@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -359,6 +360,30 @@ async def test_a_process_that_detaches_dies_with_its_call(warm: Warm) -> None:
     run = await warm.call(Program(code=textwrap.dedent(code)), {"marker": marker, "python": base_python()})
     assert run.outcome.is_ok, run
     assert _with_argument(marker) == []
+
+
+async def test_a_process_that_detaches_dies_with_a_cancelled_call(warm: Warm) -> None:
+    marker = f"habitus-cancelled-{os.getpid()}"
+    code = """
+import os, sys, json
+given = json.loads(sys.argv[1])
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        python = given["python"]
+        os.execv(python, [python, "-I", "-S", "-c", "import time; time.sleep(100)", given["marker"]])
+while True:
+    pass
+"""
+    call = asyncio.ensure_future(warm.call(Program(code=code), {"marker": marker, "python": base_python()}))
+    while not _with_argument(marker):
+        await asyncio.sleep(0.01)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    async with asyncio.timeout(10):  # the kernel ends a namespace a moment after its first process
+        while _with_argument(marker):
+            await asyncio.sleep(0.01)
 
 
 async def test_killing_around_ends_only_the_call_itself(warm: Warm) -> None:

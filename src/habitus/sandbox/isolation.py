@@ -17,7 +17,7 @@ from habitus.sandbox.machine import INSIDE, Machine, boot
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.protections import require
 
-WORK = "/work"
+WORK = "/sandbox"  # a name no host has, so that it hides nothing that is granted
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _FORBIDDEN = tuple(Path(path) for path in ("/", "/proc", "/sys", "/dev"))
 _PER_CALL = confine.CLONE_NEWNS | confine.CLONE_NEWPID | confine.CLONE_NEWIPC | confine.CLONE_NEWUTS

@@ -69,7 +69,7 @@ class Pad:
         self._notice = ""
 
     async def execute(self, cell: Cell) -> Cell:
-        """Run the cell. What goes wrong with it is in the cell that comes back, never an exception."""
+        """Run the cell. What goes wrong with it is in the cell that comes back; only a missing sandbox is an error."""
         async with self._turn:
             began = time.monotonic()
             self._stop.clear()

@@ -52,7 +52,11 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    _serve(spec, line, own_pids)
+    try:
+        _serve(spec, line, own_pids)
+    finally:
+        if own_pids is None:
+            confine.end_children()
 
 
 def _settle(spec: Spec) -> int | None:
@@ -62,6 +66,8 @@ def _settle(spec: Spec) -> int | None:
     elif spec["per_call"]:
         confine.unshare(confine.CLONE_NEWPID)
     else:
+        # Told to end, we first end what no namespace ends with us: when the line closes.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return None
     child = os.fork()
     if child:
@@ -91,7 +97,10 @@ def _serve(spec: Spec, line: socket.socket, own_pids: int | None) -> None:
             confine.end_children(but=spare.pid)
         if not spec["per_call"]:
             _empty(spec["work"])
-        wire.send(line.fileno(), reply)
+        try:
+            wire.send(line.fileno(), reply)
+        except OSError:
+            return
         copy.forget()
         copy = spare
 
@@ -121,8 +130,8 @@ class _Copy:
         """Wait until it ends, its time is over, or nobody wants it any more; then say how it went."""
         pidfd = os.pidfd_open(self.pid)
         poller = select.poll()
-        poller.register(pidfd, select.POLLIN)
-        poller.register(line, select.POLLIN)
+        for fd in (pidfd, line.fileno()):
+            poller.register(fd, select.POLLIN)
         ready = [fd for fd, _ in poller.poll(seconds * 1000)]
         if pidfd not in ready:
             os.kill(self.pid, signal.SIGKILL)
@@ -156,6 +165,7 @@ def _be_the_copy(spec: Spec, line: socket.socket) -> None:
     """Lock the door, wait for the call, run it, and end without returning."""
     try:
         line = _alone_with(line)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         confine.die_with_parent()
         mounts = _own_namespaces(spec)
