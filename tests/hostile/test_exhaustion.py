@@ -13,7 +13,7 @@ from habitus.sandbox.warm import Program, Warm
 
 pytestmark = pytest.mark.req("SB-09")
 
-SMALL = Limits(memory=256 * MIB, processes=16, wall_s=10, cpu_s=5, folder_size=32 * MIB, file_size=16 * MIB)
+SMALL = Limits(memory=256 * MIB, processes=16, wall_s=30, cpu_s=5, folder_size=32 * MIB, file_size=16 * MIB)
 
 
 async def still_works(warm: Warm) -> bool:

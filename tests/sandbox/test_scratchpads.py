@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from habitus.errors import NotFound, ToolFailed
-from habitus.sandbox.machine import base_python
 from habitus.sandbox.model import MIB, Cell, Limits, Timeouts
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.venvs import Venvs, package_for
@@ -34,11 +32,11 @@ async def test_silence_interrupts_the_cell_and_keeps_the_variables(make_pads: Ma
 
 @pytest.mark.req("SB-02")
 async def test_a_cell_that_ignores_the_interrupt_is_ended(make_pads: MakePads) -> None:
-    pads = make_pads(timeouts=QUICK, grace_s=0.3)
+    pads = make_pads(timeouts=Timeouts(total_s=60, silence_s=1), grace_s=0.3)
     code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     cell = await pads.exec("one", code)
     assert cell.error is not None
-    assert cell.error.startswith("Cell timed out after 0.3 s of silence")
+    assert cell.error.startswith("Cell timed out after 1 s of silence")
     assert cell.error.endswith("its process was ended, earlier variables are gone.")
     after = await pads.exec("one", "1")
     assert after.stdout == "1\n"
@@ -49,11 +47,11 @@ async def test_a_cell_that_ignores_the_interrupt_is_ended(make_pads: MakePads) -
 
 @pytest.mark.req("SB-02")
 async def test_progress_and_output_hold_off_the_silence_but_not_the_total(make_pads: MakePads) -> None:
-    pads = make_pads(timeouts=Timeouts(total_s=1.5, silence_s=0.6))
+    pads = make_pads(timeouts=Timeouts(total_s=3, silence_s=1.5))
     code = "import time\nfor n in range(1000):\n    progress(n) if n % 2 else print(n)\n    time.sleep(0.1)"
     cell = await pads.exec("one", code)
     assert cell.error is not None
-    assert cell.error.startswith("Cell timed out after 1.5 s in total.")
+    assert cell.error.startswith("Cell timed out after 3 s in total.")
 
 
 @pytest.mark.req("SB-02")
@@ -266,29 +264,6 @@ async def test_a_pad_can_be_viewed_and_dumped(make_pads: MakePads) -> None:
     assert "NameError: name 'oops' is not defined" in text
     with pytest.raises(NotFound, match="Did you mean 'one'"):
         pads.view("ones")
-
-
-def _wheel(folder: Path, name: str, text: str) -> None:
-    """A package of one module, built by hand."""
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{name}.py", text)
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-
-
-@pytest.fixture
-def shelf(tmp_path: Path) -> Venvs:
-    """An index that is a folder: one wheel, and one source package that must never be built."""
-    folder = tmp_path / "shelf"
-    folder.mkdir()
-    _wheel(folder, "habitus_greeting", "HELLO = 'hello'\n")
-    (folder / "habitus_source-1.0.tar.gz").write_bytes(b"not even opened")
-    settings = {"UV_FIND_LINKS": str(folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path / "cache")}
-    return Venvs({**settings, "PATH": os.environ["PATH"]}, python=base_python())
 
 
 @pytest.mark.req("SB-01", "SB-03")

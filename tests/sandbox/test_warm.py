@@ -10,6 +10,7 @@ import pytest
 
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import Limits
+from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import LONGEST_ARGUMENT, Program, Warm
 
 pytestmark = pytest.mark.req("SB-06", "PF-03")
@@ -117,3 +118,15 @@ async def test_descriptors_do_not_pile_up(warm: Warm) -> None:
     for _ in range(20):
         await warm.call(program, "x" * 100_000)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.req("SB-06")
+async def test_a_tool_with_packages_finds_them_and_one_without_does_not(
+    warm: Warm, shelf: Venvs, tmp_path: Path
+) -> None:
+    venv = tmp_path / "venv"
+    await shelf.make(venv)
+    await shelf.install(venv, ["habitus-greeting"])
+    code = "import habitus_greeting; print(habitus_greeting.HELLO)"
+    assert (await warm.call(Program(code=code, venv=venv), None)).stdout == "hello\n"
+    assert (await warm.call(Program(code=code), None)).outcome.kind == "failed"

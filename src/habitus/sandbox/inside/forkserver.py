@@ -82,19 +82,20 @@ def _settle(spec: Spec) -> int | None:
 
 def _serve(spec: Spec, line: socket.socket, own_pids: int | None) -> None:
     """Hand each call to a copy that is already locked in, and make the next copy while it runs."""
-    copy = _Copy(spec, own_pids)
+    spare: _Copy | None = _Copy(spec, own_pids)
     wire.send(line.fileno(), {"ready": True})
     while True:
         call, fds = wire.receive_with_fds(line)
         if call is None:
             return
+        copy = spare or _Copy(spec, own_pids)
         copy.begin(call, fds)
         for fd in fds:
             os.close(fd)
-        spare = _Copy(spec, own_pids)
+        spare = _spare(spec, own_pids)
         reply = copy.end(line, float(call["wall_s"]))
         if own_pids is None:
-            confine.end_children(but=spare.pid)
+            confine.end_children(but=spare.pid if spare else 0)
         if not spec["per_call"]:
             _empty(spec["work"])
         try:
@@ -102,7 +103,14 @@ def _serve(spec: Spec, line: socket.socket, own_pids: int | None) -> None:
         except OSError:
             return
         copy.forget()
-        copy = spare
+
+
+def _spare(spec: Spec, own_pids: int | None) -> _Copy | None:
+    """The next copy; none for now when the call that runs has taken all the room."""
+    try:
+        return _Copy(spec, own_pids)
+    except OSError:
+        return None
 
 
 class _Copy:
@@ -112,12 +120,14 @@ class _Copy:
         self._line, theirs = socket.socketpair()
         if own_pids is not None:
             confine.unshare(confine.CLONE_NEWPID)
-        self.pid = os.fork()
-        if not self.pid:
-            _be_the_copy(spec, theirs)
-        if own_pids is not None:
-            confine.set_namespace(own_pids, confine.CLONE_NEWPID)
-        theirs.close()
+        try:
+            self.pid = os.fork()
+            if not self.pid:
+                _be_the_copy(spec, theirs)
+        finally:
+            if own_pids is not None:
+                confine.set_namespace(own_pids, confine.CLONE_NEWPID)
+            theirs.close()
         self._mounts: list[int] = []
 
     def begin(self, call: wire.Message, fds: list[int]) -> None:
