@@ -113,11 +113,23 @@ async def _tasks(machine: Machine, folder: Path, files: list[Path], at_once: int
     progress(f"validating {len(programs)} solutions")
     async with Warm(machine, folder / "run", at_once=at_once) as warm:
         await asyncio.gather(*(warm.call(NOTHING, {}) for _ in range(at_once)))
+        ends: list[float] = []
+
+        async def validate(program: Program) -> bool:
+            run = await warm.call(program, {})
+            ends.append(time.perf_counter())
+            return run.outcome.is_ok and bool(run.stdout.strip())
+
         began = time.perf_counter()
-        runs = await asyncio.gather(*(warm.call(program, {}) for program in programs))
-        took = time.perf_counter() - began
-    valid = sum(run.outcome.is_ok and bool(run.stdout.strip()) for run in runs)
-    return {"tasks": len(tasks), "valid": valid, "validated_per_s": round(len(tasks) / took, 1)}
+        valid = sum(await asyncio.gather(*map(validate, programs)))
+    most = len(tasks) * 99 // 100
+    return {
+        "tasks": len(tasks),
+        "valid": valid,
+        "validated_per_s": round(len(tasks) / (ends[-1] - began), 1),
+        # One of the public solutions computes for five seconds by itself; this is the rate without that tail.
+        "first_99_percent_per_s": round(most / (ends[most - 1] - began), 1),
+    }
 
 
 def _as_tool(task: dict[str, str | None]) -> str:

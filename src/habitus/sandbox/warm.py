@@ -7,27 +7,22 @@ exit code, what it printed and what it complained about are the result.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from habitus.events import OK, Outcome, failed, infra
-from habitus.sandbox.capture import Capture, Feeder, Tap
-from habitus.sandbox.child import Child, Gone, Message, start
+from habitus.events import infra
+from habitus.sandbox.child import Gone, Message
+from habitus.sandbox.fork_server import ForkServer
 from habitus.sandbox.interpreter import this_interpreter
-from habitus.sandbox.isolation import Jail, launch, rlimits
+from habitus.sandbox.isolation import Jail, rlimits
 from habitus.sandbox.machine import Machine
-from habitus.sandbox.model import KIB, MIB, Limits, Permissions, ToolRun
+from habitus.sandbox.model import KIB, Limits, Permissions, ToolRun
 
 LONGEST_ARGUMENT = 64 * KIB
-_START_S = 20.0
-_GRACE_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +49,8 @@ class Warm:
         self._keep = keep
         self._allow_weaker = allow_weaker
         self._turns = asyncio.Semaphore(at_once)
-        self._idle: list[_Server] = []
-        self._all: set[_Server] = set()
+        self._idle: list[ForkServer] = []
+        self._all: set[ForkServer] = set()
 
     async def __aenter__(self) -> Warm:
         return self
@@ -111,7 +106,7 @@ class Warm:
         for server in list(self._all):
             await self._drop(server)
 
-    async def _take(self, program: Program) -> _Server:
+    async def _take(self, program: Program) -> ForkServer:
         jail = _shared_jail(program)
         for server in reversed(self._idle):
             if server.jail == jail:
@@ -120,11 +115,11 @@ class Warm:
                     return server
                 await self._drop(server)
                 break
-        server = await _Server.start(self._machine, jail, self._folder, allow_weaker=self._allow_weaker)
+        server = await ForkServer.start(self._machine, jail, self._folder, allow_weaker=self._allow_weaker)
         self._all.add(server)
         return server
 
-    async def _give_back(self, server: _Server) -> None:
+    async def _give_back(self, server: ForkServer) -> None:
         if not server.is_alive:
             await self._drop(server)
             return
@@ -132,7 +127,7 @@ class Warm:
         while len(self._idle) > self._keep:
             await self._drop(self._idle.pop(0))
 
-    async def _drop(self, server: _Server) -> None:
+    async def _drop(self, server: ForkServer) -> None:
         self._all.discard(server)
         await server.close()
 
@@ -149,118 +144,3 @@ def _shared_jail(program: Program) -> Jail:
         open_files=default.open_files,
     )
     return Jail(interpreter=this_interpreter(program.venv), permissions=program.permissions, limits=limits)
-
-
-class _Server:
-    """One fork server and the calls it was given, one after the other."""
-
-    def __init__(self, jail: Jail, child: Child, scratch: Path) -> None:
-        self.jail = jail
-        self._child = child
-        self._scratch = scratch
-        self._memory_kills = 0
-        self._is_sound = True
-
-    @classmethod
-    async def start(cls, machine: Machine, jail: Jail, folder: Path, *, allow_weaker: bool) -> _Server:
-        scratch = folder / f"call-{os.getpid()}-{os.urandom(6).hex()}"
-        plan = launch(machine, jail, "forkserver", scratch=scratch, allow_weaker=allow_weaker)
-        scratch.mkdir(parents=True, mode=0o700)
-        try:
-            child = await start(plan, machine.cgroups, jail.limits)
-        except BaseException:
-            scratch.rmdir()
-            raise
-        server = cls(jail, child, scratch)
-        try:
-            async with asyncio.timeout(_START_S):
-                await child.receive()
-        except BaseException as error:
-            await server.close()
-            if isinstance(error, TimeoutError):
-                raise Gone(f"no answer within {_START_S:g} s") from error
-            raise
-        return server
-
-    @property
-    def is_alive(self) -> bool:
-        return self._is_sound and self._child.is_alive
-
-    async def call(self, message: Message, stdin: bytes, limits: Limits) -> ToolRun:
-        out, err = Capture(limits.output_chars), Capture(limits.output_chars)
-        with contextlib.ExitStack() as pipes:
-            taps, fds = _pipes(pipes, out, err, stdin)
-            reply = await self._ask(message, fds, limits)
-            for tap in taps:
-                tap.drain()
-        outcome = self._outcome(reply, limits, err)
-        code = reply.get("exit_code")
-        return ToolRun(outcome=outcome, stdout=out.text(), stderr=err.text(), exit_code=code, cut=out.cut + err.cut)
-
-    async def _ask(self, message: Message, fds: list[int], limits: Limits) -> Message:
-        """The server's word on how the call went; an empty one when there is no server any more."""
-        try:
-            try:
-                await self._child.send(message, fds)
-            finally:
-                for fd in fds:
-                    os.close(fd)
-            async with asyncio.timeout(limits.wall_s + _GRACE_S):
-                return await self._child.receive()
-        except Gone:
-            self._is_sound = False
-            return {}
-        except TimeoutError:
-            self._is_sound = False
-            return {"timed_out": True}
-
-    def _outcome(self, reply: Message, limits: Limits, err: Capture) -> Outcome:
-        code = reply.get("exit_code")
-        if code == 0 and not reply["timed_out"] and not reply["setup_error"]:
-            return OK
-        if reply.get("timed_out"):
-            return infra(f"It was stopped after {limits.wall_s:g} s.")
-        if reply.get("setup_error"):
-            return infra(f"The sandbox could not be set up: {reply['setup_error']}")
-        if code in (None, -signal.SIGKILL) and self._ran_out_of_memory():
-            return failed(f"It used more than {limits.memory // MIB} MiB of memory.")
-        if code is None:
-            return infra("The sandbox ended unexpectedly; the next call gets a new one.")
-        if code == -signal.SIGKILL and limits.cpu_s is not None and reply["cpu_s"] >= limits.cpu_s - 0.5:
-            return failed(f"It used more than {limits.cpu_s} s of processor time.")
-        if code < 0:
-            return failed(f"It was ended by {signal.Signals(-code).name}.")
-        return failed(_last_line(err.text()) or f"It ended with exit code {code}.")
-
-    def _ran_out_of_memory(self) -> bool:
-        kills = self._child.group.memory_kills() if self._child.group else 0
-        grew, self._memory_kills = kills > self._memory_kills, kills
-        return grew
-
-    async def close(self) -> None:
-        self._is_sound = False
-        await self._child.close()
-        with contextlib.suppress(OSError):
-            self._scratch.rmdir()
-
-
-def _pipes(stack: contextlib.ExitStack, out: Capture, err: Capture, stdin: bytes) -> tuple[list[Tap], list[int]]:
-    """Listen to a call's output and feed its input; gives our taps and the call's three descriptors."""
-    taps, fds = [], []
-    for capture in (out, err):
-        ours, theirs = os.pipe()
-        tap = Tap(ours, capture.feed)
-        stack.callback(tap.close)
-        taps.append(tap)
-        fds.append(theirs)
-    if stdin:
-        theirs, ours = os.pipe()
-        stack.callback(Feeder(ours, stdin).close)
-    else:
-        theirs = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-    return taps, [theirs, *fds]
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1].strip()[:500] if lines else ""

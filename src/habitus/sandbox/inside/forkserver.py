@@ -26,11 +26,11 @@ Spec = dict[str, Any]
 
 OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PRELOAD = (
-    "argparse", "ast", "base64", "bisect", "calendar", "collections", "contextlib", "copy", "csv", "dataclasses",
-    "datetime", "decimal", "difflib", "enum", "fractions", "functools", "hashlib", "heapq", "html", "inspect", "io",
-    "itertools", "json", "linecache", "logging", "math", "operator", "pathlib", "pprint", "random", "re", "secrets",
-    "statistics", "string", "subprocess", "tempfile", "textwrap", "typing", "unicodedata", "urllib.parse", "uuid",
-    "zoneinfo",
+    "argparse", "ast", "base64", "bisect", "calendar", "collections", "contextlib", "copy", "csv",
+    "dataclasses", "datetime", "decimal", "difflib", "enum", "fcntl", "fractions", "functools", "hashlib",
+    "heapq", "html", "inspect", "io", "itertools", "json", "linecache", "logging", "math", "operator",
+    "pathlib", "pprint", "random", "re", "secrets", "site", "statistics", "string", "subprocess", "tempfile",
+    "textwrap", "typing", "unicodedata", "urllib.parse", "uuid", "zoneinfo",
 )  # fmt: skip
 
 
