@@ -66,7 +66,10 @@ class Child:
         (length,) = struct.unpack(">I", await self._exactly(4))
         if length > _LONGEST_MESSAGE:
             raise Gone("It sent a message that is too long.")
-        return unpack(await self._exactly(length))
+        try:
+            return unpack(await self._exactly(length))
+        except (ValueError, RecursionError) as error:
+            raise Gone("It sent a message that is none.") from error
 
     async def first_message(self) -> tuple[Message, int]:
         """The first message and, as our kernel counts, the process that sent it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.sandbox.machine import INSIDE, base_python
+from habitus.sandbox.venvs import packages_of
 
 _LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64")
 _DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
@@ -20,7 +21,10 @@ _FOR_THE_NETWORK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interpreter:
-    """A base Python and, when code needs packages, the virtual environment that holds them."""
+    """A base Python and, when code needs packages, the virtual environment that holds them.
+
+    It is always the base that is started, without packages: what they bring runs only once the door is locked.
+    """
 
     executable: str
     prefix: Path
@@ -28,14 +32,7 @@ class Interpreter:
 
     @property
     def packages(self) -> Path | None:
-        if self.venv is None:
-            return None
-        return self.venv / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-
-    @property
-    def command(self) -> str:
-        """The program to start: the environment's own, so that its packages are found."""
-        return str(self.venv / "bin" / "python") if self.venv else self.executable
+        return packages_of(self.venv) if self.venv else None
 
     def files(self, *, network: bool) -> list[Path]:
         """Everything to show read-only, existing paths only, each once."""

@@ -45,12 +45,11 @@ class Launch:
     tidies_up: bool = False  # no namespace ends its processes with it: it has to be asked to
 
 
-def launch(machine: Machine, jail: Jail, script: str, *arguments: str, scratch: Path, allow_weaker: bool) -> Launch:
+def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_weaker: bool) -> Launch:
     """Plan one sandboxed process, or refuse. `scratch` is an empty host folder for a sandbox that can't mount one."""
     require(machine, allow_weaker=allow_weaker)
     _check_grants(jail.permissions)
-    makes_calls = jail.folder is None
-    command = boot(jail.interpreter.command, script, *arguments, site=not makes_calls)
+    command = boot(jail.interpreter.executable, script)
     if machine.bubblewrap:
         argv = [*_bubblewrap(machine.bubblewrap, jail), "--", *command]
         return Launch(argv=tuple(argv), env={}, spec=_spec(machine, jail, work=WORK))
@@ -114,7 +113,7 @@ def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
     wrapped = machine.bubblewrap is not None
     own_net = not jail.permissions.network and (wrapped or machine.has_namespaces)
     per_call = _PER_CALL | (confine.CLONE_NEWNET if own_net else 0) if wrapped or machine.has_namespaces else 0
-    packages = jail.interpreter.packages
+    packages, venv = jail.interpreter.packages, jail.interpreter.venv
     return {
         "rlimits": rlimits(machine, jail.limits),
         "landlock": _landlock(machine, jail, work) if machine.landlock_abi else None,
@@ -126,6 +125,7 @@ def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
         "private": list(dict.fromkeys([work, *([_temporary(jail), "/dev/shm"] if wrapped else [])])),
         "room": jail.limits.folder_size,
         "packages": str(packages) if packages else None,
+        "venv": str(venv) if venv else None,
     }
 
 

@@ -76,10 +76,9 @@ def bare_python(code: str) -> list[str]:
     return [base_python(), "-I", "-S", "-c", code, str(INSIDE.parent)]
 
 
-def boot(python: str, script: str, *arguments: str, site: bool = False) -> list[str]:
+def boot(python: str, script: str) -> list[str]:
     """The command that runs one of our scripts of `inside/`."""
-    bare = [] if site else ["-S"]
-    return [python, "-I", *bare, "-c", _BOOT.format(script=script), str(INSIDE.parent), *arguments]
+    return [python, "-I", "-S", "-c", _BOOT.format(script=script), str(INSIDE.parent)]
 
 
 def _trial(command: list[str]) -> str:

@@ -16,7 +16,7 @@ from habitus.sandbox.model import CANCELLED, KILLED, TIMED_OUT, Cell, Timeouts
 from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
 
 Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
-_MOST_LOGS = 200
+_MOST_LOGS, _LONGEST_LOG, _LONGEST_ERROR = 200, 2_000, 25_000
 _LOST = "earlier variables are gone"
 
 
@@ -37,7 +37,7 @@ class _Run:
 
     def log(self, line: str) -> None:
         if len(self.logs) < _MOST_LOGS:
-            self.logs.append(line)
+            self.logs.append(line[:_LONGEST_LOG])
 
 
 class Pad:
@@ -154,13 +154,13 @@ class Pad:
         while True:
             message = await worker.receive()
             run.last_word = time.monotonic()
-            if "done" in message:
+            if isinstance(message.get("done"), dict):
                 worker.settle()
-                return dict(message["done"])
+                return _checked(message["done"])
             if "ask" in message:
                 await worker.send(await self._answer(message))
             elif "progress" in message:
-                self._report(run, str(message["progress"]))
+                self._report(run, str(message["progress"])[:_LONGEST_LOG])
             elif "log" in message:
                 run.log(str(message["log"]))
 
@@ -208,6 +208,15 @@ class Pad:
         """End the worker, if there is one; how it ended when it was not our doing."""
         worker, self._worker = self._worker, None
         return await worker.close() if worker else ""
+
+
+def _checked(done: Message) -> Message:
+    """What the worker says of a cell: the cell may have said it in its name."""
+    error, missing = done.get("error"), done.get("missing")
+    return {
+        "error": None if error is None else str(error)[:_LONGEST_ERROR],
+        "missing": missing if isinstance(missing, str) else None,
+    }
 
 
 def _stopped(error: str) -> Message:

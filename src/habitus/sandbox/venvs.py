@@ -49,9 +49,10 @@ class Venvs:
         wanted = [_checked(requirement) for requirement in requirements]
         if not wanted:
             return ""
-        python = folder / "bin" / "python"
+        # Into a folder, for the base Python: asking the environment's own would run what its packages planted.
+        where = ["--python", self._python, "--target", str(packages_of(folder))]
         code, words = await self._run(
-            "pip", "install", "--python", str(python), "--only-binary", ":all:", "--no-progress", "--", *wanted
+            "pip", "install", *where, "--only-binary", ":all:", "--no-progress", "--", *wanted
         )
         if code:
             raise ToolFailed(f"Could not install {', '.join(wanted)}: {words}")
@@ -78,6 +79,11 @@ class Venvs:
                 return 1, f"uv did not finish within {self._timeout_s:g} s."
             raise
         return process.returncode or 0, output.decode(errors="replace").strip()[-2000:]
+
+
+def packages_of(folder: Path) -> Path:
+    """Where an environment keeps its packages."""
+    return folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 
 
 def package_for(module: str) -> str:

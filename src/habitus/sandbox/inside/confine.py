@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import struct
+import sys
 import time
 from collections.abc import Iterable, Mapping
 
@@ -134,6 +135,18 @@ def drop_privileges() -> None:
             break
     header = struct.pack("=Ii", 0x20080522, 0)
     check(libc.capset(header, struct.pack("=6I", 0, 0, 0, 0, 0, 0)), "capset")
+
+
+def use_packages(venv: str, packages: str) -> None:
+    """What Python does at its start in a virtual environment; here only after everything else is locked."""
+    import site
+
+    sys.prefix = sys.exec_prefix = venv
+    sys.executable = f"{venv}/bin/python"
+    site.PREFIXES[:] = [venv]
+    site.addsitedir(packages)
+    site.setquit()
+    site.sethelper()
 
 
 def loopback_up() -> None:

@@ -232,9 +232,7 @@ def _run(spec: Spec, call: wire.Message) -> int:
     with open(call["name"], "w", encoding="utf-8", errors="surrogatepass") as file:
         file.write(call["code"])
     if spec["packages"]:
-        import site
-
-        site.addsitedir(spec["packages"])
+        confine.use_packages(spec["venv"], spec["packages"])
     sys.argv[:] = [call["name"], *call["argv"]]
     sys.path.insert(0, spec["work"])
     module = types.ModuleType("__main__")

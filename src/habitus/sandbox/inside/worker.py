@@ -39,6 +39,7 @@ def main() -> None:
     if spec is None:
         return
     _lock_in(spec, line)
+    confine.use_packages(spec["venv"], spec["packages"])
     try:
         Worker(line, out, err).serve()
     except OSError:

@@ -95,7 +95,7 @@ class LocalRuntime:
         if check_name(name) not in names:
             raise NotFound(f"No scratchpad '{name}'.", mend=did_you_mean(name, names))
         pad = self._own(name)
-        await asyncio.to_thread(shutil.rmtree, pad)
+        await asyncio.to_thread(_remove, pad)
         if name in self._locks:
             os.close(self._locks.pop(name))
 
@@ -210,6 +210,16 @@ class LocalWorker:
             os.close(self._pidfd)
             self._pidfd = None
         return self._verdict or ending(code)
+
+
+def _remove(folder: Path) -> None:
+    """All of it, also what a cell made unreadable; links are removed, never followed."""
+    for root, folders, _ in os.walk(folder):
+        for name in folders:
+            inner = Path(root, name)
+            if not inner.is_symlink():
+                inner.chmod(0o700)
+    shutil.rmtree(folder)
 
 
 def size_of(folder: Path) -> int:

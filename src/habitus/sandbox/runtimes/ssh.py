@@ -204,7 +204,7 @@ class SshWorker:
         while True:
             try:
                 frame = await read_message(self._line.back)
-            except (asyncio.IncompleteReadError, ConnectionError) as error:
+            except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
                 self._is_alive = False
                 raise Gone("the connection was lost") from error
             if "from" in frame:
