@@ -18,7 +18,7 @@ from habitus.sandbox.venvs import Venvs, packages_of
 
 pytestmark = pytest.mark.req("SB-09")
 
-VENVS = Venvs({"PATH": os.environ.get("PATH", ""), "UV_OFFLINE": "1"}, python=base_python())
+VENVS = Venvs({**os.environ, "UV_OFFLINE": "1"}, python=base_python())
 
 
 @pytest.fixture(scope="session")

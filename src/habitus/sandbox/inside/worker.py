@@ -118,6 +118,9 @@ class Worker:
 
     def _cell(self, code: str) -> dict[str, Any]:
         self._ready_streams()
+        for finder in list(sys.path_importer_cache.values()):
+            # Packages may have been added since the last cell.
+            getattr(finder, "invalidate_caches", int)()
         self._count += 1
         result: dict[str, Any] = {"error": None}
         try:
