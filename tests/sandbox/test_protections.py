@@ -157,6 +157,23 @@ def test_the_probe_says_what_a_broken_bubblewrap_says(tmp_path: Path) -> None:
     assert (found.bubblewrap, found.bubblewrap_error) == (None, "bwrap: setting up uid map: Permission denied")
 
 
+async def test_an_old_bubblewrap_is_helped_by_the_filter(machine: Machine, tmp_path: Path) -> None:
+    if machine.bubblewrap is None or not machine.has_seccomp:
+        pytest.skip("needs bubblewrap and a system-call filter")
+    old = tmp_path / "bwrap"
+    old.write_text(
+        "#!/bin/sh\nfor word; do\n"
+        "  [ \"$word\" = --disable-userns ] && { echo 'bwrap: Unknown option --disable-userns' >&2; exit 1; }\n"
+        f'done\nexec {machine.bubblewrap} "$@"\n'
+    )
+    old.chmod(0o755)
+    found = probe(search_path=str(tmp_path))
+    assert (found.bubblewrap, found.bubblewrap_nests) == (old, True)
+    async with Warm(found, tmp_path / "run") as warm:
+        run = await warm.call(Program(code="import ctypes; print(ctypes.CDLL(None).unshare(0x10000000))"), None)
+    assert run.stdout == "-1\n"
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

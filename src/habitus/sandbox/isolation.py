@@ -13,7 +13,7 @@ from pathlib import Path
 from habitus.errors import Invalid
 from habitus.sandbox.inside import confine
 from habitus.sandbox.interpreter import Interpreter
-from habitus.sandbox.machine import INSIDE, Machine, boot
+from habitus.sandbox.machine import INSIDE, NO_NESTING, Machine, boot
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.protections import require
 
@@ -51,16 +51,17 @@ def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_we
     _check_grants(jail.permissions)
     command = boot(jail.interpreter.executable, script)
     if machine.bubblewrap:
-        argv = [*_bubblewrap(machine.bubblewrap, jail), "--", *command]
+        program = [str(machine.bubblewrap), *([] if machine.bubblewrap_nests else [NO_NESTING])]
+        argv = [*program, *_bubblewrap(jail), "--", *command]
         return Launch(argv=tuple(argv), env={}, spec=_spec(machine, jail, work=WORK))
     work = str(jail.folder or scratch)
     spec = _spec(machine, jail, work=work)
     return Launch(argv=tuple(command), env=_environment(work), spec=spec, tidies_up=not machine.has_namespaces)
 
 
-def _bubblewrap(program: Path, jail: Jail) -> list[str]:
+def _bubblewrap(jail: Jail) -> list[str]:
     makes_calls = jail.folder is None
-    argv = [str(program), "--unshare-all", "--unshare-user", "--disable-userns", "--new-session", "--die-with-parent"]
+    argv = ["--unshare-all", "--unshare-user", "--new-session", "--die-with-parent"]
     argv += ["--share-net"] if jail.permissions.network else []
     argv += ["--clearenv", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL"]
     if makes_calls:

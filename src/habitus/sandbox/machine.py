@@ -22,7 +22,13 @@ _FACTS = (
     "import sys; sys.path.insert(0, sys.argv[1]); from inside import landlock, seccomp; "
     "print(landlock.abi(), int(seccomp.knows_this_processor()))"
 )
-_NAMESPACES = ["--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--die-with-parent"]
+# What the sandbox asks of bubblewrap, on the whole file system and with a program that does nothing.
+_BUBBLEWRAP_TRIAL = (
+    "--unshare-all", "--unshare-user", "--new-session", "--die-with-parent", "--cap-drop", "ALL",
+    "--cap-add", "CAP_SYS_ADMIN", "--ro-bind", "/", "/", "--proc", "/proc", "--remount-ro", "/proc",
+    "--size", "4096", "--perms", "1777", "--tmpfs", "/tmp",
+)  # fmt: skip
+NO_NESTING = "--disable-userns"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +39,7 @@ class Machine:
     is_root: bool = False
     bubblewrap: Path | None = None
     bubblewrap_error: str = ""
+    bubblewrap_nests: bool = False  # an old one that can't switch off user namespaces inside; the filter does it
     has_namespaces: bool = False  # without bubblewrap's help
     landlock_abi: int = 0
     has_seccomp: bool = False
@@ -51,13 +58,14 @@ def probe(*, search_path: str | None = None, proc: Path = Path("/proc")) -> Mach
     if system != "Linux":
         return Machine(system=system, is_root=os.geteuid() == 0)
     found = shutil.which("bwrap", path=search_path)
-    error = _trial([found, *_NAMESPACES, "--ro-bind", "/", "/", "--proc", "/proc", *bare_python("")]) if found else ""
     landlock_abi, has_seccomp = _kernel_facts()
+    nests, error = _try_bubblewrap(found, has_seccomp) if found else (False, "")
     return Machine(
         system=system,
         is_root=os.geteuid() == 0,
         bubblewrap=Path(found) if found and not error else None,
         bubblewrap_error=error,
+        bubblewrap_nests=nests,
         has_namespaces=not _trial(bare_python(_TRIAL)),
         landlock_abi=landlock_abi,
         has_seccomp=has_seccomp,
@@ -65,6 +73,14 @@ def probe(*, search_path: str | None = None, proc: Path = Path("/proc")) -> Mach
         userns_sysctl=_forbidding_sysctl(proc),
         is_filtered="Seccomp:\t2" in _read(proc / "self/status"),
     )
+
+
+def _try_bubblewrap(program: str, has_seccomp: bool) -> tuple[bool, str]:
+    """Whether it is one that leaves nested user namespaces to our filter, and why it does not work at all."""
+    error = _trial([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *bare_python("")])
+    if NO_NESTING in error and has_seccomp:
+        return True, _trial([program, *_BUBBLEWRAP_TRIAL, *bare_python("")])
+    return False, error
 
 
 def base_python() -> str:
