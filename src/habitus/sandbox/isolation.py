@@ -15,7 +15,9 @@ from habitus.sandbox.inside import confine
 from habitus.sandbox.interpreter import Interpreter
 from habitus.sandbox.machine import INSIDE, NO_NESTING, Machine, boot
 from habitus.sandbox.model import Limits, Permissions
-from habitus.sandbox.protections import require
+from habitus.sandbox.protections import describe, require
+
+__all__ = ["WORK", "Jail", "Launch", "describe", "launch", "require", "rlimits"]
 
 WORK = "/sandbox"  # a name no host has, so that it hides nothing that is granted
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
