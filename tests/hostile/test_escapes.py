@@ -402,6 +402,8 @@ async def test_closing_ends_every_process_and_descriptor(strength: Machine, tmp_
     assert _children() == []
     assert sorted(Path("/proc/self/fd").iterdir()) == before
     assert list((tmp_path / "run").iterdir()) == []
+    if strength.cgroups:
+        assert list(strength.cgroups.pids.glob(f"habitus-{os.getpid()}-*")) == []
 
 
 async def test_a_server_that_was_killed_is_replaced(warm: Warm) -> None:

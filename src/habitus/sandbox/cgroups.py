@@ -54,15 +54,15 @@ class Group:
             return int(found[1]) if found else 0
         return 0
 
-    def close(self) -> None:
-        """End what is still in the group, then the group."""
+    def close(self) -> bool:
+        """End what is still in the group, then the group; whether it is gone. A dying process keeps it a moment."""
         for member in _read(self._folders[-1] / "cgroup.procs").split():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(int(member), signal.SIGKILL)
         for folder in self._folders:
-            # A group empties a moment after its processes are gone; what is still busy the next sweep takes.
             with contextlib.suppress(OSError):
                 folder.rmdir()
+        return not any(folder.exists() for folder in self._folders)
 
 
 def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> Cgroups | None:

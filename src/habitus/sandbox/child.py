@@ -20,7 +20,7 @@ from habitus.sandbox.model import MIB, Limits
 
 Message = dict[str, Any]
 _LONGEST_MESSAGE = 16 * MIB
-_TIDY_S = 3.0
+_TIDY_S, _MOMENT_S = 3.0, 0.2
 _numbers = count()
 
 
@@ -120,16 +120,22 @@ class Child:
         """End it and everything it started; returns when all are gone."""
         self._line.close()
         if self._tidies_up and self.is_alive:
-            with contextlib.suppress(ProcessLookupError, TimeoutError):
+            with contextlib.suppress(ProcessLookupError):
                 self.process.terminate()
-                await asyncio.wait_for(self.process.wait(), _TIDY_S)
+        # Idle, it ends by itself when the line does, and takes its namespace with it in good order.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), _TIDY_S if self._tidies_up else _MOMENT_S)
         if self.is_alive:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
         await self.process.wait()
         self._noise.close()
-        if self.group:
-            self.group.close()
+        await self._end_group()
+
+    async def _end_group(self) -> None:
+        deadline = self._loop.time() + _TIDY_S
+        while self.group and not self.group.close() and self._loop.time() < deadline:
+            await asyncio.sleep(0.005)
 
 
 async def start(launch: Launch, cgroups: Cgroups | None, limits: Limits, *, give: Sequence[int] = ()) -> Child:
