@@ -28,7 +28,7 @@ from habitus.settings import Settings
 from habitus.skills import fetching, lock, names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext
-from habitus.skills.importing import Importer, origins
+from habitus.skills.importing import Importer, forget, origins
 from habitus.skills.layers import USER, Layer, project_places
 from habitus.skills.library import Library
 from habitus.skills.lint import DUPLICATE
@@ -177,7 +177,11 @@ class Habitus:
             gate_context=self._gates(settings.user),
             fill={"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user},
             allow=self._allow,
-            outside=OutsideContent(self.trust, lambda layer: origins(self._shared, layer)),
+            outside=OutsideContent(
+                self.trust,
+                imported=lambda layer: origins(self._shared, layer),
+                forget=lambda layer, name: forget(self._shared, layer, name),
+            ),
         )
 
     def refuse_if_read_only(self) -> None:
@@ -270,7 +274,8 @@ def _secret_values(environ: Mapping[str, str]) -> list[str]:
 
 def high_findings(tree: Tree) -> list[str]:
     """What a person must see before content from outside is used, one line each."""
-    return [f"{found.path}:{found.line}: {found.why}" for found in scan(tree) if found.severity is Risk.HIGH]
+    found = (f"{one.path}:{one.line}: {one.why.rstrip('.')}" for one in scan(tree) if one.severity is Risk.HIGH)
+    return list(dict.fromkeys(found))
 
 
 def _can_write(home: Path) -> bool:

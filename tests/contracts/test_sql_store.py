@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from habitus import sql
 from habitus.app import Habitus
 from habitus.errors import Refused
 from habitus.settings import load
@@ -232,3 +233,27 @@ def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_
         directory = one.skills.directory("csv-summary")
         assert directory is not None
         assert directory.is_relative_to(tmp_path / "one")
+
+
+@pytest.mark.req("SK-08")
+def test_a_database_that_has_the_table_already_is_taken_as_it_is(tmp_path: Path, url: str) -> None:
+    address = url or f"sqlite:///{tmp_path}/theirs.db"
+    engine = sql.create_engine(address)
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text("CREATE TABLE agent_skills (_id TEXT PRIMARY KEY, title TEXT, content TEXT, own TEXT)")
+        )
+        connection.execute(sa.text("INSERT INTO agent_skills VALUES ('theirs', 'T', 'Steps.', 'kept')"))
+    engine.dispose()
+    store = sql_store(tmp_path, url=address)
+    loaded = store.load("theirs")
+    assert loaded is not None
+    assert loaded.body == "Steps."
+    store.change("theirs", lambda skill: replace(skill, description="D.", body="More."), ME)
+    with store._engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT own, content, version FROM agent_skills")).one() == (
+            "kept",
+            "More.",
+            2,
+        )
+    store._engine.dispose()

@@ -170,6 +170,8 @@ def test_what_is_exported_comes_back_as_it_was(person: Person, tmp_path: Path, f
 def test_a_person_decides_about_what_is_held(person: Person, repository: Repository) -> None:
     repository.put("nasty", EVIL)
     assert person.verdicts("skills", "add", repository.path)["nasty"] == "held"
+    (held,) = person.json("skills", "list", "--state", "held")["skills"]
+    assert held["name"] == "nasty"
     (waiting,) = person.json("review", "list")["proposals"]
     assert (waiting["name"], waiting["action"], waiting["state"]) == ("nasty", "write", "waiting")
     assert EVIL in person.habitus("review", "diff", "1")
@@ -195,7 +197,8 @@ def test_a_project_is_trusted_listed_and_revoked(person: Person) -> None:
         return str(deploy["state"])
 
     assert state() == "untrusted"
-    assert "Trusted 1 skills" in person.habitus("trust")
+    assert "nobody to ask" in person.habitus("trust", code=2)
+    assert "Trusted 1 skill." in person.habitus("trust", "--yes")
     assert state() == "ok"
     (trusted,) = person.json("trust", "--list")["trusted"]
     assert trusted["names"] == ["deploy"]

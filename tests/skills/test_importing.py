@@ -6,6 +6,8 @@ import json
 import sqlite3
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ from habitus.app import Habitus
 from habitus.settings import load
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import detect
+from habitus.skills.formats.base import Incoming
 from habitus.skills.importing import Verdict
-from habitus.skills.model import Stage
+from habitus.skills.model import Counters, Skill, Stage
 from tests.skills.test_trust import EVIL
 
 APPEND = Edit(operation=Operation.APPEND, content="mine")
@@ -30,6 +33,11 @@ def habitus(tmp_path: Path) -> Iterator[Habitus]:
 def put(root: Path, name: str, body: str = "1. Do it.") -> None:
     (root / name).mkdir(parents=True, exist_ok=True)
     (root / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: About {name}.\n---\n\n{body}\n")
+
+
+def _put(root: Path, name: str, body: str = "1. Do it.") -> Path:
+    put(root, name, body)
+    return root
 
 
 def taken(
@@ -109,6 +117,73 @@ def test_findings_hold_a_skill_until_a_person_decides(habitus: Habitus, tmp_path
     habitus.review.approve(1, habitus.person())
     assert habitus.skills.load("nasty").body == EVIL
     assert verdicts(habitus, tmp_path / "theirs")["nasty"] == "unchanged"
+
+
+@pytest.mark.req("SK-18")
+def test_an_update_that_is_held_disturbs_nothing_and_an_approved_one_goes_on_being_updated(
+    habitus: Habitus, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    put(theirs, "alpha", "one")
+    taken(habitus, theirs)
+    put(theirs, "alpha", EVIL)
+    assert [verdicts(habitus, theirs)["alpha"] for _ in range(2)] == ["held", "held"]
+    put(theirs, "alpha", "two")
+    assert verdicts(habitus, theirs)["alpha"] == "updated"
+    put(theirs, "alpha", f"{EVIL} Now.")
+    assert verdicts(habitus, theirs)["alpha"] == "held"
+    habitus.review.approve(habitus.review.list()[-1].id, habitus.person())
+    assert verdicts(habitus, theirs)["alpha"] == "unchanged"
+    put(theirs, "alpha", "three")
+    assert verdicts(habitus, theirs)["alpha"] == "updated"
+
+
+@pytest.mark.req("SK-18", "SK-19")
+def test_an_approved_import_brings_its_counters_and_its_switch(habitus: Habitus, tmp_path: Path) -> None:
+    counters = {Stage.STEPS: Counters(recommended=4, used=2)}
+    (entry,) = detect.read(_put(tmp_path / "theirs", "alpha", EVIL))
+    assert isinstance(entry, Incoming)
+    held = replace(entry, counters=counters, enabled=False)
+    (result,) = habitus.importer.run([held], habitus.person())
+    assert result.verdict is Verdict.HELD
+    habitus.review.approve(1, habitus.person())
+    assert habitus.skills.counters("alpha") == counters
+    assert habitus.skills.load("alpha").enabled is False
+    assert habitus.skills.load("alpha").source == "imported"
+
+
+@pytest.mark.req("SK-18", "SC-02")
+def test_a_run_that_was_killed_after_writing_is_finished_by_the_next(habitus: Habitus, tmp_path: Path) -> None:
+    (entry,) = detect.read(_put(tmp_path / "theirs", "alpha"))
+    assert isinstance(entry, Incoming)
+    counted = replace(entry, counters={Stage.STEPS: Counters(used=3)})
+    habitus.importer._remember({"alpha": counted}, "user")
+    habitus.skills.write_trees("user", {"alpha": entry.tree}, habitus.person())
+    for _ in range(2):
+        (result,) = habitus.importer.run([counted], habitus.person())
+        assert result.verdict is Verdict.UNCHANGED
+    assert habitus.skills.counters("alpha") == {Stage.STEPS: Counters(used=3)}
+
+
+@pytest.mark.req("SK-15")
+def test_a_skill_of_ones_own_under_the_name_of_a_removed_import_is_ones_own(habitus: Habitus, tmp_path: Path) -> None:
+    put(tmp_path / "theirs", "alpha")
+    taken(habitus, tmp_path / "theirs")
+    habitus.skills.remove("alpha", habitus.person())
+    habitus.skills.create(Skill(name="alpha", description="Mine.", body="Mine."), habitus.person())
+    assert habitus.skills.load("alpha").source == "user"
+
+
+@pytest.mark.req("SK-19")
+def test_versions_and_dates_come_along(habitus: Habitus, tmp_path: Path) -> None:
+    (entry,) = detect.read(_put(tmp_path / "theirs", "alpha"))
+    assert isinstance(entry, Incoming)
+    born = datetime(2020, 1, 2, tzinfo=UTC)
+    list(habitus.importer.run([replace(entry, version=7, created_on=born)], habitus.person()))
+    skill = habitus.skills.load("alpha")
+    assert (skill.version, skill.created_on) == (7, born)
+    habitus.skills.edit("alpha", APPEND, habitus.person())
+    assert [version.number for version in habitus.skills.history("alpha")] == [7, 8]
 
 
 @pytest.mark.req("SK-18")

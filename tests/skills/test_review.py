@@ -77,7 +77,7 @@ def test_a_proposal_whose_base_has_moved_is_stale_and_changes_nothing(habitus: H
         habitus.review.approve(proposal.id, ME)
     assert habitus.skills.load("report").body == "mine"
     assert habitus.review.get(proposal.id).state is ProposalState.STALE
-    with pytest.raises(Invalid, match="was stale by ada already"):
+    with pytest.raises(Invalid, match="was found stale by ada already"):
         habitus.review.approve(proposal.id, ME)
 
 

@@ -142,6 +142,11 @@ def command(context: typer.Context, *words: str) -> str:
     return shlex.join(["habitus", *(["--home", str(home)] if home else []), *words])
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 skill`, `2 skills`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def complain(text: str) -> None:
     """A line on standard error."""
     sys.stderr.write(clean(text).rstrip() + "\n")

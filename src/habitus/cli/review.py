@@ -113,15 +113,20 @@ def diff(context: typer.Context, number: Number, as_json: AsJson = False) -> Non
 def approve(context: typer.Context, numbers: Numbers, as_json: AsJson = False) -> None:
     """Carry proposals out."""
     with opened(context) as habitus:
-        done = [habitus.review.approve(number, habitus.person()) for number in numbers]
-        if as_json:
-            output.print_json({"approved": [_as_json(proposal) | {"version": version} for proposal, version in done]})
-            return
-        for proposal, version in done:
+        for number in numbers:
+            habitus.review.get(number)  # an unknown one is said before anything is done
+        done = []
+        for number in numbers:
+            proposal, version = habitus.review.approve(number, habitus.person())
+            done.append(_as_json(proposal) | {"version": version})
+            if as_json:
+                continue
             change = proposal.change
             address = f"{change.name}@{change.layer}"
             output.say(f"Approved: {change.action} {address}" + (f", now version {version}." if version else "."))
             output.undo(context, "skills", *_undo(change.action, address, version))
+        if as_json:
+            output.print_json({"approved": done})
 
 
 def _undo(action: str, address: str, version: int | None) -> list[str]:

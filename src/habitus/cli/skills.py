@@ -51,7 +51,7 @@ def list_skills(
             habitus.skills.layer(layer)
         found = [
             item
-            for item in habitus.skills.listing()
+            for item in (*habitus.skills.listing(), *_held(habitus))
             if (tag is None or (item.summary is not None and tag in item.summary.tags))
             and (state is None or item.state == state)
             and (layer is None or item.layer == layer)
@@ -60,6 +60,24 @@ def list_skills(
             output.print_json({"skills": [_as_json(habitus, item) for item in found]})
         else:
             _print_listing(found, is_filtered=any((tag, state, layer)))
+
+
+def _held(habitus: Habitus) -> list[Listed]:
+    """Skills that wait for a person before they are there at all."""
+    from habitus.skills.library import Listed
+    from habitus.skills.model import State
+
+    waiting = habitus.review.list(with_contents=False) if habitus.review.waiting_count() else []
+    return [
+        Listed(
+            name=proposal.change.name,
+            layer=proposal.change.layer,
+            state=State.HELD,
+            reason=f"{proposal.reasons[0]}; see 'habitus review show {proposal.id}'",
+        )
+        for proposal in waiting
+        if proposal.change.action == "write" and not proposal.base_hash
+    ]
 
 
 def _as_json(habitus: Habitus, item: Listed) -> dict[str, Any]:

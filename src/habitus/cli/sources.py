@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from habitus.app import Habitus
     from habitus.skills.formats.base import Entry, Outgoing
     from habitus.skills.importing import Result
+    from habitus.skills.library import Listed
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Take theirs where one here differs; history stays.")]
@@ -44,7 +45,7 @@ def import_skills(
     with opened(context) as habitus:
         entries = _chosen(detect.read(source), only)
         results = _taken(habitus, entries, layer=layer, overwrite=overwrite, is_trusted=trust, is_quiet=as_json)
-        _print_results(context, habitus, results, as_json)
+        _print_results(context, habitus, results, as_json, layer=layer)
 
 
 def add(
@@ -70,11 +71,12 @@ def update(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(help="Only these skills.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Only show what would change; exit code 1 if any.")] = False,
+    overwrite: Overwrite = False,
     trust: Trusted = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch added skills again, show what changed, and take it in; a local edit is never overwritten."""
-    from habitus.skills import lock
+    from habitus.skills import lock, trees
     from habitus.skills.formats import detect
     from habitus.skills.formats.base import Incoming
 
@@ -86,16 +88,23 @@ def update(
                 raise NotFound(f"'{name}' was not added from anywhere.", mend=f"Added: {', '.join(locked) or 'none'}.")
         results: list[Result] = []
         changes: list[dict[str, str]] = []
+        gone: list[str] = []
         for address in dict.fromkeys(entry.address for entry in wanted.values()):
             with habitus.fetch(address) as fetched:
                 mine = {name for name, entry in wanted.items() if entry.address == address}
                 found = list(detect.read(fetched.path, origin=fetched.path.name))
                 entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
-                changes += [{"name": entry.name, "diff": diff} for entry in entries if (diff := _diff(habitus, entry))]
+                gone += sorted(mine - {entry.name for entry in entries})
+                moved = [entry for entry in entries if trees.tree_hash(entry.tree) != locked[entry.name].tree_hash]
+                changes += [{"name": entry.name, "diff": diff} for entry in moved if (diff := _diff(habitus, entry))]
                 if not check:
-                    taken = _taken(habitus, entries, layer="user", is_trusted=trust, is_quiet=as_json)
+                    taken = _taken(
+                        habitus, entries, layer="user", overwrite=overwrite, is_trusted=trust, is_quiet=as_json
+                    )
                     _lock(habitus, taken, entries, fetched.address, fetched.commit)
                     results += taken
+        for name in gone:
+            output.complain(f"{name} is gone there; yours stays.")
         _print_update(context, habitus, changes, results, is_check=check, as_json=as_json)
         if check and changes:
             raise typer.Exit(1)
@@ -116,7 +125,7 @@ def _print_update(
     for change in changes:
         output.say(change["diff"])
     if is_check:
-        output.say(f"{len(changes)} skills would change." if changes else "Everything is up to date.")
+        output.say(f"{output.counted(len(changes), 'skill')} would change." if changes else "Everything is up to date.")
     else:
         _print_results(context, habitus, results, as_json)
 
@@ -140,7 +149,7 @@ def export(
     form = detect.named(format_name)
     with opened(context) as habitus:
         skills = habitus.skills
-        chosen = [skills.find(name)] if name else [item for item in skills.listing() if item.summary is not None]
+        chosen = [skills.find(name)] if name else [item for item in skills.listing() if _is_own(item)]
         if not chosen or chosen[0].summary is None:
             raise Invalid("There is nothing to export.", mend="See 'habitus skills list'.")
         written = form.write([_outgoing(habitus, f"{i.name}@{i.layer}") for i in chosen], to, overwrite=overwrite)
@@ -149,7 +158,12 @@ def export(
             return
         for left in written.left_out:
             output.say(f"left out {left.name}: {left.reason}", style="yellow")
-        output.say(f"Wrote {len(chosen) - len(written.left_out)} skills as '{form.name}' to {to}.")
+        output.say(f"Wrote {output.counted(len(chosen) - len(written.left_out), 'skill')} as '{form.name}' to {to}.")
+
+
+def _is_own(item: Listed) -> bool:
+    """What `--all` means: everything of the person's that can be loaded, without what came with Habitus."""
+    return item.summary is not None and item.layer != "bundled" and item.state != "untrusted"
 
 
 def _outgoing(habitus: Habitus, address: str) -> Outgoing:
@@ -247,18 +261,24 @@ def _diff(habitus: Habitus, entry: Any) -> str:
     return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")
 
 
-def _print_results(context: typer.Context, habitus: Habitus, results: list[Result], as_json: bool) -> None:
+def _print_result(result: Result) -> None:
+    style = {"held": "yellow", "refused": "red", "unchanged": "dim"}.get(result.verdict.value, "green")
+    output.say(f"{result.verdict.value:<9} {result.name}" + (f": {result.reason}" if result.reason else ""), style)
+    for note in result.notes:
+        output.say(f"          {note}", style="yellow")
+
+
+def _print_results(
+    context: typer.Context, habitus: Habitus, results: list[Result], as_json: bool, *, layer: str = "user"
+) -> None:
     from habitus.skills.importing import Verdict
 
     if as_json:
         output.print_json({"results": results})
     else:
-        telling = [result for result in results if result.reason or len(results) <= 30]
-        for result in telling:
-            style = {"held": "yellow", "refused": "red", "unchanged": "dim"}.get(result.verdict.value, "green")
-            output.say(
-                f"{result.verdict.value:<9} {result.name}" + (f": {result.reason}" if result.reason else ""), style
-            )
+        for result in results:
+            if result.reason or result.notes or len(results) <= 30:
+                _print_result(result)
         counts = Counter(result.verdict for result in results)
         output.say(
             ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]) or "Nothing."
@@ -269,6 +289,9 @@ def _print_results(context: typer.Context, habitus: Habitus, results: list[Resul
                 output.say(f"note      {name}: {finding}", style="yellow")
         if taken:
             moment = habitus.opened_on.astimezone().isoformat(timespec="microseconds")
-            output.undo(context, "rollback", "--to", moment)
+            if layer == "user":
+                output.undo(context, "rollback", "--to", moment)
+            else:
+                output.undo(context, "skills", "remove", *(f"{name}@{layer}" for name in taken))
     if results and all(result.verdict is Verdict.REFUSED for result in results):
         raise typer.Exit(1)

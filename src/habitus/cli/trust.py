@@ -39,19 +39,22 @@ def trust(
         count = sum(len(skills) for skills in found.values())
         if not as_json:
             _print_powers(habitus, found)
-        if (
-            not (yes or as_json)
-            and sys.stdin.isatty()
-            and not typer.confirm(f"Trust these {count} skills as they are?")
-        ):
-            raise typer.Abort
+        if not yes:
+            _ask(count, as_json)
         for root, skills in found.items():
             habitus.trust.trust(root, skills, habitus.settings.user)
         if as_json:
             output.print_json({"trusted": {root: sorted(skills) for root, skills in found.items()}})
         else:
-            output.say(f"Trusted {count} skills.")
+            output.say(f"Trusted {output.counted(count, 'skill')}.")
             output.undo(context, "trust", "--revoke", *([target] if target else []))
+
+
+def _ask(count: int, as_json: bool) -> None:
+    if as_json or not sys.stdin.isatty():
+        raise typer.BadParameter("There is nobody to ask; say --yes once you have read them.")
+    if not typer.confirm(f"Trust {output.counted(count, 'skill')} as they are?"):
+        raise typer.Abort
 
 
 def _skills_at(habitus: Habitus, target: str | None) -> dict[str, dict[str, Tree]]:

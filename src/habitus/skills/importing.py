@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,9 +15,9 @@ from habitus.skills import trees
 from habitus.skills.formats.base import Entry, Incoming, NotTaken
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
-from habitus.skills.model import Author
+from habitus.skills.model import Author, Counters, Severity, Stage
 from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
-from habitus.skills.stores.base import SkillStore
+from habitus.skills.stores.base import Facts, SkillStore
 from habitus.skills.tables import imports
 from habitus.skills.trust import IMPORTED, Scan, Trust
 
@@ -39,6 +40,7 @@ class Result:
     verdict: Verdict
     reason: str = ""
     origin: str = ""
+    notes: tuple[str, ...] = ()  # what was odd about it, in words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +51,7 @@ class Origin:
     source_hash: str
     written_hash: str
     imported_on: datetime
+    is_finished: bool  # whether counters and switches were taken over
 
 
 def origins(engine: sa.Engine, layer: str) -> dict[str, Origin]:
@@ -61,6 +64,7 @@ def origins(engine: sa.Engine, layer: str) -> dict[str, Origin]:
                 source_hash=row["source_hash"],
                 written_hash=row["written_hash"],
                 imported_on=row["imported_on"],
+                is_finished=row["is_finished"],
             )
             for row in connection.execute(query).mappings()
         }
@@ -83,6 +87,7 @@ class Importer:
         self._engine = engine
         self._clock = clock
         self._scan = scan
+        review.when_approved(self._approved)
 
     def run(
         self,
@@ -113,6 +118,7 @@ class Importer:
     ) -> Iterator[Result]:
         store = self._library.layer(layer).store
         here, known, unusable = store.tree_hashes(), origins(self._engine, layer), _unusable(store)
+        proposals = {} if is_trusted else self._proposals(layer)
         results: list[Result] = []
         to_save: dict[str, Incoming] = {}
         for entry in chunk:
@@ -121,66 +127,60 @@ class Importer:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; mend or remove it first"
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
             if result is None and not is_trusted:
-                result = self._held(entry, layer, author)
+                result = self._held(entry, layer, author, proposals.get((entry.name, trees.tree_hash(entry.tree))))
             if result is None:
                 to_save[entry.name] = entry
                 verdict = Verdict.UPDATED if entry.name in here else Verdict.IMPORTED
                 result = Result(name=entry.name, verdict=verdict, origin=entry.origin)
-            results.append(result)
-        if to_save:
-            self._save(to_save, author, layer, is_trusted=is_trusted, new=set(to_save) - set(here))
+            results.append(replace(result, notes=_notes(entry)))
+        self._save(to_save, author, layer, is_trusted=is_trusted)
+        # What the run before this one had written, and was stopped before it could finish.
+        self._finish({entry.name: entry for entry in chunk if _is_unfinished(known.get(entry.name))}, layer)
         yield from results
 
-    def _held(self, entry: Incoming, layer: str, author: Author) -> Result | None:
+    def _proposals(self, layer: str) -> dict[tuple[str, str], Proposal]:
+        """(name, hash of the files) → the proposal that was made of it, whatever became of it."""
+        found = [p for p in self._review.list(None, with_contents=False) if p.change.layer == layer]
+        return {(proposal.change.name, trees.tree_hash(proposal.change.tree)): proposal for proposal in found}
+
+    def _held(self, entry: Incoming, layer: str, author: Author, earlier: Proposal | None) -> Result | None:
         """Content with findings becomes a proposal; one that was turned down before stays out."""
-        findings = tuple(self._scan(entry.tree))
-        if not findings:
-            return None
-        earlier = self._decided(entry, layer)
-        if earlier is not None:
+        if earlier is not None and earlier.state is ProposalState.REJECTED:
             reason = f"turned down by {earlier.decided_by}: {earlier.decision or 'no reason given'}"
             return Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
-        change = Change(
-            action=Action.WRITE, name=entry.name, layer=layer, tree=entry.tree, details={"origin": entry.origin}
-        )
-        proposal = self._review.propose(change, replace(author, reason=f"import of {entry.origin}"), findings)
-        self._remember({entry.name: entry}, layer, written={})
-        reason = f"{findings[0]}; see 'habitus review show {proposal.id}'"
+        if earlier is None or earlier.state is not ProposalState.WAITING:
+            findings = tuple(self._scan(entry.tree))
+            if not findings:
+                return None
+            change = Change(action=Action.WRITE, name=entry.name, layer=layer, tree=entry.tree, details=_details(entry))
+            earlier = self._review.propose(change, replace(author, reason=f"import of {entry.origin}"), findings)
+        reason = f"{earlier.reasons[0]}; see 'habitus review show {earlier.id}'"
         return Result(name=entry.name, verdict=Verdict.HELD, reason=reason, origin=entry.origin)
 
-    def _decided(self, entry: Incoming, layer: str) -> Proposal | None:
-        for proposal in reversed(self._review.list(ProposalState.REJECTED)):
-            change = proposal.change
-            if (change.name, change.layer) == (entry.name, layer) and trees.is_same(change.tree, entry.tree):
-                return proposal
-        return None
-
-    def _save(
-        self, entries: Mapping[str, Incoming], author: Author, layer: str, *, is_trusted: bool, new: set[str]
-    ) -> None:
+    def _save(self, entries: Mapping[str, Incoming], author: Author, layer: str, *, is_trusted: bool) -> None:
+        """Remember first, then write: what a kill leaves in between counts as imported, never as one's own."""
+        if not entries:
+            return
+        self._remember(entries, layer)
         wanted = {name: entry.tree for name, entry in entries.items()}
-        self._library.write_trees(layer, wanted, replace(author, reason=author.reason or "imported"))
-        store = self._library.layer(layer).store
-        hashes = store.tree_hashes()
-        self._remember(entries, layer, written=hashes)
+        facts = {name: _facts(entry) for name, entry in entries.items()}
+        self._library.write_trees(layer, wanted, replace(author, reason=author.reason or "imported"), facts=facts)
         if is_trusted:
-            self._trust.trust(IMPORTED, {name: store.tree(name) or {} for name in entries}, author.name)
-        for name in new & set(entries):
-            entry = entries[name]
-            for stage, counters in entry.counters.items():
-                store.add_counters(name, stage, counters)
-            if not entry.enabled:
-                store.set_enabled(name, False)
+            self._trust.trust(IMPORTED, wanted, author.name)
+        self._finish(entries, layer)
 
-    def _remember(self, entries: Mapping[str, Incoming], layer: str, *, written: Mapping[str, str]) -> None:
+    def _remember(self, entries: Mapping[str, Incoming], layer: str) -> None:
+        """Note where they come from; what was taken over of an earlier import is not taken over again."""
+        known = origins(self._engine, layer)
         values = [
             {
                 "layer": layer,
                 "name": name,
                 "origin": entry.origin,
                 "source_hash": trees.tree_hash(entry.tree),
-                "written_hash": written.get(name, ""),
+                "written_hash": trees.tree_hash(entry.tree),
                 "imported_on": self._clock(),
+                "is_finished": name in known and known[name].is_finished,
             }
             for name, entry in entries.items()
         ]
@@ -188,6 +188,72 @@ class Importer:
             gone = imports.delete().where(imports.c.layer == layer, imports.c.name.in_(list(entries)))
             connection.execute(gone)
             connection.execute(imports.insert(), values)
+
+    def _finish(self, entries: Mapping[str, Incoming], layer: str) -> None:
+        """Counters and switches of skills that are new here; they need the skill to be there."""
+        store, known = self._library.layer(layer).store, origins(self._engine, layer)
+        new = {name: entry for name, entry in entries.items() if _is_unfinished(known.get(name))}
+        for name, entry in new.items():
+            for stage, counters in entry.counters.items():
+                store.add_counters(name, stage, counters)
+            if not entry.enabled:
+                store.set_enabled(name, False)
+        if new:
+            with sql.writing(self._engine) as connection:
+                mine = (imports.c.layer == layer, imports.c.name.in_(list(new)))
+                connection.execute(imports.update().where(*mine).values(is_finished=True))
+
+    def _approved(self, proposal: Proposal) -> None:
+        """A held skill was let in: from now on it is one that was imported."""
+        change = proposal.change
+        if "origin" not in change.details:
+            return
+        entry = _entry(change)
+        self._remember({change.name: entry}, change.layer)
+        self._finish({change.name: entry}, change.layer)
+
+
+def forget(engine: sa.Engine, layer: str, name: str) -> None:
+    """A skill of one's own has taken the name: nothing about an earlier import holds for it."""
+    with sql.writing(engine) as connection:
+        connection.execute(imports.delete().where(imports.c.layer == layer, imports.c.name == name))
+
+
+def _is_unfinished(known: Origin | None) -> bool:
+    return known is not None and not known.is_finished
+
+
+def _notes(entry: Incoming) -> tuple[str, ...]:
+    """What a person should know about how it was read; small differences to the standard are not among it."""
+    return tuple(str(found) for found in entry.diagnostics if found.severity is not Severity.NOTE)
+
+
+def _facts(entry: Incoming) -> Facts:
+    return Facts(version=entry.version, created_on=entry.created_on, modified_on=entry.modified_on)
+
+
+def _details(entry: Incoming) -> dict[str, Any]:
+    """What a proposal must carry so that an approved import is as good as a direct one."""
+    counted = {
+        stage.value: [counters.recommended, counters.used, counters.succeeded, counters.failed]
+        for stage, counters in entry.counters.items()
+    }
+    return {"origin": entry.origin, "format": entry.format, "enabled": entry.enabled, "counters": counted}
+
+
+def _entry(change: Change) -> Incoming:
+    counters = {
+        Stage(stage): Counters(recommended=numbers[0], used=numbers[1], succeeded=numbers[2], failed=numbers[3])
+        for stage, numbers in change.details.get("counters", {}).items()
+    }
+    return Incoming(
+        name=change.name,
+        tree=change.tree,
+        origin=change.details["origin"],
+        format=change.details.get("format", "skill"),
+        counters=counters,
+        enabled=change.details.get("enabled", True),
+    )
 
 
 def _judged(entry: Incoming, here: str | None, known: Origin | None, *, overwrite: bool) -> Result | None:

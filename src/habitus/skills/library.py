@@ -27,7 +27,7 @@ from habitus.skills.model import (
     Version,
 )
 from habitus.skills.names import Address
-from habitus.skills.stores.base import Step, refuse_stale
+from habitus.skills.stores.base import Facts, Step, refuse_stale
 from habitus.skills.trees import Tree
 
 
@@ -60,6 +60,10 @@ class Outside(Protocol):
         """The summary as it counts: claims of an imported skill have no force until a person trusts it."""
         ...
 
+    def forget(self, layer: Layer, name: str) -> None:
+        """The name is now that of a skill written here."""
+        ...
+
 
 class TrustEverything:
     def revision(self) -> Hashable:
@@ -70,6 +74,9 @@ class TrustEverything:
 
     def seen(self, layer: Layer, summary: AnySkill) -> AnySkill:
         return summary
+
+    def forget(self, layer: Layer, name: str) -> None:
+        pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,7 +249,10 @@ class Library:
     def create(self, skill: Skill, author: Author, *, layer: str | None = None) -> Skill:
         """Write a new skill; a taken name in that layer is refused."""
         self._allow(author)
-        return self._writable(layer).store.save(skill, author, expected_version=0)
+        place = self._writable(layer)
+        made = place.store.save(skill, author, expected_version=0)
+        self._outside.forget(place, made.name)
+        return made
 
     def write_tree(
         self, layer: str, name: str, tree: Tree, author: Author, *, expected_version: int | None = None
@@ -251,10 +261,12 @@ class Library:
         self._allow(author)
         return self._writable(layer).store.save_tree(name, tree, author, expected_version=expected_version)
 
-    def write_trees(self, layer: str, wanted: Mapping[str, Tree], author: Author) -> dict[str, int]:
-        """Many skills at once, as `write_tree`; returns name → version."""
+    def write_trees(
+        self, layer: str, wanted: Mapping[str, Tree], author: Author, *, facts: Mapping[str, Facts] | None = None
+    ) -> dict[str, int]:
+        """Many skills at once, as `write_tree`; `facts` are versions and dates that new ones bring along."""
         self._allow(author)
-        return self._writable(layer).store.save_many(wanted, author)
+        return self._writable(layer).store.save_many(wanted, author, facts=facts)
 
     def edit(
         self,

@@ -17,8 +17,11 @@ AnySkill = TypeVar("AnySkill", bound=Summary)
 
 
 class OutsideContent:
-    def __init__(self, trust: Trust, imported: Callable[[str], Mapping[str, object]]) -> None:
+    def __init__(
+        self, trust: Trust, imported: Callable[[str], Mapping[str, object]], forget: Callable[[str, str], None]
+    ) -> None:
         self._trust = trust
+        self._forget = forget
         self._imported = imported  # the imported skills of a layer, by name
         self._names: dict[str, frozenset[str]] = {}
 
@@ -43,6 +46,9 @@ class OutsideContent:
         if not claims or self._is_trusted(layer, summary.name):
             return summary
         return replace(summary, manifest=replace(manifest, **claims))
+
+    def forget(self, layer: Layer, name: str) -> None:
+        self._forget(layer.name, name)
 
     def _is_trusted(self, layer: Layer, name: str) -> bool:
         return self._trust.is_trusted_as_it_is(IMPORTED, name, layer.store.tree_hash(name))

@@ -106,6 +106,11 @@ class Review:
         self._clock = clock
         self._auto = auto
         self._blobs = Ledger("", "")
+        self._told: list[Callable[[Proposal], None]] = []
+
+    def when_approved(self, tell: Callable[[Proposal], None]) -> None:
+        """Call this with every proposal that has been carried out."""
+        self._told.append(tell)
 
     def submit(self, change: Change, author: Author, *, conversation: str = "") -> Submitted:
         """Apply a change, or keep it for a person to decide."""
@@ -125,11 +130,11 @@ class Review:
         base_hash = trees.tree_hash(before) if before else ""
         if change.action is Action.WRITE and trees.parse(change.name, change.tree).skill is None:
             raise Invalid(str(trees.parse(change.name, change.tree).diagnostics[-1]), mend="")
-        for waiting in self.list(ProposalState.WAITING):
+        for waiting in self.list(ProposalState.WAITING, with_contents=False):
             same = (waiting.change.name, waiting.change.layer, waiting.change.action, waiting.base_hash)
             is_same = same == (change.name, change.layer, change.action, base_hash)
             if is_same and trees.is_same(waiting.change.tree, change.tree):
-                return waiting
+                return self.get(waiting.id)
         with sql.writing(self._engine, durable=True, lock="proposals") as connection:
             self._blobs.keep(connection, change.tree)
             key = connection.execute(
@@ -150,13 +155,16 @@ class Review:
         assert key is not None
         return self.get(int(key[0]))
 
-    def list(self, state: ProposalState | None = ProposalState.WAITING) -> list[Proposal]:
+    def list(
+        self, state: ProposalState | None = ProposalState.WAITING, *, with_contents: bool = True
+    ) -> list[Proposal]:
+        """The proposals of a state, or all; without contents their files are known by hash alone."""
         query = sa.select(proposals).order_by(proposals.c.id)
         if state is not None:
             query = query.where(proposals.c.state == state.value)
         with sql.reading(self._engine) as connection:
             found = [_proposal(row) for row in connection.execute(query).mappings()]
-            return [self._with_contents(connection, proposal) for proposal in found]
+            return [self._with_contents(connection, proposal) for proposal in found] if with_contents else found
 
     def in_conversation(self, conversation: str) -> dict[str, Skill]:
         """The skills that wait and were written in this conversation: there they work already."""
@@ -211,6 +219,8 @@ class Review:
         current = next((v.number for v in reversed(store.history(change.name))), 0)
         version = self._apply(change, replace(person, reason=reason), expected_version=current)
         self._decide(number, ProposalState.APPROVED, person, "")
+        for tell in self._told:
+            tell(proposal)
         return self.get(number), version
 
     def reject(self, number: int, person: Author, reason: str) -> Proposal:
@@ -237,9 +247,8 @@ class Review:
         proposal = self.get(number)
         if proposal.state is not ProposalState.WAITING:
             by = f" by {proposal.decided_by}" if proposal.decided_by else ""
-            raise Invalid(
-                f"Proposal {number} was {proposal.state.value}{by} already.", mend="See 'habitus review list'."
-            )
+            became = "found stale" if proposal.state is ProposalState.STALE else proposal.state.value
+            raise Invalid(f"Proposal {number} was {became}{by} already.", mend="See 'habitus review list'.")
         return proposal
 
     def _decide(self, number: int, state: ProposalState, person: Author, decision: str) -> None:

@@ -145,8 +145,9 @@ imports = sa.Table(
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("origin", sa.Text, nullable=False),
     sa.Column("source_hash", sa.String(64), nullable=False),  # of the files as they came
-    sa.Column("written_hash", sa.String(64), nullable=False),  # of the files as they were saved; empty while held
+    sa.Column("written_hash", sa.String(64), nullable=False),  # of the files as they were saved
     sa.Column("imported_on", Utc, nullable=False),
+    sa.Column("is_finished", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
 # Which content of a project a person trusts: one row a skill of a trusted root, and one with an empty name.

@@ -92,6 +92,7 @@ class Trust:
                 trusted_by=rows[0]["trusted_by"],
             )
             for root, rows in found.items()
+            if root != IMPORTED or len(rows) > 1
         ]
 
     def revision(self) -> tuple[int, str]:

@@ -1,5 +1,7 @@
 """The skill library: skills, versions, blobs, counters, intents."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -87,20 +89,7 @@ def upgrade() -> None:
         sa.Column("set_on", sa.String(32), nullable=False),
         sa.Column("set_by", sa.String, nullable=False),
     )
-    op.create_table(
-        "agent_skills",
-        sa.Column("_id", sa.String, primary_key=True),
-        sa.Column("title", sa.Text),
-        sa.Column("description", sa.Text),
-        sa.Column("content", sa.Text),
-        sa.Column("tags", sa.Text),
-        sa.Column("source", sa.String),
-        sa.Column("version", sa.Integer),
-        sa.Column("enabled", sa.Integer),
-        sa.Column("created_on", sa.String(40)),
-        sa.Column("modified_on", sa.String(40)),
-        sa.Column("fields", sa.Text),
-    )
+    _agent_skills()
     op.create_table(
         "agent_skill_files",
         sa.Column("skill", sa.String, primary_key=True),
@@ -137,6 +126,7 @@ def upgrade() -> None:
         sa.Column("source_hash", sa.String(64), nullable=False),
         sa.Column("written_hash", sa.String(64), nullable=False),
         sa.Column("imported_on", sa.String(32), nullable=False),
+        sa.Column("is_finished", sa.Boolean, nullable=False, server_default=sa.false()),
     )
     op.create_table(
         "trusted_skills",
@@ -152,3 +142,28 @@ def upgrade() -> None:
         sa.Column("name", sa.String, primary_key=True),
         sa.Column("tree_hash", sa.String(64), nullable=False),
     )
+
+
+def _agent_skills() -> None:
+    """Another system may have made this table; then only the columns it lacks are added."""
+    columns: list[sa.Column[Any]] = [
+        sa.Column("_id", sa.String, primary_key=True),
+        sa.Column("title", sa.Text),
+        sa.Column("description", sa.Text),
+        sa.Column("content", sa.Text),
+        sa.Column("tags", sa.Text),
+        sa.Column("source", sa.String),
+        sa.Column("version", sa.Integer),
+        sa.Column("enabled", sa.Integer),
+        sa.Column("created_on", sa.String(40)),
+        sa.Column("modified_on", sa.String(40)),
+        sa.Column("fields", sa.Text),
+    ]
+    there = sa.inspect(op.get_bind())
+    if not there.has_table("agent_skills"):
+        op.create_table("agent_skills", *columns)
+        return
+    known = {column["name"] for column in there.get_columns("agent_skills")}
+    for column in columns:
+        if column.name not in known and column.name != "_id":
+            op.add_column("agent_skills", column)

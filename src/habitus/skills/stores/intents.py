@@ -20,7 +20,7 @@ from habitus.errors import StorageFailed
 from habitus.skills import names, records, trees
 from habitus.skills.ledger import Entry, Ledger, Row
 from habitus.skills.model import Author
-from habitus.skills.stores.base import NO_FACTS, Shelf
+from habitus.skills.stores.base import NO_FACTS, Facts, Shelf
 from habitus.skills.stores.noticing import ON_DISK, Noticing, entry_of
 from habitus.skills.trees import Tree
 
@@ -48,15 +48,26 @@ class Intents:
         plan |= {"tree": records.pack_tree(after), "before": records.pack_tree(before)}
         return self._ledger.intend(connection, plan)
 
-    def write_many(self, connection: sa.Connection, writes: Sequence[tuple[str, Tree, Tree]], author: Author) -> int:
-        """(folder, before, after) of many skills as one intent."""
+    def write_many(
+        self,
+        connection: sa.Connection,
+        writes: Sequence[tuple[str, Tree, Tree]],
+        author: Author,
+        facts: Mapping[str, Facts],
+    ) -> int:
+        """(folder, before, after) of many skills as one intent, with what is known of new ones from elsewhere."""
         befores = {f"{folder}/{path}": file for folder, before, _ in writes for path, file in before.items()}
         afters = {f"{folder}/{path}": file for folder, _, after in writes for path, file in after.items()}
         self._ledger.keep(connection, befores)
         self._ledger.keep(connection, afters)
         plan = self._plan("write_many", "", author)
         plan["writes"] = [
-            {"folder": folder, "before": records.pack_tree(before), "tree": records.pack_tree(after)}
+            {
+                "folder": folder,
+                "before": records.pack_tree(before),
+                "tree": records.pack_tree(after),
+                "facts": _packed(facts.get(folder, NO_FACTS)),
+            }
             for folder, before, after in writes
         ]
         return self._ledger.intend(connection, plan)
@@ -140,7 +151,8 @@ class Intents:
                 self._shelf.write(write["folder"], after, records.unpack_tree(write["before"]))
         known = self._ledger.rows(connection, folders)
         new: list[Entry] = []
-        for folder in folders:
+        for write in plan["writes"]:
+            folder = write["folder"]
             written = self._shelf.read(folder)
             if written is None:
                 continue
@@ -148,7 +160,7 @@ class Intents:
             if folder in known:
                 self._ledger.put(connection, known[folder], entry, author, now)
             else:
-                new.append(entry)
+                new.append(replace(entry, facts=_unpacked(write["facts"])))
         self._ledger.put_new(connection, new, author, now)
         for folder in folders:
             self._noticing.settle(connection, folder)
@@ -191,4 +203,18 @@ def _is_between(found: Tree, before: Tree, after: Tree) -> bool:
     """Whether every file is as it was before or as it shall be: nobody else has touched them."""
     return all(
         file.sha256 in {tree[path].sha256 for tree in (before, after) if path in tree} for path, file in found.items()
+    )
+
+
+def _packed(facts: Facts) -> list[Any]:
+    dates = (facts.created_on, facts.modified_on)
+    return [facts.version, *(None if date is None else date.isoformat() for date in dates)]
+
+
+def _unpacked(packed: Sequence[Any]) -> Facts:
+    version, created, modified = packed
+    return Facts(
+        version=version,
+        created_on=None if created is None else datetime.fromisoformat(created),
+        modified_on=None if modified is None else datetime.fromisoformat(modified),
     )

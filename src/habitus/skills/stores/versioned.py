@@ -18,7 +18,7 @@ from habitus.skills import names, records, trees
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
-from habitus.skills.stores.base import Broken, Shelf, Step, refuse_stale
+from habitus.skills.stores.base import Broken, Facts, Shelf, Step, refuse_stale
 from habitus.skills.stores.index import Index
 from habitus.skills.stores.intents import Intents
 from habitus.skills.stores.noticing import Noticing
@@ -147,8 +147,13 @@ class VersionedStore:
             trees.checked_path(path)
         return self._write(name, lambda folder, old: dict(tree), author, expected_version)
 
-    def save_many(self, wanted: Mapping[str, Tree], author: Author) -> dict[str, int]:
-        """Many skills at once, each to consist of exactly these files; returns name → version."""
+    def save_many(
+        self, wanted: Mapping[str, Tree], author: Author, *, facts: Mapping[str, Facts] | None = None
+    ) -> dict[str, int]:
+        """Many skills at once, each to consist of exactly these files; returns name → version.
+
+        `facts` are the version and dates that skills new here have from elsewhere.
+        """
         self._refuse_if_read_only()
         checked = {names.checked(name): tree for name, tree in wanted.items()}
         for tree in checked.values():
@@ -156,10 +161,10 @@ class VersionedStore:
                 trees.checked_path(path)
         everything = list(checked)
         for start in range(0, len(everything), _CHUNK):
-            self._save_chunk({name: checked[name] for name in everything[start : start + _CHUNK]}, author)
+            self._save_chunk({name: checked[name] for name in everything[start : start + _CHUNK]}, author, facts or {})
         return {name: self._index.taken[name].version for name in checked}
 
-    def _save_chunk(self, wanted: Mapping[str, Tree], author: Author) -> None:
+    def _save_chunk(self, wanted: Mapping[str, Tree], author: Author, facts: Mapping[str, Facts]) -> None:
         with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
             self._intents.recover(connection)
             folders = {name: name for name in wanted} | self._ledger.folders_of(connection, list(wanted))
@@ -172,7 +177,8 @@ class VersionedStore:
                 before: Tree = {} if found is None else found.tree
                 if found is None or not trees.is_same(before, tree):
                     writes.append((folder, before, tree))
-            intent = self._intents.write_many(connection, writes, author) if writes else None
+            own = {folders[name]: facts[name] for name in wanted if name in facts}
+            intent = self._intents.write_many(connection, writes, author, own) if writes else None
         if intent is not None:
             self._perform(intent)
 
