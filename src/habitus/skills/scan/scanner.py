@@ -30,8 +30,7 @@ _PROSE = (".md", ".markdown", ".txt", ".rst", ".mdx", ".html", ".htm", ".adoc")
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
 _COMPILED = (".pyc", ".pyo", ".class", ".so", ".dll", ".exe", ".jar")
 _MEDIA = re.compile(r"\.(?:png|jpe?g|gif|webp|ico|pdf|ttf|otf|woff2?|mp[34]|wav|docx|xlsx|pptx)$")
-_FENCED_PYTHON = re.compile(r"^[ \t]*```(?:python3?|py)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
-_PYTHON_CUES = re.compile(r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2|environ)\b|range\(\d{3,}")
+_PYTHON_CUES = re.compile(r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2)\b|range\(\d{3,}")
 _CLAIMS_SAFETY = re.compile(r"\b(?:safe|safely|secure|securely|parameteri[sz]ed|validated|validation|sanitized)\b")
 
 # An example in a guide may name these; a script that does has no excuse.
@@ -203,17 +202,19 @@ def _scan_hidden(path: str, hidden: Hidden, work: Work) -> Iterator[Finding]:
 
 def _scan_fenced_python(path: str, text: str) -> Iterator[Finding]:
     """An example is not run by itself, so it weighs less than a script."""
-    lines = 0
-    counted = 0
-    for block in _FENCED_PYTHON.finditer(text):
-        lines += text.count("\n", counted, block.start(1))
-        counted = block.start(1)
-        code = block.group(1)
+    line, end = 1, 0
+    while (start := text.find("```py", end)) >= 0:
+        start = text.find("\n", start) + 1 or len(text)
+        line += text.count("\n", end, start)
+        end = text.find("```", start)
+        end = end if end >= 0 else len(text)
+        code = text[start:end]
         for seen in look_at(code) if _PYTHON_CUES.search(code) else ():
             if seen.severity is not None and seen.rule != "path_traversal":
                 severity = seen.severity if seen.rule in _WORSE_THAN_AN_EXAMPLE else lowered(seen.severity)
                 excerpt = code.split("\n")[seen.line - 1]
-                yield _at(path, lines + seen.line, seen.rule, seen.category, severity, seen.why, excerpt)
+                yield _at(path, line + seen.line - 1, seen.rule, seen.category, severity, seen.why, excerpt)
+        line += text.count("\n", start, end)
 
 
 def _scan_scripts(scripts: Mapping[str, str], *, claims_safety: bool) -> Iterator[Finding]:
