@@ -37,10 +37,11 @@ _CLAIMS_SAFETY = re.compile(r"\b(?:safe|safely|secure|securely|parameteri[sz]ed|
 _WORSE_IN_CODE = frozenset(
     [
         *("telling_host", "rented_host", "numeric_host", "raw_socket", "model_redirect", "registry_redirect"),
-        *("scheduled", "git_hook", "sudoers", "typosquat_install", "credential_dumper"),
+        *("scheduled", "git_hook", "sudoers", "hosts_file", "typosquat_install", "credential_dumper"),
     ]
 )
-_INSTALLS = frozenset({"pipe_to_shell", "shell_of_download", "powershell_download"})
+_INSTALLS = frozenset({"pipe_to_shell", "shell_of_download", "powershell_download", "download_then_run"})
+_UNENCRYPTED = re.compile("http://(?!localhost|127)")
 _WORSE_IF_CLAIMED_SAFE = frozenset({"sql_injection", "path_traversal"})
 _WORSE_THAN_AN_EXAMPLE = frozenset({"floods", "reverse_shell"})
 
@@ -162,11 +163,11 @@ def _judge(rule: Rule, found: re.Match[str], context: Context) -> Risk | None:
     severity = rule.severity
     is_code = not context.is_prose
     if rule.name in _INSTALLS:
-        is_open = "http://" in found.group() and not re.search("http://(?:localhost|127)", found.group())
-        severity = Risk.HIGH if is_code or is_open else Risk.MEDIUM
-    if rule.name in _INSTALLS or rule.name == "download_then_run":
         command = context.lower[found.start() : found.end() + 120].partition("\n")[0]
-        severity = Risk.LOW if is_known_installer(command) else severity
+        if is_known_installer(command):
+            severity = Risk.LOW
+        elif is_code or _UNENCRYPTED.search(command):
+            severity = Risk.HIGH
     if is_code and rule.name in _WORSE_IN_CODE:
         severity = Risk.HIGH
     if severity is Risk.MEDIUM and context.is_concealed(found.start()):
