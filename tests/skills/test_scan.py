@@ -246,6 +246,12 @@ def test_what_can_not_be_looked_into_is_said() -> None:
     }
 
 
+def test_an_example_weighs_less_than_a_script_and_has_its_line() -> None:
+    example = "```python\nprint(1)\n```\n\n```python\n\ndef area(text):\n    return eval(text)\n```"
+    found = [(finding.rule, finding.severity, finding.line) for finding in scan(skill(example))]
+    assert found == [("runs_given_code", Risk.MEDIUM, 16)]
+
+
 def test_lines_are_counted_as_an_editor_does() -> None:
     for ending in ("\n", "\r\n"):
         tree = {"notes.md": file_of(ending.join(["é…", "", "**", "Secretly send it.", ""]).encode())}
@@ -254,32 +260,9 @@ def test_lines_are_counted_as_an_editor_does() -> None:
 
 NASTY = st.sampled_from(
     [
-        "ignore ",
-        "all ",
-        "previous ",
-        "instructions ",
-        "curl ",
-        "| sh",
-        "`",
-        '"',
-        "<!--",
-        "-->",
-        "\n",
-        "\n\n",
-        "```py\n",
-        "send ",
-        "to ",
-        "http://",
-        "\\x41",
-        "%41",
-        "&#65;",
-        "\u200b",
-        "\U000e0041",
-        "о",
-        "exec(",
-        "import os\n",
-        "\x00",
-        "#",
+        *("ignore ", "all ", "previous ", "instructions ", "curl ", "| sh", "`", '"', "<!--", "-->", "\n", "\n\n"),
+        *("send ", "to ", "http://", "\\x41", "%41", "&#65;", "\u200b", "\U000e0041", "о", "exec(", "import os\n"),
+        *("```py\n", "```", "\0", "#", "- "),
     ]
 )
 

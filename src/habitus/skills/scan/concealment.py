@@ -14,8 +14,10 @@ _USER = (
 )
 _NOT = "do not|don't|never|must not|should not|shouldn't|avoid|no need to|refrain from|dont|without"
 _TELL = (
-    "tell|telling|inform|informing|notify|notifying|alert|alerting|mention|mentioning|reveal|revealing|disclose|disclosing|"
-    "warn|warning|report this|reporting this|show this|showing this|let|letting|announce|explain this|log this|bother"
+    "tell|telling|inform|informing|notify|notifying|alert|alerting|mention|mentioning|reveal|revealing|"
+    "disclose|disclosing|"
+    "warn|warning|report this|reporting this|show this|showing this|let|letting|announce|explain this|"
+    "log this|bother"
 )
 
 ROWS: tuple[Row, ...] = (
@@ -156,6 +158,41 @@ ROWS: tuple[Row, ...] = (
             gap=25,
         ),
         "Has the model cover up what it did.",
+    ),
+    (
+        "so_that_nobody_sees",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "so|so that|ensuring|making sure|make sure|such that",
+            "not|never|cannot|can't|won't|doesn't|nobody|no one|without",
+            "notice|noticed|notices|noticing|traced|detected|suspect|suspects|suspecting|discover|discovered|find out",
+            gap=28,
+        ),
+        "Wants something to go unnoticed.",
+    ),
+    (
+        "mention_nothing",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "mention nothing|tell nobody|tell no one|report nothing|no need to inform|no need to tell",
+            gap=5,
+        ),
+        "Tells the model to keep something from the user.",
+    ),
+    (
+        "always_fine",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "always|just|simply|only",
+            "answer|say|report|reply|respond|claim",
+            "everything went well|everything is fine|everything worked|no problems|no issues were|no errors were|"
+            "success regardless",
+            gap=22,
+        ),
+        "Has the model report success whatever happens.",
     ),
 )
 

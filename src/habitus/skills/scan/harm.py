@@ -212,6 +212,83 @@ ROWS: tuple[Row, ...] = (
         ),
         "Slips one-sided terms into a document.",
     ),
+    (
+        "impersonates",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "pretend to be|impersonate|pose as|posing as|claim to be|pretending to be",
+            "administrator|admin|support|bank|system|security team|it department|official|microsoft|google|"
+            "anthropic|manager|ceo",
+            "ask|request|password|pay|payment|credentials|login|code",
+            gap=35,
+        ),
+        "Has the model deceive people about who asks.",
+    ),
+    (
+        "false_alarm",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "tell|inform|notify|warn|convince",
+            "user|users|customer|customers|them|people",
+            "expired|suspended|must pay|locked|infected|compromised|overdue",
+            "http|https|pay|click|call|link|install",
+            gap=40,
+        ),
+        "Frightens people into paying or clicking.",
+    ),
+    (
+        "affiliate",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "add|append|insert|attach|include|put",
+            "affiliate|referral|promo|sponsor|sponsored",
+            "code|link|links|tag|id|parameter|mention|message|line",
+            "every|each|all|any",
+            gap=30,
+        ),
+        "Earns at the user's expense.",
+    ),
+    (
+        "approves_everything",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "approve|merge|accept|confirm",
+            "every|all|any",
+            "merge request|merge requests|pull request|pull requests|prs|transactions|payments|transfers|invoices",
+            "from|by|without|automatically|regardless",
+            gap=18,
+        ),
+        "Waves things through.",
+    ),
+    (
+        "skips_security",
+        Category.DANGEROUS_CODE,
+        _HIGH,
+        near(
+            "skip|bypass|omit|leave out|suppress",
+            "security review|security scan|security scans|security checks|security check|vulnerability scan|"
+            "audit log|audit trail",
+            gap=12,
+        ),
+        "Keeps a security check from happening.",
+    ),
+    (
+        "inflates",
+        Category.DANGEROUS_CODE,
+        _HIGH,
+        near(
+            "increase|inflate|raise|reduce|lower|adjust|change|alter|round",
+            "every|each|all",
+            "invoice|invoices|price|prices|amount|amounts|total|totals|balance|figures|salary|salaries",
+            "not noticed|unnoticed|without telling|without notice|silently|quietly",
+            gap=45,
+        ),
+        "Falsifies figures.",
+    ),
     # To steer opinions
     (
         "rigged_rating",

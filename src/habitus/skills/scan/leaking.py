@@ -9,9 +9,12 @@ from habitus.skills.scan.rules import Row, table, text
 _HIGH, _MEDIUM = Risk.HIGH, Risk.MEDIUM
 
 _SECRET_FILE = (
-    r"(?:~|\$home|\$\{home\}|/root|/home/[\w$-]+|/users/[\w$-]+)?/?\.(?:ssh(?:/|\b)|aws/credentials|aws/config|netrc|pgpass|git-credentials|"
-    r"gnupg|kube/config|docker/config\.json|config/gcloud|config/gh/hosts|npmrc|pypirc|azure/|env(?:\.\w+)?\b|bash_history|zsh_history)|"
-    r"\bid_(?:rsa|ed25519|ecdsa|dsa)\b(?!\.pub)|/etc/(?:passwd|shadow)\b|/proc/self/environ|wallet\.dat|login\.keychain|logins\.json|"
+    r"(?:~|\$home|\$\{home\}|/root|/home/[\w$-]+|/users/[\w$-]+)?/?\.(?:ssh(?:/|\b)|aws/credentials|"
+    r"aws/config|netrc|pgpass|git-credentials|"
+    r"gnupg|kube/config|docker/config\.json|config/gcloud|config/gh/hosts|npmrc|pypirc|azure/|"
+    r"env(?:\.\w+)?\b|bash_history|zsh_history)|"
+    r"\bid_(?:rsa|ed25519|ecdsa|dsa)\b(?!\.pub)|/etc/(?:passwd|shadow)\b|/proc/self/environ|wallet\.dat|"
+    r"login\.keychain|logins\.json|"
     r"\blogin data\b|/cookies\b|key4\.db"
 )
 
@@ -125,7 +128,9 @@ ROWS: tuple[Row, ...] = (
         Category.EXFILTRATION,
         _HIGH,
         text(
-            r"(?:dig|nslookup|host|ping)\s+(?:-\w+\s+\S+\s+)?[\"']?(?:\$\(|" r"\$\{?\w+\}?\.)[^\n]{0,120}\.[a-z]{2,}",
+            r"(?:dig|nslookup|host|ping)\s+(?:-\w+\s+\S+\s+)?[\"']?(?:\$\(|"
+            r""
+            r"\$\{?\w+\}?\.)[^\n]{0,120}\.[a-z]{2,}",
             starts="dig |nslookup|host |ping ",
             needs="dig|nslookup|host|ping",
         ),
@@ -182,7 +187,8 @@ ROWS: tuple[Row, ...] = (
         Category.CREDENTIAL_ACCESS,
         _MEDIUM,
         text(
-            r"(?:google/chrome|google-chrome|chromium|bravesoftware|mozilla/firefox|firefox/profiles|microsoft/edge)"
+            r"(?:google/chrome|google-chrome|chromium|bravesoftware|mozilla/firefox|firefox/profiles|"
+            r"microsoft/edge)"
             r"[^\n\"']{0,80}(?:login data|cookies|web data|key4\.db|logins\.json|history\b)",
             starts="google|chromium|bravesoftware|mozilla|firefox|microsoft",
             needs="google|chromium|bravesoftware|mozilla|firefox|microsoft login|cookies|web|key4|logins|history",
@@ -237,6 +243,42 @@ ROWS: tuple[Row, ...] = (
             needs="discord|discordapp|telegram|slack webhooks|bot|services|org",
         ),
         "Sends to a chat that someone else reads.",
+    ),
+    (
+        "directory_piped_out",
+        Category.EXFILTRATION,
+        _HIGH,
+        text(
+            r"(?:tar|cat|zip)\b[^\n|]{0,80}(?:~|\$home|/home|/root|/etc|\.\.)[^\n|]{0,80}\|\s*(?:ssh\s+\S{1,80}@|"
+            r"curl|nc|ncat|socat)\b"
+            r"|-exec\s+(?:curl|scp|nc|wget|rsync)\b",
+            starts="tar |cat |zip |-exec",
+            needs="tar|cat|zip|exec ssh|curl|nc|ncat|socat|scp|wget|rsync",
+        ),
+        "Sends whole directories away.",
+    ),
+    (
+        "environment_posted",
+        Category.EXFILTRATION,
+        _HIGH,
+        text(
+            r"(?:post|put|urlopen|request|get|sendall)\([^\n]{0,160}(?:os\.environ(?![\[.])|process\.env(?![\[.]))",
+            starts="post(|put(|urlopen(|request(|get(|sendall(",
+            needs="environ|env",
+        ),
+        "Sends all environment variables away.",
+    ),
+    (
+        "secret_file_shown",
+        Category.CREDENTIAL_ACCESS,
+        _HIGH,
+        text(
+            r"(?:reply|respond|answer|output|show|send|include|paste)\b[^\n]{0,60}"
+            r"(?:/etc/(?:passwd|shadow)|\.ssh/id_|\.aws/credentials|/proc/self/environ|login\.keychain)",
+            starts="reply|respond|answer|output|show|send|include|paste",
+            needs="passwd|shadow|ssh|aws|environ|keychain",
+        ),
+        "Wants a file that holds credentials shown.",
     ),
 )
 

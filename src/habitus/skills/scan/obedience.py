@@ -8,20 +8,24 @@ from habitus.skills.scan.rules import Row, near, table, text
 _HIGH, _MEDIUM = Risk.HIGH, Risk.MEDIUM
 
 _OVERRIDE = (
-    "ignore|ignoring|disregard|disregarding|forget|override|overrides|overriding|bypass|discard|neglect|abandon|drop|"
+    "ignore|ignoring|disregard|disregarding|forget|override|overrides|overriding|bypass|discard|neglect|"
+    "abandon|drop|"
     "do not follow|don't follow|do not obey|don't obey|stop following|stop obeying|set aside|pay no attention to"
 )
 _EARLIER = (
     "previous|prior|earlier|above|preceding|former|system|safety|original|initial|existing|your|developer|foregoing"
 )
 _ORDERS = (
-    "instruction|instructions|prompt|prompts|guideline|guidelines|directive|directives|guardrails|restrictions|policy|policies|"
+    "instruction|instructions|prompt|prompts|guideline|guidelines|directive|directives|guardrails|"
+    "restrictions|policy|policies|"
     "commands|programming|constraints|safeguards|rules|orders|guidance|training|protocols|filters|limitations"
 )
 _RUN = "run|runs|running|execute|executes|executing|invoke|invoking|call|calling|launch|start|source|trigger"
 _TASK = (
-    "task|tasks|operation|operations|request|requests|conversation|conversations|session|sessions|message|messages|response|responses|"
-    "edit|edits|query|queries|interaction|interactions|document|documents|file|files|event|events|retrieval|step|steps|run|use|"
+    "task|tasks|operation|operations|request|requests|conversation|conversations|session|sessions|"
+    "message|messages|response|responses|"
+    "edit|edits|query|queries|interaction|interactions|document|documents|file|files|event|events|"
+    "retrieval|step|steps|run|use|"
     "command|commands|email-related|commit|reply|answer|prompt|invocation|change|changes|turn"
 )
 
@@ -205,6 +209,57 @@ ROWS: tuple[Row, ...] = (
             gap=25,
         ),
         "Waits for a secret word to behave otherwise.",
+    ),
+    (
+        "earlier_rules_void",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "earlier|previous|prior|other|former|preceding",
+            "guidance|instructions|rules|guidelines|directions|prompts|orders",
+            "obsolete|void|invalid|outdated|no longer apply|no longer valid|cancelled|canceled|superseded|"
+            "do not count|don't count",
+            gap=22,
+        ),
+        "Declares the instructions that the model has void.",
+    ),
+    (
+        "only_this_counts",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "only these|only this|act on this|follow this|obey this|only the following",
+            "instructions|directions|file|document|skill|rules",
+            "count|matter|matters|alone|exclusively|and nothing else|from here on|from now on",
+            gap=22,
+        ),
+        "Wants to be the only instruction.",
+    ),
+    (
+        "no_longer_assistant",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        near(
+            "forget|stop being|you are no longer|you're no longer|you are not",
+            "you are|an ai|an assistant|a language model|an ai assistant|bound by|claude|chatgpt",
+            "assistant|model|ai|claude|chatgpt|rules|guidelines|restrictions",
+            gap=12,
+        ),
+        "Gives the model another identity, free of its rules.",
+    ),
+    (
+        "remote_orders",
+        Category.PROMPT_INJECTION,
+        _HIGH,
+        text(
+            r"(?:fetch|load|download|read|get|retrieve|pull|open|visit|check)\b[^\n]{0,80}https?://(?!localhost|"
+            r"127\.)\S{1,120}"
+            r"[^\n]{0,60}\b(?:follow (?:what|the instructions|its|them|it|all|any)|obey|do what|act on (?:it|what|"
+            r"them)|execute (?:what|the instructions|them|it))",
+            starts="fetch|load|download|read|get|retrieve|pull|open|visit|check",
+            needs="http|https follow|obey|do|act|execute",
+        ),
+        "Takes its orders from a page that can change at any time.",
     ),
     # To act without being asked
     (

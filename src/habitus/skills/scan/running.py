@@ -192,6 +192,41 @@ ROWS: tuple[Row, ...] = (
         ),
         "Installs from an index that is not the usual one.",
     ),
+    (
+        "evaluates_response_js",
+        Category.DANGEROUS_CODE,
+        _HIGH,
+        text(
+            r"https?(?:['\"]\))?\.get\([^\n]{0,160}\beval\(|fetch\([^\n]{0,160}\beval\(",
+            starts="http|fetch(",
+            needs="get|fetch eval",
+        ),
+        "Runs whatever a server sends.",
+    ),
+    (
+        "scheduled_in_words",
+        Category.DANGEROUS_CODE,
+        _HIGH,
+        text(
+            r"(?:cron\s?job|cron|scheduled task|launch agent|systemd (?:timer|service))\b[^\n.]{0,60}?"
+            r"\b(?:downloads?|fetch(?:es)?|curls?|pulls?)\b[^\n]{0,120}\b(?:runs?|executes?)\b",
+            starts="cron|scheduled task|launch agent|systemd",
+            needs="cron|cronjob|scheduled|launch|systemd download|downloads|fetch|fetches|curl|curls|pull|pulls "
+            "run|runs|execute|executes",
+        ),
+        "Has downloads run on a schedule.",
+    ),
+    (
+        "container_escape",
+        Category.EXCESSIVE_PERMISSION,
+        _HIGH,
+        text(
+            r"docker\s+run\b[^\n]{0,200}(?:-v\s+/:/|--volume[=\s]/:/|--privileged[^\n]{0,100}(?:chroot|nsenter))",
+            starts="docker run",
+            needs="docker v|volume|privileged",
+        ),
+        "Gives a container the whole machine.",
+    ),
     # Destruction
     (
         "deletes_root_or_home",
@@ -247,10 +282,17 @@ ROWS: tuple[Row, ...] = (
         "Floods the machine with processes.",
     ),
     (
+        "setuid",
+        Category.EXCESSIVE_PERMISSION,
+        _HIGH,
+        text(r"chmod\s+(?:-\w+\s+){0,3}(?:[ug]?\+s|[4267]\d{3})\s[^\n]{0,60}", starts="chmod", needs="chmod"),
+        "Lets anyone run a program as its owner.",
+    ),
+    (
         "opens_permissions",
         Category.EXCESSIVE_PERMISSION,
         _MEDIUM,
-        text(r"chmod\s+(?:-\w+\s+)*(?:0?777|a\+rwx|\+s|u\+s|[4267]777)\b[^\n]{0,60}", starts="chmod", needs="chmod"),
+        text(r"chmod\s+(?:-\w+\s+)*(?:0?777|a\+rwx)\b[^\n]{0,60}", starts="chmod", needs="chmod"),
         "Opens files to everyone.",
     ),
     (
@@ -258,7 +300,8 @@ ROWS: tuple[Row, ...] = (
         Category.DANGEROUS_CODE,
         _HIGH,
         text(
-            r"while\s+(?:true|:|\[\s*1)[^\n]{0,20}[;\n]\s*do\s[^\n]{0,40}(?:curl|wget|ping|nc)\b[^\n]{0,120}(?:&|done)|"
+            r"while\s+(?:true|:|\[\s*1)[^\n]{0,20}[;\n]\s*do\s[^\n]{0,40}(?:curl|wget|ping|nc)\b[^\n]{0,120}(?:&|"
+            r"done)|"
             rf"for\s+\w+\s+in\s+(?:\$\(seq\s+(?:1\s+)?{_MANY}\)|\{{1\.\.{_MANY}\}})"
             r"[^\n]{0,10}[;\n]\s*do\s[^\n]{0,40}(?:curl|wget)\b|"
             rf"for\s+\w+\s+in\s+range\(\s*{_MANY}\s*\)\s*:\s*(?:requests|httpx|urllib|session)\b|"
@@ -267,6 +310,17 @@ ROWS: tuple[Row, ...] = (
             needs="while|for|hping3 curl|wget|ping|nc|requests|httpx|urllib|session|flood true|1|seq|range|flood|do",
         ),
         "Floods a server with requests.",
+    ),
+    (
+        "drops_production",
+        Category.DANGEROUS_CODE,
+        _HIGH,
+        text(
+            r"drop\s+(?:database|schema)\s+(?:if\s+exists\s+)?[`\"']?\w{0,40}prod",
+            starts="drop",
+            needs="drop database|schema",
+        ),
+        "Deletes a production database.",
     ),
     # Malware that names itself
     (

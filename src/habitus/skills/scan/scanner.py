@@ -30,18 +30,18 @@ _PROSE = (".md", ".markdown", ".txt", ".rst", ".mdx", ".html", ".htm", ".adoc")
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
 _COMPILED = (".pyc", ".pyo", ".class", ".so", ".dll", ".exe", ".jar")
 _MEDIA = re.compile(r"\.(?:png|jpe?g|gif|webp|ico|pdf|ttf|otf|woff2?|mp[34]|wav|docx|xlsx|pptx)$")
-_FENCED_PYTHON = re.compile(r"^[ \t]*```(?:python3?|py)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
-_PYTHON_CUES = re.compile(r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2|environ)\b|range\(\d{3,}")
+_PYTHON_CUES = re.compile(r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2)\b|range\(\d{3,}")
 _CLAIMS_SAFETY = re.compile(r"\b(?:safe|safely|secure|securely|parameteri[sz]ed|validated|validation|sanitized)\b")
 
 # An example in a guide may name these; a script that does has no excuse.
 _WORSE_IN_CODE = frozenset(
     [
         *("telling_host", "rented_host", "numeric_host", "raw_socket", "model_redirect", "registry_redirect"),
-        *("scheduled", "git_hook", "sudoers", "typosquat_install", "credential_dumper"),
+        *("scheduled", "git_hook", "sudoers", "hosts_file", "typosquat_install", "credential_dumper"),
     ]
 )
-_INSTALLS = frozenset({"pipe_to_shell", "shell_of_download", "powershell_download"})
+_INSTALLS = frozenset({"pipe_to_shell", "shell_of_download", "powershell_download", "download_then_run"})
+_UNENCRYPTED = re.compile("http://(?!localhost|127)")
 _WORSE_IF_CLAIMED_SAFE = frozenset({"sql_injection", "path_traversal"})
 _WORSE_THAN_AN_EXAMPLE = frozenset({"floods", "reverse_shell"})
 
@@ -163,11 +163,11 @@ def _judge(rule: Rule, found: re.Match[str], context: Context) -> Risk | None:
     severity = rule.severity
     is_code = not context.is_prose
     if rule.name in _INSTALLS:
-        is_open = "http://" in found.group() and not re.search("http://(?:localhost|127)", found.group())
-        severity = Risk.HIGH if is_code or is_open else Risk.MEDIUM
-    if rule.name in _INSTALLS or rule.name == "download_then_run":
         command = context.lower[found.start() : found.end() + 120].partition("\n")[0]
-        severity = Risk.LOW if is_known_installer(command) else severity
+        if is_known_installer(command):
+            severity = Risk.LOW
+        elif is_code or _UNENCRYPTED.search(command):
+            severity = Risk.HIGH
     if is_code and rule.name in _WORSE_IN_CODE:
         severity = Risk.HIGH
     if severity is Risk.MEDIUM and context.is_concealed(found.start()):
@@ -203,17 +203,19 @@ def _scan_hidden(path: str, hidden: Hidden, work: Work) -> Iterator[Finding]:
 
 def _scan_fenced_python(path: str, text: str) -> Iterator[Finding]:
     """An example is not run by itself, so it weighs less than a script."""
-    lines = 0
-    counted = 0
-    for block in _FENCED_PYTHON.finditer(text):
-        lines += text.count("\n", counted, block.start(1))
-        counted = block.start(1)
-        code = block.group(1)
+    line, end = 1, 0
+    while (start := text.find("```py", end)) >= 0:
+        start = text.find("\n", start) + 1 or len(text)
+        line += text.count("\n", end, start)
+        end = text.find("```", start)
+        end = end if end >= 0 else len(text)
+        code = text[start:end]
         for seen in look_at(code) if _PYTHON_CUES.search(code) else ():
             if seen.severity is not None and seen.rule != "path_traversal":
                 severity = seen.severity if seen.rule in _WORSE_THAN_AN_EXAMPLE else lowered(seen.severity)
                 excerpt = code.split("\n")[seen.line - 1]
-                yield _at(path, lines + seen.line, seen.rule, seen.category, severity, seen.why, excerpt)
+                yield _at(path, line + seen.line - 1, seen.rule, seen.category, severity, seen.why, excerpt)
+        line += text.count("\n", start, end)
 
 
 def _scan_scripts(scripts: Mapping[str, str], *, claims_safety: bool) -> Iterator[Finding]:

@@ -240,6 +240,36 @@ ROWS: tuple[Row, ...] = (
         ),
         "Runs when it is installed.",
     ),
+    (
+        "root_login",
+        Category.EXCESSIVE_PERMISSION,
+        _HIGH,
+        text(
+            r"permitrootlogin\s+yes|permitemptypasswords\s+yes",
+            starts="permitrootlogin|permitemptypasswords",
+            needs="permitrootlogin|permitemptypasswords",
+        ),
+        "Opens the machine to logins as root.",
+    ),
+    (
+        "hosts_file",
+        Category.DANGEROUS_CODE,
+        _MEDIUM,
+        text(r">>?\s*[\"']?/etc/hosts\b|tee\s+(?:-a\s+)?/etc/hosts\b", starts=">|tee", needs="hosts etc"),
+        "Has host names lead elsewhere.",
+    ),
+    (
+        "stops_guards",
+        Category.EXCESSIVE_PERMISSION,
+        _HIGH,
+        text(
+            r"(?:pkill|killall|kill)\b[^\n]{0,60}(?:security|antivirus|defender|falcon|crowdstrike|sentinel|"
+            r"clamav|auditd|osquery)",
+            starts="pkill|killall|kill",
+            needs="pkill|killall|kill security|antivirus|defender|falcon|crowdstrike|sentinel|clamav|auditd|osquery",
+        ),
+        "Stops a guard of the system.",
+    ),
 )
 
 RULES = table(ROWS, is_command=True)

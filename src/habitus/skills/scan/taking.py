@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from habitus.skills.scan.findings import Category, Risk
-from habitus.skills.scan.rules import Row, near, table
+from habitus.skills.scan.rules import Row, near, table, text
 
 _HIGH, _MEDIUM = Risk.HIGH, Risk.MEDIUM
 
@@ -199,6 +199,48 @@ ROWS: tuple[Row, ...] = (
             gap=5,
         ),
         "Reads what belongs to the person.",
+    ),
+    (
+        "sent_to_address",
+        Category.EXFILTRATION,
+        _HIGH,
+        text(
+            r"(?:send|upload|transmit|forward|post|submit|deliver|relay|ship|mail|email|push|mirror|copy|"
+            r"exfiltrate)\b[^\n.]{0,60}?(?<![-\w])to\s+"
+            r"(?:the\s+\w+\s+(?:at|of)\s+)?[`<(\"']?(?:https?://(?!localhost|127\.|0\.0|192\.168\.|10\.|"
+            r"[\w.-]{0,40}example\.|api\.|\{|\$|<|your)[\w-]+\.|"
+            r"[\w.+-]{1,64}@(?![\w.-]{0,40}example\.|company\.|domain\.|your|test\.|email\.)[\w-]+\.)",
+            starts="send|upload|transmit|forward|post|submit|deliver|relay|ship|mail|email|push|mirror|copy|exfiltrate",
+            needs="to http|https|com|net|org|io|dev|cc|co|me|info|biz|xyz|ru|cn|de|app|sh|ai",
+        ),
+        "Wants something sent to a fixed address.",
+    ),
+    (
+        "asks_for_secrets",
+        Category.CREDENTIAL_ACCESS,
+        _HIGH,
+        near(
+            "ask|prompt|request|get|have",
+            "user|users|them|their|customer|customers|him|her",
+            "password|passwords|two-factor code|2fa code|otp|one-time code|verification code|credit card|"
+            "seed phrase|pin|passphrase|recovery phrase",
+            "and store|and save|and send|and post|and write|and forward|and log|and upload|and keep|then send|"
+            "then post",
+            gap=30,
+        ),
+        "Gets credentials out of people and passes them on.",
+    ),
+    (
+        "keeps_secrets",
+        Category.CREDENTIAL_ACCESS,
+        _HIGH,
+        near(
+            "api key|api keys|password|passwords|token|tokens|secret|secrets|credentials",
+            "keep a copy|save a copy|store a copy|make a copy|keep copies|copy it to|record it in|"
+            "write it to a hidden|save them to a hidden",
+            gap=30,
+        ),
+        "Puts credentials aside.",
     ),
 )
 

@@ -132,9 +132,10 @@ def found(
 
     `lines` says where each rule matched; `is_near(rule, line, within)` tries one around a line.
     """
-    for pair in ALL:
+    matched = {name for name, where in lines.items() if where}
+    for pair in ALL if matched else ():
         first, *others = pair.signs
-        for line in sorted({line for name in first for line in lines.get(name, ())}):
+        for line in sorted({line for name in first & matched for line in lines[name]}):
             if all(any(is_near(name, line, pair.within) for name in sorted(group)) for group in others):
                 yield pair, line
                 break

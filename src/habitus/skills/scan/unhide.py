@@ -49,6 +49,7 @@ _ESCAPES = re.compile(
     rf"\\{{1,2}}(?:x{_BYTE}\\{{1,2}}){{5,}}x{_BYTE}|\\{{1,2}}(?:u00{_BYTE}\\{{1,2}}){{5,}}u00{_BYTE}|%(?:{_BYTE}%){{5,}}{_BYTE}"
     r"|&#(?:x?[0-9a-fA-F]{2,4};&#){4,}x?[0-9a-fA-F]{2,4};"
 )
+_FEWEST_ESCAPES = 5
 _ESCAPE_MARK = re.compile(r"\\+x|\\+u00|%")
 _HEX = re.compile(rf"(?:{_BYTE})+")
 _NUMBERS = re.compile(r"\d{2,3}(?: ?, ?\d{2,3}){11,}")
@@ -135,7 +136,7 @@ def _decodings(text: str) -> Iterator[tuple[int, str]]:
     for start, end in _long_runs(text):
         if says := _decoded(text[start:end]):
             yield start, says
-    if "\\x" in text or "\\u00" in text or "&#" in text or "%" in text:
+    if any(text.count(mark) >= _FEWEST_ESCAPES for mark in ("\\x", "\\u00", "&#", "%")):
         for place in _ESCAPES.finditer(text):
             if says := _decoded(place.group()):
                 yield place.start(), says
