@@ -167,6 +167,17 @@ def test_a_link_out_of_the_root_is_broken_not_followed(stocked: Direct, tmp_path
     assert listed == {"csv-summary": "ok", "out": "broken"}
 
 
+def test_a_home_that_cannot_be_one_is_said_in_one_line(direct: Direct) -> None:
+    direct.home.write_text("I am a file")
+    for home in (str(direct.home), str(direct.home / "below"), "/proc/habitus", "x" * 300, "~nobody-here/x"):
+        ran = direct("--home", home, "skills", "list")
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith("habitus: ")
+        assert ran.err.count("\n") == 1
+        assert "should not have happened" not in ran.err
+    assert direct.home.read_text() == "I am a file"
+
+
 def test_odd_settings_are_said_and_wrong_ones_stop(stocked: Direct) -> None:
     toml = stocked.home / "habitus.toml"
     toml.write_text("disabled_skils = ['csv-summary']")
