@@ -1,18 +1,22 @@
-"""What every benchmark prints: one JSON object with the machine it ran on."""
+"""What every benchmark shares: input files, progress, and one JSON object on stdout with the machine it ran on."""
 
 from __future__ import annotations
 
+import argparse
+import gzip
 import json
 import os
 import platform
 import resource
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 Metrics = dict[str, Any]
 
 
-def report(benchmark: str, args: dict[str, Any], systems: dict[str, Metrics | str]) -> None:
+def report(benchmark: str, args: Mapping[str, Any], systems: Mapping[str, Metrics | str]) -> None:
     """Print the result. A system that could not run is a text: `skipped: why`."""
     machine = {
         "python": platform.python_version(),
@@ -22,10 +26,22 @@ def report(benchmark: str, args: dict[str, Any], systems: dict[str, Metrics | st
     print(json.dumps({"benchmark": benchmark, "args": args, "machine": machine, "systems": systems}, indent=2))
 
 
+def show(benchmark: str, args: argparse.Namespace, systems: Mapping[str, Any]) -> None:
+    """Print the result with the arguments as they were given."""
+    report(benchmark, {name: str(value) for name, value in vars(args).items() if value is not None}, systems)
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    opener: Any = gzip.open if path.suffix == ".gz" else Path.open
+    with opener(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
+
+
 def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def peak_mb() -> float:
-    """The most memory this process has had, in MB."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+    """The most memory this process has had, in megabytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)

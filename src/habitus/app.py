@@ -7,11 +7,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
@@ -19,16 +19,31 @@ import habitus
 from habitus import settings as settings_module
 from habitus import sql
 from habitus.errors import Refused, StorageFailed
+from habitus.events import OutcomeKind
+from habitus.journal.journal import Journal, effective, loaded_or_ruled
+from habitus.journal.model import Turn
 from habitus.pause import Pause
+from habitus.redact import Redactor
 from habitus.settings import Settings
-from habitus.skills import names
+from habitus.skills import fetching, lock, names
+from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext
+from habitus.skills.importing import Importer, origins
 from habitus.skills.layers import USER, Layer, project_places
 from habitus.skills.library import Library
 from habitus.skills.model import Actor, Author, Source
+from habitus.skills.outside import OutsideContent
+from habitus.skills.review import Review
+from habitus.skills.scan import Risk, scan
+from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, User, select
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
+from habitus.skills.trees import Tree
+from habitus.skills.trust import Trust
+
+if TYPE_CHECKING:
+    from habitus.search.index import Index
 
 Clock = Callable[[], datetime]
 
@@ -54,12 +69,19 @@ class Habitus:
     ) -> None:
         self.settings = settings
         self.clock = clock
+        self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
         self._local = local  # what is known of this machine's directories
         self._shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
+        self.trust = Trust(local, clock=clock, scan=high_findings)
         self.skills = self._library()
+        self.review = Review(self.skills, shared, clock=clock, auto=settings.review.auto)
+        self.journal = Journal(shared, clock=clock, redactor=Redactor(_secret_values(os.environ)))
+        # One view of the directories makes one index, so it is kept with what is known of this machine.
+        self.finder = Finder(self.skills, local, lambda: _open_index(local))
+        self.importer = Importer(self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings)
 
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
@@ -95,22 +117,56 @@ class Habitus:
         """The person at this process, as the author of a change."""
         return Author(actor=Actor.USER, name=self.settings.user, reason=reason)
 
+    def fetch(self, wanted: str) -> AbstractContextManager[fetching.Fetched]:
+        """Skills from a repository, an archive or a directory, ready to be read."""
+        return fetching.fetched(
+            wanted, cwd=self.settings.cwd, environ=os.environ, host=self.settings.git_host or fetching.DEFAULT_HOST
+        )
+
+    def at(self, cwd: Path) -> Habitus:
+        """The same home as seen from another working directory."""
+        return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
+
+    @property
+    def lock_file(self) -> Path:
+        return self.settings.home / lock.FILE
+
     @property
     def database(self) -> str:
         """The database's address, without its password."""
         return self._shared.url.render_as_string(hide_password=True)
 
+    def select(self, request: Request) -> Selection:
+        """The skills for a request, with stickiness from the journal."""
+        prior = [_prior(turn) for turn in self.journal.recent(request.conversation, limit=STICKY_TURNS)]
+        answered = _prior(self.journal.turn(request.reply_to)) if request.reply_to else None
+        context = self._gates(request.user.name)
+        return select(
+            self.skills.listing(), request, context, prior=prior if request.conversation else (), replied_to=answered
+        )
+
+    def user(self, name: str | None = None) -> User:
+        """Somebody as the settings know them."""
+        name = name or self.settings.user
+        known = self.settings.model_copy(update={"user": name})
+        return User(name=name, is_admin=known.is_admin)
+
+    def _gates(self, user: str) -> GateContext:
+        known = self.settings.model_copy(update={"user": user})
+        return GateContext(
+            disabled=frozenset(names.canonical(name) for name in known.switched_off),
+            is_admin=known.is_admin,
+            features=frozenset(known.experimental.features),
+        )
+
     def _library(self) -> Library:
         settings = self.settings
         return Library(
             self._layers(),
-            gate_context=GateContext(
-                disabled=frozenset(names.canonical(name) for name in settings.switched_off),
-                is_admin=settings.is_admin,
-                features=frozenset(settings.experimental.features),
-            ),
+            gate_context=self._gates(settings.user),
             fill={"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user},
             allow=self._allow,
+            outside=OutsideContent(self.trust, lambda layer: origins(self._shared, layer)),
         )
 
     def refuse_if_read_only(self) -> None:
@@ -153,7 +209,7 @@ class Habitus:
             Layer(
                 name=place.name,
                 store=self._store(place.name, place.root, key=f"project:{place.root}"),
-                is_trusted=False,
+                trust_root=str(place.root),
             )
             for place in project_places(settings.cwd, settings.user_home)
         ]
@@ -174,10 +230,36 @@ class Habitus:
             self.settings.home / "archive",
             can_write=can_write and not self.is_read_only,
             follow_links=follow_links,
+            is_durable=self.settings.durable,
         )
         return VersionedStore(
             shelf, self._local, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
         )
+
+
+def _prior(turn: Turn) -> PriorTurn:
+    judged = effective(turn.outcomes)
+    succeeded = judged is not None and judged.kind is OutcomeKind.OK
+    return PriorTurn(id=turn.id, at=turn.started_on, succeeded=succeeded, skills=loaded_or_ruled(turn))
+
+
+def _open_index(engine: sa.Engine) -> Index:
+    from habitus.search.index import Index  # numpy and the word vectors, for those who search
+
+    return Index.open(engine, "skills")
+
+
+_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
+
+
+def _secret_values(environ: Mapping[str, str]) -> list[str]:
+    """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
+    return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
+
+
+def high_findings(tree: Tree) -> list[str]:
+    """What a person must see before content from outside is used, one line each."""
+    return [f"{found.path}:{found.line}: {found.why}" for found in scan(tree) if found.severity is Risk.HIGH]
 
 
 def _can_write(home: Path) -> bool:

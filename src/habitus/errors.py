@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 
 class HabitusError(Exception):
-    """The root of the tree above."""
+    """The root of every error that Habitus raises on purpose."""
 
 
 class UserError(HabitusError):

@@ -73,7 +73,7 @@ def test_nothing_known_is_little_trusted_and_use_alone_proves_nothing() -> None:
 def _standing(*kept_by: State) -> Standing:
     return lifecycle.standing(
         problem="no frontmatter" if State.BROKEN in kept_by else None,
-        is_trusted=State.UNTRUSTED not in kept_by,
+        distrusted_for="not trusted" if State.UNTRUSTED in kept_by else "",
         held_for="a finding" if State.HELD in kept_by else "",
         disabled_by="switched off" if State.DISABLED in kept_by else "",
         closed_gates=["needs a", "needs b"] if State.GATED in kept_by else [],
@@ -88,7 +88,7 @@ def test_nothing_in_the_way_is_ok() -> None:
     ("state", "reason"),
     [
         (State.BROKEN, "no frontmatter"),
-        (State.UNTRUSTED, "the project it belongs to is not trusted; see 'habitus trust'"),
+        (State.UNTRUSTED, "not trusted"),
         (State.HELD, "a finding"),
         (State.DISABLED, "switched off"),
         (State.GATED, "needs a; needs b"),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.cli import operate, output, skills, tour
+from habitus.cli import finding, operate, output, review, skills, sources, tour, trust
 from habitus.errors import UserError, did_you_mean
 
 app = typer.Typer(
@@ -19,9 +19,19 @@ app = typer.Typer(
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help and --json.",
+    epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help.",
 )
 app.add_typer(skills.app, name="skills", rich_help_panel="Everyday")
+skills.app.command("import")(sources.import_skills)
+skills.app.command("add")(sources.add)
+skills.app.command("update")(sources.update)
+skills.app.command("export")(sources.export)
+skills.app.command("search")(finding.search)
+skills.app.command("select")(finding.select)
+skills.app.command("eval")(finding.evaluate)
+app.command("why", rich_help_panel="Everyday")(finding.why)
+app.add_typer(review.app, name="review", rich_help_panel="Curate")
+app.command("trust", rich_help_panel="Curate")(trust.trust)
 app.command("tour", rich_help_panel="Everyday")(tour.tour)
 app.command("rollback", rich_help_panel="Curate")(operate.rollback)
 app.command("pause", rich_help_panel="Curate")(operate.pause)

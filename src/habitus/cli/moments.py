@@ -39,6 +39,8 @@ def _parsed(wanted: str, now: datetime) -> datetime:
         hours, rest = wanted.split(":", 1)
         wanted = f"{local:%Y-%m-%d} {hours:0>2}:{rest}"
     moment = datetime.fromisoformat(wanted)
+    if re.search(r"\d:\d\d:\d\d(?![.,\d])", wanted):
+        moment += timedelta(microseconds=999_999)  # a time as we print it stands for its whole second
     return (moment if moment.tzinfo else moment.astimezone()).astimezone(UTC)
 
 

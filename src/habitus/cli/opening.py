@@ -27,3 +27,11 @@ def opened(context: typer.Context) -> Iterator[Habitus]:
         if habitus.is_read_only:
             output.complain(f"habitus: {settings.home} is read-only; nothing can be changed.")
         yield habitus
+        _say_what_waits(habitus)
+
+
+def _say_what_waits(habitus: Habitus) -> None:
+    """Every command's last line, on standard error so that a program reading the output is not disturbed."""
+    count = habitus.review.waiting_count()
+    if count:
+        output.complain(f"{count} {'change waits' if count == 1 else 'changes wait'} for you: habitus review list")

@@ -78,7 +78,7 @@ def resume(context: typer.Context, as_json: AsJson = False) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One line of the doctor's report; `ok`, `missing` (optional) or `broken` (in use)."""
+    """One line of the doctor's report: `ok`, `paused`, `missing` (optional) or `broken` (in use)."""
 
     name: str
     state: str
@@ -90,7 +90,7 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
     try:
         with opened(context) as habitus:
-            checks = [_python(), *_home(habitus), *_skills(habitus), _git()]
+            checks = [_python(), *_home(habitus), *_skills(habitus), _search(habitus), _git()]
     except UserError as error:
         checks = [_python(), Check(name="home", state="broken", detail=error.message, mend=error.mend)]
     if as_json:
@@ -129,7 +129,7 @@ def _home(habitus: Habitus) -> list[Check]:
     paused = habitus.pause.state()
     if paused is not None:
         detail = f"paused since {moments.shown(paused.since)} by {paused.by}"
-        checks.append(Check(name="learning", state="missing", detail=detail, mend="Run 'habitus resume'."))
+        checks.append(Check(name="learning", state="paused", detail=detail, mend="Run 'habitus resume'."))
     return checks
 
 
@@ -143,11 +143,16 @@ def _skills(habitus: Habitus) -> list[Check]:
             Check(
                 name=f"layer {layer.name}",
                 state="broken" if broken else "ok",
-                detail=f"{loadable} skills" + (f", {broken} broken." if broken else ""),
+                detail=f"{loadable} {'skill' if loadable == 1 else 'skills'}"
+                + (f", {broken} broken." if broken else ""),
                 mend="Run 'habitus skills list --state broken'." if broken else "",
             )
         )
     return checks
+
+
+def _search(habitus: Habitus) -> Check:
+    return Check(name="search", state="ok", detail=habitus.finder.describe())
 
 
 def _git() -> Check:

@@ -57,13 +57,13 @@ def list_skills(
             and (layer is None or item.layer == layer)
         ]
         if as_json:
-            output.print_json({"skills": [_as_json(item) for item in found]})
+            output.print_json({"skills": [_as_json(habitus, item) for item in found]})
         else:
             _print_listing(found, is_filtered=any((tag, state, layer)))
 
 
-def _as_json(item: Listed) -> dict[str, Any]:
-    """One skill of a listing: the fields that people and programs look for, flat."""
+def _as_json(habitus: Habitus, item: Listed) -> dict[str, Any]:
+    """One skill of a listing, flat; the manifest is as the file states it."""
     from habitus.skills.model import PLAIN_MANIFEST
 
     result: dict[str, Any] = {
@@ -72,15 +72,18 @@ def _as_json(item: Listed) -> dict[str, Any]:
         "reason": item.reason,
         "layer": item.layer,
         "hidden": list(item.hidden),
+        "inert": list(item.inert),
         "diagnostics": list(item.diagnostics),
     }
     if item.summary is not None:
         summary: dict[str, Any] = output.plain(item.summary)
-        manifest = summary.pop("manifest")
+        plain = output.plain(PLAIN_MANIFEST)
+        own = habitus.skills.layer(item.layer).store.summary(item.name)
+        effective = summary.pop("manifest")
+        stated = effective if own is None else output.plain(own.manifest)
+        manifest = {key: value for key, value in stated.items() if value != plain[key]}
         summary.pop("stated")
-        usual = output.plain(PLAIN_MANIFEST)
-        own = {key: value for key, value in manifest.items() if value != usual[key]}
-        result = {**summary, **result, "manifest": own}
+        result = {**summary, **result, "manifest": manifest}
     return result
 
 
@@ -119,7 +122,7 @@ def show(
             _print_main_file(habitus, name, version, item)
             return
         if item.summary is None and version is None:
-            output.print_json({**_as_json(item), "files": sorted(library.tree(name))})
+            output.print_json({**_as_json(habitus, item), "files": sorted(library.tree(name))})
             return
         if version is not None:
             tree = library.tree(name, version)
@@ -129,7 +132,7 @@ def show(
         skill = library.load(name)
         files = sorted(library.tree(name))
         if as_json:
-            output.print_json({**_as_json(item), "body": skill.body, "files": files})
+            output.print_json({**_as_json(habitus, item), "body": skill.body, "files": files})
         else:
             _print_skill(item, skill, files)
 
@@ -160,6 +163,7 @@ def _print_skill(item: Listed, skill: Skill, files: list[str]) -> None:
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
+        ("inert", f"{', '.join(item.inert)}: counts once you run 'habitus trust {skill.name}'" if item.inert else ""),
     ]
     width = max(len(label) for label, _ in facts)
     for label, value in facts:
@@ -208,7 +212,7 @@ def new(
         if as_json:
             output.print_json({"name": made.name, "version": made.version, "layer": made.layer})
             return
-        directory = habitus.skills.directory(f"{made.name}@{made.layer}")
+        directory = None if habitus.settings.database_url else habitus.skills.directory(f"{made.name}@{made.layer}")
         output.say(f"Wrote {made.name} (version {made.version}){f': {directory}/SKILL.md' if directory else ''}")
         if file is None:
             output.say(f"Fill in the steps: {output.command(context, 'skills', 'edit', made.name)}")
@@ -417,11 +421,12 @@ def remove(context: typer.Context, names: Names, reason: Reason = "", as_json: A
     """Move skills to the archive, from which 'restore' brings them back."""
     with opened(context) as habitus:
         items = [habitus.skills.find(name) for name in names]
-        removed = [habitus.skills.remove(f"{item.name}@{item.layer}", habitus.person(reason)) for item in items]
+        for item in items:
+            habitus.skills.remove(f"{item.name}@{item.layer}", habitus.person(reason))
         if as_json:
-            output.print_json({"removed": [{"name": item.name, "layer": item.layer} for item in removed]})
+            output.print_json({"removed": [{"name": item.name, "layer": item.layer} for item in items]})
             return
-        for item in removed:
+        for item in items:
             output.say(f"Moved {item.name}@{item.layer} to the archive.")
             if item.hidden:
                 output.say(f"{item.name}@{item.hidden[-1]} is in view again.")
@@ -487,6 +492,9 @@ def diff(
 ) -> None:
     """What changed between two versions: the last two by default."""
     with opened(context) as habitus:
+        if a is None and b is None and len(habitus.skills.history(name)) == 1 and not as_json:
+            output.say("There is only version 1.")
+            return
         text = habitus.skills.diff(name, a, b)
         if as_json:
             output.print_json({"name": habitus.skills.find(name).name, "diff": text})
@@ -529,23 +537,43 @@ def lint(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is wrong or odd with skills, each with its mend. Exit code 1 when something can't be loaded."""
+    """What is wrong or odd with skills, one by one and as a set, each with its mend. Exit code 1 for broken ones."""
     from habitus.skills.model import Severity
 
     with opened(context) as habitus:
         reports = [report for target in targets or [""] for report in _linted(habitus, target)]
+        together = [] if targets else _linted_set(habitus)
         problems = sum(d.severity is Severity.ERROR for _, found in reports for d in found)
         if as_json:
-            output.print_json({"skills": [{"name": name, "diagnostics": found} for name, found in reports]})
+            skills = [{"name": name, "diagnostics": found} for name, found in reports]
+            output.print_json({"skills": skills, "set": together})
         else:
             for name, found in reports:
                 for diagnostic in found:
                     style = "red" if diagnostic.severity is Severity.ERROR else "yellow"
                     output.say(f"{diagnostic.severity.value}: {name}: {diagnostic.what} {diagnostic.mend}", style=style)
+            for finding in together:
+                output.say(f"{finding.severity.value}: {finding.what} {finding.mend}", style="yellow")
             odd = sum(bool(found) for _, found in reports)
             output.say(f"{len(reports)} skills looked at, {odd} with something to say, {problems} can't be loaded.")
         if problems:
             raise typer.Exit(1)
+
+
+def _linted_set(habitus: Habitus) -> list[Any]:
+    """What is to say about all skills together: duplicates, rivals, greedy cues, the menu's budget."""
+    from habitus.skills import lint, menu
+
+    finder = habitus.finder
+    return list(
+        lint.check(
+            habitus.skills.listing(),
+            budget=menu.budget_for(habitus.settings.context_tokens),
+            search=lambda cue: finder.search(cue, k=5),
+            similar=lambda name: finder.similar(name, k=3),
+            progress=lambda done: None,
+        )
+    )
 
 
 def _linted(habitus: Habitus, target: str) -> list[tuple[str, tuple[Any, ...]]]:

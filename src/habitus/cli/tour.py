@@ -20,10 +20,12 @@ _MARK = "▸ "
 
 
 def tour(
+    context: typer.Context,
     home: Annotated[Path | None, typer.Option("--home", help="Keep what the tour makes in this home.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """See Habitus at work in a few seconds: no server, no key, no network."""
+    home = home or context.find_root().obj
     if not as_json:
         _show(home)
         return

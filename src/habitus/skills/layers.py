@@ -23,7 +23,7 @@ class Layer:
     name: str
     store: SkillStore
     source: Source | None = None  # what its skills are, where the place decides that
-    is_trusted: bool = True
+    trust_root: str = ""  # where trust in it is kept; empty for layers that are the person's own
     fills_placeholders: bool = False
 
     @property

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.skills import edits, gates, lifecycle, names, placeholders, records, trees
 from habitus.skills.edits import Edit
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer, merged, merged_body
-from habitus.skills.model import Archived, Author, Counters, Diagnostic, Skill, Stage, State, Summary, Version
+from habitus.skills.model import (
+    Archived,
+    Author,
+    Counters,
+    Diagnostic,
+    Manifest,
+    Skill,
+    Stage,
+    State,
+    Summary,
+    Version,
+)
 from habitus.skills.names import Address
 from habitus.skills.stores.base import Step, refuse_stale
 from habitus.skills.trees import Tree
@@ -30,6 +42,34 @@ class Listed:
     summary: Summary | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     hidden: tuple[str, ...] = ()  # the lower layers that have a copy of the same name
+    inert: tuple[str, ...] = ()  # what it asks for and does not get before a person trusts it
+
+
+AnySkill = TypeVar("AnySkill", bound=Summary)
+
+
+class Outside(Protocol):
+    """What is known of content that came from outside: whether it is trusted, and what it may claim for itself."""
+
+    def revision(self) -> Hashable: ...
+    def objection(self, layer: Layer, name: str) -> str:
+        """Why the skill is not trusted; nothing when it is."""
+        ...
+
+    def seen(self, layer: Layer, summary: AnySkill) -> AnySkill:
+        """The summary as it counts: claims of an imported skill have no force until a person trusts it."""
+        ...
+
+
+class TrustEverything:
+    def revision(self) -> Hashable:
+        return 0
+
+    def objection(self, layer: Layer, name: str) -> str:
+        return ""
+
+    def seen(self, layer: Layer, summary: AnySkill) -> AnySkill:
+        return summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +94,14 @@ class Library:
         gate_context: GateContext,
         fill: Mapping[str, str],
         allow: Callable[[Author], None] = lambda author: None,
+        outside: Outside | None = None,
     ) -> None:
         self.layers = tuple(layers)
+        self._outside = outside or TrustEverything()
         self._gates = gate_context
         self._fill = dict(fill)
         self._allow = allow
-        self._seen: tuple[int, ...] = ()
+        self._seen: tuple[Hashable, ...] = ()
         self._listing: list[Listed] = []
         self._by_name: dict[str, Listed] = {}
 
@@ -67,7 +109,7 @@ class Library:
 
     def listing(self) -> list[Listed]:
         """Every name once, as the highest layer has it, broken ones included, sorted by name."""
-        revisions = tuple(layer.store.revision() for layer in self.layers)
+        revisions = (self._outside.revision(), *(layer.store.revision() for layer in self.layers))
         if revisions != self._seen:
             self._listing = self._compose()
             self._by_name = {}
@@ -96,12 +138,14 @@ class Library:
 
     def _listed(self, layer: Layer, summary: Summary, lower: Listed | None) -> Listed:
         hidden = () if lower is None else (*lower.hidden, lower.layer)
-        summary = _with_source(summary, layer)
+        stated = summary.manifest
+        summary = self._outside.seen(layer, _with_source(summary, layer))
+        inert = tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))
         if summary.manifest.extends and lower is not None and lower.summary is not None:
             summary = merged(lower.summary, summary)
         standing = lifecycle.standing(
             problem=None,
-            is_trusted=layer.is_trusted,
+            distrusted_for=self._outside.objection(layer, summary.name),
             held_for="",
             disabled_by=gates.disabled_by(summary, self._gates),
             closed_gates=gates.closed(summary, self._gates),
@@ -114,7 +158,20 @@ class Library:
             summary=summary,
             diagnostics=layer.store.diagnostics(summary.name),
             hidden=hidden,
+            inert=inert,
         )
+
+    def revision(self) -> Hashable:
+        """Changes whenever the listing does."""
+        self.listing()
+        return self._seen
+
+    def tree_hash(self, item: Listed) -> str:
+        return self.layer(item.layer).store.tree_hash(item.name)
+
+    def tree_hashes(self) -> dict[str, str]:
+        """Name → hash over all files, of every skill that is in view and can be loaded."""
+        return {item.name: self.tree_hash(item) for item in self.listing() if item.summary is not None}
 
     def find(self, address: str) -> Listed:
         """The entry that a name, or `name@layer`, stands for; an error with the nearest name when there is none."""
@@ -157,7 +214,7 @@ class Library:
             layer = self.layer(name)
             skill = layer.store.load(item.name)
             if skill is not None:
-                copies.append(replace(skill, source=_with_source(skill, layer).source))
+                copies.append(self._outside.seen(layer, _with_source(skill, layer)))
         if not copies:
             raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
         return copies
@@ -186,6 +243,18 @@ class Library:
         """Write a new skill; a taken name in that layer is refused."""
         self._allow(author)
         return self._writable(layer).store.save(skill, author, expected_version=0)
+
+    def write_tree(
+        self, layer: str, name: str, tree: Tree, author: Author, *, expected_version: int | None = None
+    ) -> int:
+        """Make a skill of one layer consist of exactly these files; returns its version."""
+        self._allow(author)
+        return self._writable(layer).store.save_tree(name, tree, author, expected_version=expected_version)
+
+    def write_trees(self, layer: str, wanted: Mapping[str, Tree], author: Author) -> dict[str, int]:
+        """Many skills at once, as `write_tree`; returns name → version."""
+        self._allow(author)
+        return self._writable(layer).store.save_many(wanted, author)
 
     def edit(
         self,
@@ -380,7 +449,7 @@ def _text(file: trees.File | None) -> str | None:
         return None
 
 
-def _with_source(summary: Summary, layer: Layer) -> Summary:
+def _with_source(summary: AnySkill, layer: Layer) -> AnySkill:
     if layer.source is None or "source" in summary.stated or summary.source is layer.source:
         return summary
     return replace(summary, source=layer.source)

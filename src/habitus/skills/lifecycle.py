@@ -20,13 +20,13 @@ class Standing:
 
 
 def standing(
-    *, problem: str | None, is_trusted: bool, held_for: str, disabled_by: str, closed_gates: Sequence[str]
+    *, problem: str | None, distrusted_for: str, held_for: str, disabled_by: str, closed_gates: Sequence[str]
 ) -> Standing:
     """The first thing that keeps a skill from use decides what a listing calls it."""
     if problem is not None:
         return Standing(state=State.BROKEN, reason=problem)
-    if not is_trusted:
-        return Standing(state=State.UNTRUSTED, reason="the project it belongs to is not trusted; see 'habitus trust'")
+    if distrusted_for:
+        return Standing(state=State.UNTRUSTED, reason=distrusted_for)
     if held_for:
         return Standing(state=State.HELD, reason=held_for)
     if disabled_by:

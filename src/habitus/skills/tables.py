@@ -114,3 +114,57 @@ agent_skill_files = sa.Table(
     sa.Column("sha256", sa.String(64), nullable=False),
     sa.Column("executable", sa.Boolean, nullable=False, server_default=sa.false()),
 )
+
+# Changes that wait for a person, and what became of them.
+proposals = sa.Table(
+    "skill_proposals",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("layer", sa.String, nullable=False),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("action", sa.String(16), nullable=False),
+    sa.Column("base_hash", sa.String(64), nullable=False),  # of what it changes; empty for what is not there
+    sa.Column("tree", sa.Text),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("reasons", sa.Text, nullable=False),  # JSON: why it waits
+    sa.Column("details", sa.Text, nullable=False),  # JSON: what else is needed to carry it out
+    sa.Column("conversation", sa.String, nullable=False, server_default=""),
+    sa.Column("made_on", Utc, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("decided_on", Utc),
+    sa.Column("decided_by", sa.String),
+    sa.Column("decision", sa.Text),
+    sa.Index("skill_proposals_by_state", "state", "id"),
+)
+
+# What came from elsewhere, so that a second import changes nothing and a local edit is never overwritten.
+imports = sa.Table(
+    "skill_imports",
+    metadata,
+    sa.Column("layer", sa.String, primary_key=True),
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("origin", sa.Text, nullable=False),
+    sa.Column("source_hash", sa.String(64), nullable=False),  # of the files as they came
+    sa.Column("written_hash", sa.String(64), nullable=False),  # of the files as they were saved; empty while held
+    sa.Column("imported_on", Utc, nullable=False),
+)
+
+# Which content of a project a person trusts: one row a skill of a trusted root, and one with an empty name.
+trusted = sa.Table(
+    "trusted_skills",
+    metadata,
+    sa.Column("root", sa.String, primary_key=True),
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("tree_hash", sa.String(64), nullable=False),
+    sa.Column("powers", sa.Text, nullable=False),  # JSON: scripts and permissions it had then
+    sa.Column("trusted_on", Utc, nullable=False),
+    sa.Column("trusted_by", sa.String, nullable=False),
+)
+
+# Which content of which skill the search index has.
+indexed = sa.Table(
+    "indexed_skills",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("tree_hash", sa.String(64), nullable=False),
+)

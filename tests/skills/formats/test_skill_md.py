@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from habitus.errors import Invalid
 from habitus.skills import records
 from habitus.skills.formats import skill_md
-from habitus.skills.formats.skill_md import Parsed
 from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source
 from tests.skills.formats.strategies import SKILLS, as_kept, files
 
@@ -216,9 +215,22 @@ def test_the_cue_is_when_to_use_or_else_the_description() -> None:
     ],
 )
 def test_one_skill_in_many_hands(content: str) -> None:
-    assert skill_md.parse("a", content.encode()) == Parsed(
-        skill=Skill(name="a", description="D", body="Body", stated=frozenset({"name", "description", "body"}))
+    assert skill_md.parse("a", content.encode()).skill == Skill(
+        name="a", description="D", body="Body", stated=frozenset({"name", "description", "body"})
     )
+
+
+@pytest.mark.req("SK-02")
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("\ufeff---\nname: a\ndescription: D\n---\n\nBody\n", "byte order mark"),
+        ("---\nname: A\ndescription: D\n---\nBody", "is spelt 'A'"),
+    ],
+)
+def test_what_is_odd_about_a_file_that_loads_is_said(content: str, what: str) -> None:
+    (diagnostic,) = skill_md.parse("a", content.encode()).diagnostics
+    assert what in diagnostic.what
 
 
 @pytest.mark.req("SK-02")

@@ -110,3 +110,45 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(64), nullable=False),
         sa.Column("executable", sa.Boolean, nullable=False, server_default=sa.false()),
     )
+    op.create_table(
+        "skill_proposals",
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("layer", sa.String, nullable=False),
+        sa.Column("name", sa.String, nullable=False),
+        sa.Column("action", sa.String(16), nullable=False),
+        sa.Column("base_hash", sa.String(64), nullable=False),
+        sa.Column("tree", sa.Text),
+        sa.Column("author", sa.Text, nullable=False),
+        sa.Column("reasons", sa.Text, nullable=False),
+        sa.Column("details", sa.Text, nullable=False),
+        sa.Column("conversation", sa.String, nullable=False, server_default=""),
+        sa.Column("made_on", sa.String(32), nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("decided_on", sa.String(32)),
+        sa.Column("decided_by", sa.String),
+        sa.Column("decision", sa.Text),
+    )
+    op.create_index("skill_proposals_by_state", "skill_proposals", ["state", "id"])
+    op.create_table(
+        "skill_imports",
+        sa.Column("layer", sa.String, primary_key=True),
+        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("origin", sa.Text, nullable=False),
+        sa.Column("source_hash", sa.String(64), nullable=False),
+        sa.Column("written_hash", sa.String(64), nullable=False),
+        sa.Column("imported_on", sa.String(32), nullable=False),
+    )
+    op.create_table(
+        "trusted_skills",
+        sa.Column("root", sa.String, primary_key=True),
+        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("tree_hash", sa.String(64), nullable=False),
+        sa.Column("powers", sa.Text, nullable=False),
+        sa.Column("trusted_on", sa.String(32), nullable=False),
+        sa.Column("trusted_by", sa.String, nullable=False),
+    )
+    op.create_table(
+        "indexed_skills",
+        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("tree_hash", sa.String(64), nullable=False),
+    )

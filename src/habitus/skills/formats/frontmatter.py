@@ -278,19 +278,21 @@ def scalar(text: str) -> str:
         return text
     if '"' in text and "'" not in text and "---" not in text and text.isascii() and text.isprintable():
         return f"'{text}'"
-    return _quoted(text)
+    return quoted(text)
 
 
-def _quoted(text: str) -> str:
-    # Some readers cut the block at '---', whatever the quotes.
-    return re.sub("-(?=--)", r"\\x2d", "".join(map(_escaped, json.dumps(text, ensure_ascii=False))))
+def quoted(value: object) -> str:
+    """Text in double quotes, or a JSON value, on one line of YAML."""
+    shown = "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
+    # Some readers cut a value at '---', whatever the quotes.
+    return shown.replace("---", "\\u002d" * 3)
 
 
 def _escaped(char: str) -> str:
     if char.isprintable():
         return char
     code = ord(char)
-    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def write(fields: Mapping[str, str | Mapping[str, str]]) -> str:
@@ -306,4 +308,4 @@ def _entry(key: str, value: str | Mapping[str, str], indent: str) -> str:
 
 def _key(key: str) -> str:
     is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() and key.lower() not in _SPECIAL
-    return key if is_plain and "---" not in key else _quoted(key)
+    return key if is_plain and "---" not in key else quoted(key)

@@ -48,6 +48,9 @@ def parse(folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | 
     diagnostics: list[Diagnostic] = []
     try:
         parts = frontmatter.split(_decoded(content, file), file)
+        if content.startswith(b"\xef\xbb\xbf"):
+            what, mend = "The file begins with a byte order mark.", "Save it as UTF-8 without one."
+            diagnostics.append(Diagnostic(file=file, what=what, mend=mend, severity=Severity.NOTE))
         fields = _all_fields(parts.front, toml, file, diagnostics)
         skill = _Reader(folder, file, fields, diagnostics).skill(frontmatter.plain_newlines(parts.body))
     except Unreadable as problem:
@@ -152,7 +155,7 @@ def _as_sentence(cue: str) -> str:
         return cue[0].upper() + cue[1:]
     if re.match(r"(?i)when(ever)?\b|if\b|for\b|before\b|after\b|while\b", cue):
         return f"Use {cue[0].lower()}{cue[1:]}"
-    starts_a_word = len(cue) > 1 and cue[0].isupper() and cue[1].islower()
+    starts_a_word = len(cue) > 1 and cue[0].isupper() and (cue[1].islower() or cue[:2] == "A ")
     return f"Use when {cue[0].lower() + cue[1:] if starts_a_word else cue}"
 
 
@@ -193,7 +196,8 @@ def _all_fields(front: str | None, toml: bytes | None, file: str, diagnostics: l
 
 def _from_toml(toml: bytes) -> Fields:
     try:
-        values = tomllib.loads(toml.decode())
+        # Dates and times become text, as they are in a frontmatter block.
+        values = json.loads(json.dumps(tomllib.loads(toml.decode()), default=str))
         if frontmatter.height(values) > frontmatter.MAX_DEPTH:
             raise RecursionError("values are nested too deep")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -299,10 +303,14 @@ class _Reader:
                 f"Rename the folder to '{name}'.",
                 Severity.NOTE,
             )
-        if stated and names.canonical(stated) != name:
+        if stated and names.canonical(stated) not in (name, names.canonical(self.folder)):
             self._say(
                 f"The file says name '{stated[:80]}', the folder '{self.folder}'; the folder counts.",
                 f"Write 'name: {name}'.",
+            )
+        elif stated and stated != self.folder and names.canonical(stated) == name:
+            self._say(
+                f"The name is spelt '{stated}', the folder '{self.folder}'.", f"Write 'name: {name}'.", Severity.NOTE
             )
         elif not stated:
             self._say("There is no name.", f"Write 'name: {name}'.", Severity.NOTE)
@@ -405,14 +413,19 @@ class _Reader:
         return {**extra, **(self._object("extra") if PREFIX + "extra" in self.metadata else {})}
 
     def _say_what_is_outside_the_standard(self, skill: Skill) -> None:
-        if "description" not in self.stated or not skill.description.strip():
+        says_little = skill.manifest.extends  # the skill it extends has what it leaves out
+        if not skill.description.strip() and not says_little:
             self._say("There is no description.", "Say in one sentence what the skill does and when to use it.")
         outward = self._text_of_top("description")
         if len(outward) > MAX_DESCRIPTION:
             self._say(f"The description has {len(outward)} characters.", f"Shorten it to {MAX_DESCRIPTION}.")
+        if len(skill.compatibility) > MAX_COMPATIBILITY:
+            self._say(
+                f"The compatibility has {len(skill.compatibility)} characters.", "Shorten it to 500.", Severity.NOTE
+            )
         if "<" in outward or ">" in outward:
             self._say("The description has a '<' or '>' in it.", "Use words instead.", Severity.NOTE)
-        if not skill.body.strip():
+        if not skill.body.strip() and not says_little:
             self._say("There are no steps below the frontmatter.", "Write the procedure.")
         outside = [key for key in self.keys if key not in STANDARD_KEYS]
         if outside:

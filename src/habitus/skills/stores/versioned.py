@@ -176,6 +176,11 @@ class VersionedStore:
         if intent is not None:
             self._perform(intent)
 
+    def tree_hash(self, name: str) -> str:
+        """The hash over all files of a skill; nothing when there is none of that name."""
+        row = self._fresh().taken.get(names.canonical(name))
+        return "" if row is None else row.tree_hash
+
     def tree_hashes(self) -> dict[str, str]:
         """Name → hash over all files, of every skill that can be loaded."""
         return {name: row.tree_hash for name, row in self._fresh().loadable.items()}
@@ -282,6 +287,7 @@ class VersionedStore:
             return self._ledger.tree(connection, row.id, version)
 
     def list_archived(self) -> list[Archived]:
+        self._fresh(look=True)
         with sql.reading(self._engine) as connection:
             return [archived for archived, _ in self._ledger.archived(connection)]
 

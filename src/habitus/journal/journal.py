@@ -1,0 +1,276 @@
+"""Writing turns down, one transaction each, behind the redactor, and reading them again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.errors import NotFound
+from habitus.events import Event, EventKind, OutcomeKind
+from habitus.journal.model import Exposure, Message, Place, Selected, Session, Turn, TurnOutcome
+from habitus.journal.tables import events, exposures, messages, outcomes, seen, selections, turns
+from habitus.redact import Redactor
+
+KEPT_FOR = timedelta(days=30)
+_PARTS = (messages, events, selections, exposures, outcomes)
+
+
+class Journal:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        *,
+        clock: Callable[[], datetime],
+        redactor: Redactor,
+        kept_for: timedelta = KEPT_FOR,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._redactor = redactor
+        self._kept_for = kept_for
+
+    def record(self, turn: Turn) -> None:
+        """Write a turn down whole, or replace what was written of it; secrets stay out."""
+        with sql.writing(self._engine) as connection:
+            kept = connection.execute(sa.select(outcomes).where(outcomes.c.turn == turn.id)).mappings().all()
+            connection.execute(turns.delete().where(turns.c.id == turn.id))
+            connection.execute(turns.insert().values(self._row(turn)))
+            own = [_packed_outcome(outcome, self._clock()) for outcome in turn.outcomes]
+            earlier = [{key: row[key] for key in ("kind", "weight", "source", "reason", "at")} for row in kept]
+            added = [row for row in earlier if row["source"] not in {outcome["source"] for outcome in own}]
+            for table, rows in (
+                (messages, [{"role": m.role, "content": self._safe(m.content)} for m in turn.messages]),
+                (events, [self._event(event) for event in turn.events]),
+                (selections, [_packed_selected(selected) for selected in turn.selected]),
+                (exposures, [_packed_exposure(exposure) for exposure in turn.exposures]),
+                (outcomes, [*own, *added]),
+            ):
+                _insert(connection, table, turn.id, rows)
+
+    def judge(self, turn: str, outcome: TurnOutcome) -> None:
+        """Judge a turn, by its id or the caller's own; a second word of the same source corrects the first."""
+        with sql.writing(self._engine, lock="outcomes") as connection:
+            query = sa.select(turns.c.id).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn))
+            found = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).scalar()
+            if found is None:
+                raise NotFound(f"There is no turn '{turn}'.", mend="Give its id, or the id you gave it.")
+            same = (outcomes.c.turn == found, outcomes.c.source == outcome.source)
+            connection.execute(outcomes.delete().where(*same))
+            last = sa.select(sa.func.max(outcomes.c.number)).where(outcomes.c.turn == found)
+            number = (connection.execute(last).scalar() or 0) + 1
+            row = _packed_outcome(outcome, self._clock()) | {"turn": found, "number": number}
+            connection.execute(outcomes.insert().values(row))
+
+    def turn(self, id: str) -> Turn:
+        """One turn with everything that was written of it."""
+        with sql.reading(self._engine) as connection:
+            row = connection.execute(sa.select(turns).where(turns.c.id == id)).mappings().first()
+            if row is None:
+                raise NotFound(f"There is no turn '{id}'.", mend="See 'habitus sessions list'.")
+            return _turn(row, {table.name: _entries(connection, table, id) for table in _PARTS})
+
+    def turns_of(self, session: str) -> list[Turn]:
+        query = sa.select(turns.c.id).where(turns.c.session == session).order_by(turns.c.started_on, turns.c.id)
+        with sql.reading(self._engine) as connection:
+            ids = connection.execute(query).scalars().all()
+        return [self.turn(id) for id in ids]
+
+    def recent(self, conversation: str, *, limit: int) -> list[Turn]:
+        """The last turns of a conversation, newest first."""
+        query = (
+            sa.select(turns.c.id)
+            .where(turns.c.conversation == conversation)
+            .order_by(turns.c.started_on.desc(), turns.c.id.desc())
+            .limit(limit)
+        )
+        with sql.reading(self._engine) as connection:
+            ids = connection.execute(query).scalars().all()
+        return [self.turn(id) for id in ids]
+
+    def sessions(self, *, limit: int = 50) -> list[Session]:
+        """The sessions with their turns counted, the latest first."""
+        query = (
+            sa.select(
+                turns.c.session,
+                sa.func.min(turns.c.started_on).label("first"),
+                sa.func.max(turns.c.started_on).label("last"),
+                sa.func.count().label("number"),
+                sa.func.min(turns.c.user).label("user"),
+            )
+            .group_by(turns.c.session)
+            .order_by(sa.desc("last"))
+            .limit(limit)
+        )
+        opening = sa.select(turns.c.request).order_by(turns.c.started_on, turns.c.id).limit(1)
+        with sql.reading(self._engine) as connection:
+            return [
+                Session(
+                    id=row.session,
+                    started_on=row.first,
+                    last_turn_on=row.last,
+                    turns=row.number,
+                    user=row.user,
+                    title=connection.execute(opening.where(turns.c.session == row.session)).scalar_one()[:80],
+                )
+                for row in connection.execute(query)
+            ]
+
+    def prune(self) -> int:
+        """Drop the turns older than they are kept; returns how many."""
+        with sql.writing(self._engine) as connection:
+            gone = turns.delete().where(turns.c.started_on < self._clock() - self._kept_for)
+            return connection.execute(gone).rowcount
+
+    # What users have seen of the library
+
+    def seen(self, user: str) -> dict[str, str] | None:
+        """Name → hash of the skills as a user last saw them; None for somebody who never looked."""
+        with sql.reading(self._engine) as connection:
+            packed = connection.execute(sa.select(seen.c.hashes).where(seen.c.user == user)).scalar()
+        return None if packed is None else dict(json.loads(packed))
+
+    def mark_seen(self, user: str, hashes: Mapping[str, str]) -> None:
+        values = {"hashes": json.dumps(dict(hashes), sort_keys=True), "seen_on": self._clock()}
+        with sql.writing(self._engine, lock=f"seen:{user}") as connection:
+            sql.insert_missing(connection, seen, [{"user": user, **values}])
+            connection.execute(seen.update().where(seen.c.user == user).values(values))
+
+    def _row(self, turn: Turn) -> dict[str, Any]:
+        return {
+            "id": turn.id,
+            "session": turn.session,
+            "caller_id": turn.caller_id,
+            "user": turn.user,
+            "source_type": turn.source_type,
+            "conversation": turn.conversation,
+            "reply_to": turn.reply_to,
+            "request": self._redactor.redact(turn.request).text,
+            "usage": json.dumps(dict(turn.usage)),
+            "started_on": turn.started_on,
+            "ended_on": turn.ended_on,
+        }
+
+    def _safe(self, content: object) -> str:
+        return json.dumps(self._redactor.redact_value(content), ensure_ascii=False, default=str)
+
+    def _event(self, event: Event) -> dict[str, Any]:
+        return {
+            "kind": event.kind.value,
+            "severity": event.severity,
+            "round_idx": event.round_idx,
+            "detail": self._safe(dict(event.detail)),
+        }
+
+
+def effective(found: Sequence[TurnOutcome]) -> TurnOutcome | None:
+    """The judgement that counts: the heaviest, of equal ones the latest; None while nobody has judged."""
+    ranked = sorted(enumerate(found), key=lambda item: (item[1].weight, item[1].at or datetime.min, item[0]))
+    return ranked[-1][1] if ranked else None
+
+
+def loaded_or_ruled(turn: Turn) -> tuple[str, ...]:
+    """The skills of a turn that a rule or the model chose, without those that were only sticky."""
+    return tuple(
+        entry.name
+        for entry in turn.selected
+        if entry.place is Place.LOADED or (entry.place is Place.EAGER and not entry.reason.startswith("sticky"))
+    )
+
+
+def _insert(connection: sa.Connection, table: sa.Table, turn: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        connection.execute(table.insert(), [{"turn": turn, "number": n, **row} for n, row in enumerate(rows, 1)])
+
+
+def _entries(connection: sa.Connection, table: sa.Table, turn: str) -> list[Mapping[Any, Any]]:
+    query = sa.select(table).where(table.c.turn == turn).order_by(table.c.number)
+    return list(connection.execute(query).mappings())
+
+
+def _packed_selected(selected: Selected) -> dict[str, Any]:
+    return {
+        "name": selected.name,
+        "layer": selected.layer,
+        "version": selected.version,
+        "place": selected.place.value,
+        "reason": selected.reason,
+    }
+
+
+def _packed_exposure(exposure: Exposure) -> dict[str, Any]:
+    return {
+        "item": exposure.item,
+        "kind": exposure.kind,
+        "version": exposure.version,
+        "shown": exposure.shown,
+        "tokens": exposure.tokens,
+        "propensity": exposure.propensity,
+    }
+
+
+def _packed_outcome(outcome: TurnOutcome, now: datetime) -> dict[str, Any]:
+    return {
+        "kind": outcome.kind.value,
+        "weight": outcome.weight,
+        "source": outcome.source,
+        "reason": outcome.reason,
+        "at": outcome.at or now,
+    }
+
+
+def _turn(row: Mapping[Any, Any], parts: Mapping[str, list[Mapping[Any, Any]]]) -> Turn:
+    turn = Turn(
+        id=row["id"],
+        session=row["session"],
+        request=row["request"],
+        started_on=row["started_on"],
+        ended_on=row["ended_on"],
+        caller_id=row["caller_id"],
+        source_type=row["source_type"],
+        user=row["user"],
+        conversation=row["conversation"],
+        reply_to=row["reply_to"],
+        usage=json.loads(row["usage"]),
+    )
+    return replace(
+        turn,
+        messages=tuple(Message(role=m["role"], content=json.loads(m["content"])) for m in parts["turn_messages"]),
+        events=tuple(
+            Event(
+                kind=EventKind(e["kind"]),
+                detail=json.loads(e["detail"]),
+                severity=e["severity"],
+                round_idx=e["round_idx"],
+            )
+            for e in parts["turn_events"]
+        ),
+        selected=tuple(
+            Selected(
+                name=s["name"], layer=s["layer"], version=s["version"], place=Place(s["place"]), reason=s["reason"]
+            )
+            for s in parts["turn_selections"]
+        ),
+        exposures=tuple(
+            Exposure(
+                item=e["item"],
+                kind=e["kind"],
+                version=e["version"],
+                shown=e["shown"],
+                tokens=e["tokens"],
+                propensity=e["propensity"],
+            )
+            for e in parts["turn_exposures"]
+        ),
+        outcomes=tuple(
+            TurnOutcome(
+                kind=OutcomeKind(o["kind"]), weight=o["weight"], source=o["source"], reason=o["reason"], at=o["at"]
+            )
+            for o in parts["turn_outcomes"]
+        ),
+    )

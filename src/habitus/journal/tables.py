@@ -1,0 +1,86 @@
+"""The tables of the journal."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from habitus.sql import Utc, metadata
+
+turns = sa.Table(
+    "turns",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("session", sa.String, nullable=False),
+    sa.Column("caller_id", sa.String, nullable=False, server_default=""),
+    sa.Column("user", sa.String, nullable=False),
+    sa.Column("source_type", sa.String, nullable=False),
+    sa.Column("conversation", sa.String, nullable=False, server_default=""),
+    sa.Column("reply_to", sa.String, nullable=False, server_default=""),
+    sa.Column("request", sa.Text, nullable=False),
+    sa.Column("usage", sa.Text, nullable=False),
+    sa.Column("started_on", Utc, nullable=False),
+    sa.Column("ended_on", Utc),
+    sa.Index("turns_by_session", "session", "started_on"),
+    sa.Index("turns_by_conversation", "conversation", "started_on"),
+    sa.Index("turns_by_caller", "caller_id"),
+    sa.Index("turns_by_time", "started_on"),
+)
+
+
+def _of_turn(name: str, *columns: sa.schema.SchemaItem) -> sa.Table:
+    """A table of numbered entries of a turn, which go when the turn goes."""
+    turn = sa.Column("turn", sa.String, sa.ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True)
+    return sa.Table(name, metadata, turn, sa.Column("number", sa.Integer, primary_key=True), *columns)
+
+
+messages = _of_turn(
+    "turn_messages",
+    sa.Column("role", sa.String, nullable=False),
+    sa.Column("content", sa.Text, nullable=False),
+)
+
+events = _of_turn(
+    "turn_events",
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("severity", sa.Integer, nullable=False),
+    sa.Column("round_idx", sa.Integer, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+)
+
+selections = _of_turn(
+    "turn_selections",
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("layer", sa.String, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("place", sa.String, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+
+exposures = _of_turn(
+    "turn_exposures",
+    sa.Column("item", sa.String, nullable=False),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("shown", sa.Boolean, nullable=False),
+    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("propensity", sa.Float, nullable=False),
+    sa.Index("turn_exposures_by_item", "kind", "item"),
+)
+
+outcomes = _of_turn(
+    "turn_outcomes",
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("weight", sa.Float, nullable=False),
+    sa.Column("source", sa.String, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("at", Utc, nullable=False),
+)
+
+# What a user's prompt last showed of the library, so that news are told once.
+seen = sa.Table(
+    "seen_skills",
+    metadata,
+    sa.Column("user", sa.String, primary_key=True),
+    sa.Column("hashes", sa.Text, nullable=False),
+    sa.Column("seen_on", Utc, nullable=False),
+)

@@ -1,0 +1,45 @@
+"""One index for skills, memory and tools: lexical and semantic, offline; it learns from use and may abstain.
+
+Only the types are imported at once. `Index` and the embedders bring numpy and SQLAlchemy when they are asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from habitus.search.model import Document, Hit, Report, Results
+
+if TYPE_CHECKING:
+    from habitus.search.embedding import Embedder, NoEmbedder, WordLlama, default_embedder
+    from habitus.search.index import Index
+    from habitus.search.minilm import MiniLM
+
+__all__ = [
+    "Document",
+    "Embedder",
+    "Hit",
+    "Index",
+    "MiniLM",
+    "NoEmbedder",
+    "Report",
+    "Results",
+    "WordLlama",
+    "default_embedder",
+]
+
+_HOMES = {
+    "Index": "index",
+    "MiniLM": "minilm",
+    "Embedder": "embedding",
+    "NoEmbedder": "embedding",
+    "WordLlama": "embedding",
+    "default_embedder": "embedding",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'habitus.search' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f"habitus.search.{_HOMES[name]}"), name)

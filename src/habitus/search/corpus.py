@@ -1,0 +1,112 @@
+"""The documents of one index in memory: entries by slot, their postings, vectors and words.
+
+An edited document gets a new slot and its old one dies; the slots are counted anew when many have come or gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from habitus.search.embedding import Embedder, Vectors, unit
+from habitus.search.entry import Codes, Entry, Vector
+from habitus.search.postings import Postings
+from habitus.search.words import word_code
+
+_REBUILD_AFTER = 1000
+
+WordIds = NDArray[np.int32]
+
+
+class Corpus:
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        # Word 0 is the empty word: a document without words still has one to compare.
+        self._vocabulary: dict[str, int] = {"": 0}
+        self._word_codes = np.zeros(0, dtype=np.uint32)
+        self._word_vectors = embedder.words([])
+        self._fill([], np.zeros((0, embedder.width), dtype=np.float32))
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def replace(self, entries: Sequence[Entry], vectors: Vectors, gone: Sequence[str] = ()) -> None:
+        """Take these entries in, each instead of the one with its id, and let the `gone` go."""
+        for id in (*gone, *(entry.id for entry in entries)):
+            slot = self.slots.pop(id, None)
+            if slot is not None:
+                self.alive[slot] = False
+                self.postings.remove(self.entries[slot])
+                self._with_body -= self.entries[slot].lengths[-1] > 0
+        if len(entries) > _REBUILD_AFTER or self.postings.added + self._dead > _REBUILD_AFTER:
+            kept = sorted(self.slots.values())
+            self._fill(
+                [*(self.entries[slot] for slot in kept), *entries], np.concatenate([self.vectors[kept], vectors])
+            )
+            return
+        for entry, vector in zip(entries, vectors, strict=True):
+            self._append(entry, vector)
+
+    def _fill(self, entries: Sequence[Entry], vectors: Vectors) -> None:
+        self.entries = list(entries)
+        self.slots = {entry.id: slot for slot, entry in enumerate(entries)}
+        self.alive = np.ones(len(entries), dtype=bool)
+        self._room = np.ascontiguousarray(vectors, dtype=np.float32)
+        self.postings = Postings(entries)
+        self.words = [self._ids_of(entry.words) for entry in entries]
+        self._with_body = sum(entry.lengths[-1] > 0 for entry in entries)
+
+    def _append(self, entry: Entry, vector: Vector) -> None:
+        slot = len(self.entries)
+        if slot == len(self._room):
+            more = np.zeros((max(64, slot // 4), self._room.shape[1]), dtype=np.float32)
+            self._room = np.concatenate([self._room, more])
+        self._room[slot] = vector
+        self.entries.append(entry)
+        self.alive = np.append(self.alive, True)
+        self.words.append(self._ids_of(entry.words))
+        self.postings.add(slot, entry)
+        self.slots[entry.id] = slot
+        self._with_body += entry.lengths[-1] > 0
+
+    @property
+    def vectors(self) -> Vectors:
+        return self._room[: len(self.entries)]
+
+    @property
+    def _dead(self) -> int:
+        return len(self.entries) - len(self.slots)
+
+    @property
+    def share_with_body(self) -> float:
+        """How many of the documents have a body: none for lessons and tools, nearly all for skills."""
+        return self._with_body / len(self.slots) if self.slots else 0.0
+
+    def rarity(self, codes: Codes) -> NDArray[np.float32]:
+        """The idf of each term."""
+        counts, total = self.postings.counts(codes), max(len(self.slots), 1)
+        return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
+
+    def word_codes(self, ids: WordIds) -> Codes:
+        self._know_words()
+        return self._word_codes[ids]
+
+    def word_vectors(self, ids: WordIds) -> Vectors:
+        """Unit vectors of known words."""
+        self._know_words()
+        return self._word_vectors[ids]
+
+    def _know_words(self) -> None:
+        """Code and embed the words met since the last time, all in one go."""
+        if len(self._word_codes) < len(self._vocabulary):
+            new = list(islice(self._vocabulary, len(self._word_codes), None))
+            codes = np.array([word_code(word) for word in new], dtype=np.uint32)
+            self._word_codes = np.concatenate([self._word_codes, codes])
+            self._word_vectors = np.concatenate([self._word_vectors, unit(self._embedder.words(new))])
+
+    def _ids_of(self, words: Sequence[str]) -> WordIds:
+        known = self._vocabulary
+        return np.array([known.setdefault(word, len(known)) for word in words] or [0], dtype=np.int32)

@@ -1,0 +1,144 @@
+"""The seam to embedding models: a small protocol, the static default, and an honest `none` when weights are missing."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+
+log = logging.getLogger(__name__)
+
+
+class Unavailable(Exception):
+    """A model can't be used here; the text says why."""
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors. `name` changes when the same text would get another vector."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def width(self) -> int: ...
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """One unit row per text; a row of zeros for a text without words."""
+        ...
+
+    def words(self, words: Sequence[str]) -> Vectors:
+        """One row per single word, its length saying how much the word means; no columns if the model can't."""
+        ...
+
+
+class NoEmbedder:
+    """Lexical search only."""
+
+    name = "none"
+    width = 0
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        return np.zeros((len(texts), 0), dtype=np.float32)
+
+    def words(self, words: Sequence[str]) -> Vectors:
+        return self.embed(words)
+
+
+class WordLlama:
+    """Static embeddings out of the wordllama wheel: the sum of its token vectors, whose norms already weigh words.
+
+    The files are read directly, because importing the package reconfigures logging and may go to the network.
+    """
+
+    name = "wordllama-256"
+    width = 256
+
+    def __init__(self, directory: Path | None = None) -> None:
+        where = directory or _find_wordllama()
+        self._tokens = _tokenizer(where / "tokenizers" / "l2_supercat_tokenizer_config.json")
+        self._table = _table(where / "weights" / "l2_supercat_256.safetensors")
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        return unit(self.words([readable(text) for text in texts]))
+
+    def words(self, words: Sequence[str]) -> Vectors:
+        found = _token_ids(self._tokens, list(words))
+        vectors = np.zeros((len(found), self.width), dtype=np.float32)
+        # A few hundred texts at a time keep the gathered token vectors small.
+        for start in range(0, len(found), 256):
+            batch = found[start : start + 256]
+            rows = [row for row, ids in enumerate(batch, start) if ids]
+            if rows:
+                lengths = np.array([len(found[row]) for row in rows])
+                tokens = self._table[np.concatenate([found[row] for row in rows])]
+                vectors[rows] = np.add.reduceat(tokens, np.cumsum(lengths) - lengths, axis=0)
+        return vectors
+
+
+def unit(vectors: Vectors) -> Vectors:
+    """Rows of length one; a row of zeros stays one."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0))
+
+
+def default_embedder() -> Embedder:
+    """The static model that comes with Habitus, or none, which is said in the log."""
+    try:
+        return WordLlama()
+    except Unavailable as missing:
+        log.warning("Search is lexical only: %s.", missing)
+        return NoEmbedder()
+
+
+def _token_ids(tokens: Any, texts: list[str]) -> list[list[int]]:
+    # Waking the library's threads costs more than a few texts do.
+    if len(texts) <= 64:
+        return [tokens.encode(text, add_special_tokens=False).ids for text in texts]
+    return [encoding.ids for encoding in tokens.encode_batch(texts, add_special_tokens=False)]
+
+
+_SEPARATORS = re.compile(r"[_\-./:]+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def readable(text: str) -> str:
+    """Identifiers as words, in lower case: both models know `parse csv file` better than `parseCsv_file`."""
+    return _CAMEL.sub(" ", _SEPARATORS.sub(" ", text)).lower()
+
+
+def _find_wordllama() -> Path:
+    spec = find_spec("wordllama")
+    if spec is None or not spec.submodule_search_locations:
+        raise Unavailable("the wordllama wheel is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _tokenizer(path: Path) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise Unavailable("the tokenizers library is not installed") from None
+    if not path.is_file():
+        raise Unavailable(f"{path.name} is missing")
+    tokens = Tokenizer.from_file(str(path))
+    tokens.no_padding()
+    tokens.no_truncation()
+    return tokens
+
+
+def _table(path: Path) -> Any:
+    try:
+        from safetensors.numpy import load_file
+    except ImportError:
+        raise Unavailable("the safetensors library is not installed") from None
+    if not path.is_file():
+        raise Unavailable(f"{path.name} is missing")
+    return load_file(str(path))["embedding.weight"].astype("float32")

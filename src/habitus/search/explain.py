@@ -1,0 +1,42 @@
+"""Why a hit has its score: what each signal added, with the lexical share told apart by field."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS
+from habitus.search.corpus import Corpus
+from habitus.search.entry import FIELDS, Entry
+from habitus.search.ranking import PART_NAMES, Ranking
+from habitus.search.request import Request
+from habitus.search.signals import Signals
+from habitus.search.words import code
+
+
+def explain(corpus: Corpus, asked: Request, found: Signals, ranked: Ranking, rows: list[int]) -> list[dict[str, float]]:
+    """Per row the contributions to its score in log-odds, the biggest first; parts that add nothing are left out."""
+    codes = np.array([code(term) for term in asked.terms], dtype=np.uint32)
+    worth = corpus.rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
+    by_code = dict(zip(codes.tolist(), worth.tolist(), strict=True))
+    return [_parts(ranked.parts[row].tolist(), _shares(by_code, corpus.entries[int(found.slots[row])])) for row in rows]
+
+
+def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
+    parts = dict(zip(PART_NAMES, values, strict=True))
+    lexical = parts.pop("lexical")
+    parts |= {f"lexical.{field}": lexical * share for field, share in shares.items()}
+    told = [(name, round(value, 3)) for name, value in parts.items() if abs(value) >= 0.0005]
+    return dict(sorted(told, key=lambda part: (-abs(part[1]), part[0])))
+
+
+def _shares(by_code: dict[int, float], entry: Entry) -> dict[str, float]:
+    """How much each field has of the terms that were asked for."""
+    shares: dict[str, float] = {}
+    codes, start = entry.codes.tolist(), 0
+    for field, length in zip(FIELDS, entry.lengths, strict=True):
+        worth = sum(by_code[number] for number in codes[start : start + length] if number in by_code)
+        norm = 1 - FIELD_NORMS[field] + FIELD_NORMS[field] * length / FIELD_LENGTHS[field]
+        shares[field] = worth * FIELD_WEIGHTS[field] / norm
+        start += length
+    total = sum(shares.values())
+    return {field: share / total for field, share in shares.items() if share} if total else {}

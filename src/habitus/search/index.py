@@ -1,0 +1,288 @@
+"""The index of one collection: kept in the database, searched in memory, shared with other processes.
+
+Memory changes only by reading what the database says has changed, before every search, by one small query;
+this process's own changes take the same way. Nothing unchanged is embedded twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.search import learned, likeness, ranking, request, signals, store
+from habitus.search.calibration import tier_of
+from habitus.search.corpus import Corpus
+from habitus.search.embedding import Embedder, Vectors, default_embedder
+from habitus.search.entry import digest, encode, meaning_of, text_digest
+from habitus.search.explain import explain
+from habitus.search.model import Document, Hit, Report, Results
+from habitus.search.postings import Slots
+
+log = logging.getLogger(__name__)
+
+_LIKED = 40
+_AT_A_TIME = 2000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """The candidates of one request and what speaks for each."""
+
+    ids: tuple[str, ...]
+    asked: request.Request
+    signals: signals.Signals
+    usage: ranking.Usage
+
+
+class Index:
+    """Open one with `Index.open`; every method may be called from any thread."""
+
+    def __init__(self, engine: sa.Engine, collection: str, embedder: Embedder, clock: Callable[[], float]) -> None:
+        self._engine = engine
+        self._space = store.Space(collection=collection, model=embedder.name, width=embedder.width)
+        self._embedder = embedder
+        self._tier = tier_of(embedder.name)
+        self._clock = clock
+        self._corpus = Corpus(embedder)
+        self._learned = learned.Learned(embedder.width)
+        self._generation = 0
+        self._notes: list[str] = []
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(
+        cls,
+        engine: sa.Engine,
+        collection: str,
+        *,
+        embedder: Embedder | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Index:
+        index = cls(engine, collection, embedder or default_embedder(), clock)
+        index._look()
+        return index
+
+    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None) -> Results:
+        """The best `k` documents for a request, of all or only `among` these ids."""
+        with self._lock:
+            found = self.evidence(query, among=among)
+            if found is None:
+                return Results()
+            ranked = ranking.rank(found.signals, found.usage, self._tier, self._corpus.share_with_body)
+            order = sorted(range(len(found.ids)), key=lambda row: (-float(ranked.scores[row]), found.ids[row]))
+            sure = ranking.confidence(found.signals, found.usage, ranked, self._tier, order[0])
+            relative = np.exp(ranked.scores - ranked.scores[order[0]]) * sure
+            best = order[: max(k, 0)]
+            parts = explain(self._corpus, found.asked, found.signals, ranked, best)
+            hits = (
+                Hit(id=found.ids[row], score=float(relative[row]), parts=why)
+                for row, why in zip(best, parts, strict=True)
+            )
+            return Results(hits=tuple(hits), fits=sure >= self._tier.floor, confidence=sure)
+
+    def evidence(self, query: str, *, among: Collection[str] | None = None) -> Evidence | None:
+        """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
+        with self._lock:
+            self._look()
+            asked = request.read(query)
+            if not asked.has_words or not len(self._corpus):
+                return None
+            vectors = self._vectors_of([asked.text, *asked.parts])
+            liking = self._learned.liking(asked.text, vectors[0], self._clock())
+            liked = self._liked(liking)
+            found = signals.gather(self._corpus, self._embedder, asked, vectors, self._slots_of(among), liked)
+            if not len(found.slots):
+                return None
+            ids = tuple(self._corpus.entries[slot].id for slot in found.slots.tolist())
+            return Evidence(ids=ids, asked=asked, signals=found, usage=self._usage(liking, found.slots))
+
+    def _slots_of(self, among: Collection[str] | None) -> Slots | None:
+        if among is None:
+            return None
+        known = self._corpus.slots
+        return np.array(sorted(known[id] for id in among if id in known), dtype=np.int64)
+
+    def _liked(self, liking: learned.Liking | None) -> Slots:
+        """The slots of the documents whose learned requests are most like this one."""
+        if liking is None:
+            return np.zeros(0, dtype=np.int64)
+        rows = {row: self._corpus.slots[item] for item, row in liking.items.items() if item in self._corpus.slots}
+        order = np.argsort(-(liking.values.sum(1) + liking.nearest), kind="stable")[:_LIKED]
+        return np.array([rows[row] for row in order.tolist() if row in rows], dtype=np.int64)
+
+    def _usage(self, liking: learned.Liking | None, slots: Slots) -> ranking.Usage:
+        usage = ranking.Usage.none(len(slots))
+        if liking is None:
+            return usage
+        for place, slot in enumerate(slots.tolist()):
+            row = liking.items.get(self._corpus.entries[slot].id)
+            if row is not None:
+                usage.values[place] = liking.values[row]
+                usage.nearest[place] = liking.nearest[row]
+                usage.familiarity[place] = liking.familiarity[row]
+        return usage
+
+    def similar(self, to: Document | str, *, k: int = 5) -> tuple[Hit, ...]:
+        """The nearest documents, 1.0 for the same text; a document is not similar to itself."""
+        document = Document(id="", name="", description=to) if isinstance(to, str) else to
+        with self._lock:
+            self._look()
+            if not len(self._corpus):
+                return ()
+            vector = self._vectors_of([meaning_of(document)])[0]
+            return likeness.nearest(self._corpus, encode(document), vector, k)
+
+    def put(self, documents: Iterable[Document]) -> int:
+        """Take documents in, new or changed; says how many were not there like that already."""
+        newest = {document.id: document for document in documents}
+        with self._lock:
+            self._look()
+            slots, entries = self._corpus.slots, self._corpus.entries
+            changed = [
+                document
+                for id, document in newest.items()
+                if id not in slots or entries[slots[id]].digest != digest(document)
+            ]
+            for start in range(0, len(changed), _AT_A_TIME):
+                self._write(changed[start : start + _AT_A_TIME])
+            self._look()
+            return len(changed)
+
+    def _write(self, documents: Sequence[Document]) -> None:
+        items = [(document, encode(document)) for document in documents]
+        vectors = self._new_vectors({entry.meaning: meaning_of(document) for document, entry in items})
+        with sql.writing(self._engine) as connection:
+            generation = store.next_generation(connection, self._space.collection)
+            store.write(connection, self._space.collection, generation, items)
+            store.write_vectors(connection, self._space.model, vectors)
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Let documents go, with what was learned for them."""
+        gone = list(dict.fromkeys(ids))
+        with self._lock:
+            self._look()
+            forgotten = [key for id in gone for key in self._learned.keys_of(id)]
+            with sql.writing(self._engine) as connection:
+                store.next_generation(connection, self._space.collection)
+                store.delete_requests(connection, self._space.collection, forgotten)
+                store.delete(connection, self._space.collection, gone)
+            self._look()
+
+    def learn(self, id: str, text: str, *, weight: float = 1.0, when: float | None = None) -> None:
+        """Remember that this was a request for this document. The caller has redacted it."""
+        self.learn_all([(id, text)], weight=weight, when=when)
+
+    def learn_all(self, pairs: Iterable[tuple[str, str]], *, weight: float = 1.0, when: float | None = None) -> None:
+        """`learn` for many pairs of id and text at once."""
+        if not np.isfinite(weight) or weight <= 0:
+            return
+        asked = [(id, request.shortened(text).strip()) for id, text in pairs]
+        asked = [(id, text) for id, text in asked if text]
+        now = self._clock() if when is None else when
+        with self._lock:
+            self._look()
+            vectors = self._new_vectors({text_digest(text): text for _, text in asked})
+            new, gone = self._learned.with_new(asked, weight, now)
+            with sql.writing(self._engine) as connection:
+                generation = store.next_generation(connection, self._space.collection)
+                store.write_requests(connection, self._space.collection, generation, new)
+                store.delete_requests(connection, self._space.collection, gone)
+                store.write_vectors(connection, self._space.model, vectors)
+            self._look()
+
+    def forget_learned(self, which: Callable[[str, str], bool] | Collection[str]) -> int:
+        """Forget the learned requests of these ids, or those for which `which(id, text)` is true."""
+        with self._lock:
+            self._look()
+            gone = [
+                (past.item, past.digest)
+                for past in self._learned.all()
+                if (which(past.item, past.text) if callable(which) else past.item in which)
+            ]
+            with sql.writing(self._engine) as connection:
+                store.next_generation(connection, self._space.collection)
+                store.delete_requests(connection, self._space.collection, gone)
+            self._look()
+            return len(gone)
+
+    @property
+    def share_with_body(self) -> float:
+        return self._corpus.share_with_body
+
+    def describe(self) -> Report:
+        with self._lock:
+            self._look()
+            return Report(
+                collection=self._space.collection,
+                documents=len(self._corpus),
+                learned=len(self._learned),
+                embedding=self._embedder.name,
+                floor=self._tier.floor,
+                notes=tuple(self._notes),
+            )
+
+    def _look(self) -> None:
+        """Read what has changed since the last look, and mend what is damaged."""
+        space = self._space
+        with sql.reading(self._engine) as connection:
+            now = store.generation(connection, space.collection)
+            if now == self._generation:
+                return
+            loaded = store.load(connection, space, after=self._generation)
+            requests = store.load_requests(connection, space, after=self._generation)
+            self._corpus.replace(loaded.entries, loaded.vectors)
+            self._learned.take(requests.sound)
+            if len(self._corpus) + len(loaded.damaged) != store.count(connection, space.collection):
+                self._corpus.replace(
+                    [], loaded.vectors[:0], sorted(self._corpus.slots.keys() - store.ids(connection, space.collection))
+                )
+            if len(self._learned) + len(requests.damaged) != store.request_count(connection, space.collection):
+                self._learned.drop(self._learned.keys() - store.request_keys(connection, space.collection))
+            self._generation = now
+        if loaded.damaged or requests.damaged:
+            self._mend(loaded.damaged, requests.damaged)
+
+    def _mend(self, ids: Sequence[str], requests: Sequence[learned.Request]) -> None:
+        """Make rows anew from their texts: they were damaged, or another model's."""
+        self._say(f"{len(ids)} documents and {len(requests)} learned requests had no sound vector or terms; made anew")
+        with sql.reading(self._engine) as connection:
+            documents = store.read_documents(connection, self._space.collection, ids)
+        for start in range(0, len(documents), _AT_A_TIME):
+            self._write(documents[start : start + _AT_A_TIME])
+        vectors = self._new_vectors({past.digest: past.text for past in requests})
+        with sql.writing(self._engine) as connection:
+            generation = store.next_generation(connection, self._space.collection)
+            store.write_requests(connection, self._space.collection, generation, requests)
+            store.write_vectors(connection, self._space.model, vectors)
+        self._look()
+
+    def _new_vectors(self, texts: dict[str, str]) -> dict[str, Vectors]:
+        """Vectors of the texts that have none yet, by digest."""
+        if not self._space.width:
+            return {}
+        with sql.reading(self._engine) as connection:
+            known = store.known_vectors(connection, self._space, list(texts))
+        missing = [key for key in texts if key not in known]
+        return dict(zip(missing, self._vectors_of([texts[key] for key in missing]), strict=True))
+
+    def _vectors_of(self, texts: Sequence[str]) -> Vectors:
+        """A text whose vector is not a number is left to its words."""
+        vectors = self._embedder.embed(texts).astype(np.float32)
+        bad = ~np.isfinite(vectors).all(axis=1)
+        if bad.any():
+            self._say(
+                f"{self._embedder.name} gave {int(bad.sum())} vectors that are not numbers; words alone count there"
+            )
+            vectors[bad] = 0.0
+        return vectors
+
+    def _say(self, note: str) -> None:
+        log.warning("Search index '%s': %s.", self._space.collection, note)
+        self._notes = [*self._notes[-9:], note]

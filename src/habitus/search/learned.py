@@ -1,0 +1,209 @@
+"""Learning from use: requests after which a document was used, and how much a new request is like them.
+
+An item is likened by meaning (a shrunken discriminant: its mean request against the mean of all, in units of how
+requests scatter) and by words (a naive Bayes log-ratio and a coverage). Each compares with requests in general, so
+that an item nobody has used yet stands at zero and is neither helped nor hurt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from habitus.search.embedding import Vectors
+from habitus.search.entry import Vector, text_digest
+from habitus.search.words import code, terms
+
+MOST_PER_ITEM = 32
+HALF_LIFE_DAYS = 90.0
+HEAVIEST = 3.0
+NAMES = ("used_meaning", "used_words", "used_coverage")
+
+_SHRINK_MEAN = 3.0
+_SHRINK_SCATTER = 0.3
+_SHRINK_WORDS = 30.0
+_ENOUGH = 5.0
+_SCATTER_SAMPLE = 4096
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One remembered request of an item; `at` is in seconds."""
+
+    item: str
+    text: str
+    weight: float
+    at: float
+    vector: Vector
+
+    @property
+    def digest(self) -> str:
+        return text_digest(self.text)
+
+
+def strength(request: Request, now: float) -> float:
+    """Weight after ageing. A clock that went back makes nothing heavier than when it was learned."""
+    age = max(0.0, now - request.at) / _DAY
+    return float(request.weight * 0.5 ** (age / HALF_LIFE_DAYS))
+
+
+def excess(requests: Iterable[Request], now: float) -> list[Request]:
+    """The requests of one item that have to go: the weakest beyond the bound, the oldest of equals."""
+    ordered = sorted(requests, key=lambda r: (-strength(r, now), -r.at, r.digest))
+    return ordered[MOST_PER_ITEM:]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Liking:
+    """How like its learned requests a new one is, per item, with `nearest` the best single cosine."""
+
+    items: Mapping[str, int]
+    values: NDArray[np.float32]
+    nearest: NDArray[np.float32]
+    familiarity: NDArray[np.float32]
+
+
+class Learned:
+    """Every remembered request of a collection, summed up per item on the day of the last look."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._requests: dict[str, dict[str, Request]] = {}
+        self._count = 0
+        self._summary: _Summary | None = None
+        self._day = -1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def all(self) -> list[Request]:
+        return [request for of_item in self._requests.values() for request in of_item.values()]
+
+    def keys(self) -> set[tuple[str, str]]:
+        return {(item, digest) for item, of_item in self._requests.items() for digest in of_item}
+
+    def keys_of(self, item: str) -> list[tuple[str, str]]:
+        return [(item, digest) for digest in self._requests.get(item, ())]
+
+    def with_new(
+        self, asked: Sequence[tuple[str, str]], weight: float, now: float
+    ) -> tuple[list[Request], list[tuple[str, str]]]:
+        """What to remember for these pairs of item and text, and the keys of what has to go. Changes nothing here."""
+        nothing = np.zeros(self._width, dtype=np.float32)
+        after = {item: dict(self._requests.get(item, {})) for item, _ in asked}
+        new: dict[tuple[str, str], Request] = {}
+        for item, text in asked:
+            key = text_digest(text)
+            before = after[item].get(key)
+            total = weight + (strength(before, now) if before else 0.0)
+            request = Request(item=item, text=text, weight=min(total, HEAVIEST), at=now, vector=nothing)
+            new[item, key] = after[item][key] = request
+        gone = [(r.item, r.digest) for of_item in after.values() for r in excess(of_item.values(), now)]
+        return [request for key, request in new.items() if key not in set(gone)], gone
+
+    def take(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            of_item = self._requests.setdefault(request.item, {})
+            self._count += request.digest not in of_item
+            of_item[request.digest] = request
+            self._summary = None
+
+    def drop(self, keys: Iterable[tuple[str, str]]) -> None:
+        for item, digest in keys:
+            if self._requests.get(item, {}).pop(digest, None) is not None:
+                self._count -= 1
+                self._summary = None
+        self._requests = {item: of_item for item, of_item in self._requests.items() if of_item}
+
+    def liking(self, text: str, vector: Vector, now: float) -> Liking | None:
+        """None while nothing has been learned."""
+        if not self._count:
+            return None
+        day = int(now // _DAY)
+        if self._summary is None or day != self._day:
+            self._summary = _Summary(sorted(self.all(), key=lambda r: (r.item, r.digest)), now, self._width)
+            self._day = day
+        return self._summary.liking(text, vector)
+
+
+class _Summary:
+    def __init__(self, requests: list[Request], now: float, width: int) -> None:
+        self._items: dict[str, int] = {}
+        self._owners = np.array([self._items.setdefault(r.item, len(self._items)) for r in requests])
+        self._strengths = np.array([strength(r, now) for r in requests], dtype=np.float32)
+        self._counts = np.bincount(self._owners, weights=self._strengths).astype(np.float32)
+        self._vectors = np.array([r.vector for r in requests], dtype=np.float32).reshape(-1, width)
+        if width:
+            self._directions, self._offsets = self._discriminant()
+        self._words, self._word_sums, self._all_words = self._count_words([r.text for r in requests])
+
+    def _discriminant(self) -> tuple[Vectors, NDArray[np.float32]]:
+        weighted = self._vectors * self._strengths[:, None]
+        everything = weighted.sum(0) / max(float(self._strengths.sum()), 1e-9)
+        sums = np.zeros((len(self._items), self._vectors.shape[1]), dtype=np.float32)
+        np.add.at(sums, self._owners, weighted)
+        means = (sums + _SHRINK_MEAN * everything) / (self._counts + _SHRINK_MEAN)[:, None]
+        spacing = -(-len(self._vectors) // _SCATTER_SAMPLE)
+        off = (self._vectors - means[self._owners])[::spacing]
+        scatter = off.T @ off / len(off)
+        shrink = max(_SHRINK_SCATTER, 64 / (64 + len(off)))
+        even = np.eye(len(scatter), dtype=np.float32) * (np.trace(scatter) / len(scatter) + 1e-4)
+        inverse = np.linalg.inv((1 - shrink) * scatter + shrink * even)
+        directions = (means @ inverse).astype(np.float32)
+        base = everything @ inverse
+        offsets = ((directions * means).sum(1) - base @ everything) / 2
+        return directions - base, offsets.astype(np.float32)
+
+    def _count_words(
+        self, texts: list[str]
+    ) -> tuple[dict[int, dict[int, float]], NDArray[np.float32], dict[int, float]]:
+        words: dict[int, dict[int, float]] = {}
+        sums = np.zeros(len(self._items), dtype=np.float32)
+        everywhere: dict[int, float] = {}
+        for text, owner, weight in zip(texts, self._owners.tolist(), self._strengths.tolist(), strict=True):
+            for number in _features(text):
+                per_item = words.setdefault(number, {})
+                per_item[owner] = per_item.get(owner, 0.0) + weight
+                everywhere[number] = everywhere.get(number, 0.0) + weight
+                sums[owner] += weight
+        return words, sums, everywhere
+
+    def liking(self, text: str, vector: Vector) -> Liking:
+        log_ratios, coverage = self._by_words(text)
+        meaning = np.zeros(len(self._items), dtype=np.float32)
+        nearest = np.zeros(len(self._items), dtype=np.float32)
+        if len(vector):
+            meaning = self._directions @ vector - self._offsets
+            np.maximum.at(nearest, self._owners, self._vectors @ vector)
+        return Liking(
+            items=self._items,
+            values=np.stack([meaning / 10, log_ratios / 10, coverage], axis=1).astype(np.float32),
+            nearest=nearest,
+            familiarity=self._counts / (self._counts + _ENOUGH),
+        )
+
+    def _by_words(self, text: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        known = [number for number in sorted(_features(text)) if number in self._words]
+        ratios = len(known) * np.log(_SHRINK_WORDS / (self._word_sums + _SHRINK_WORDS))
+        coverage = np.zeros(len(self._items))
+        total, rarities = max(sum(self._all_words.values()), 1e-9), 0.0
+        for number in known:
+            per_item = self._words[number]
+            where = np.fromiter(per_item, dtype=np.int64, count=len(per_item))
+            counts = np.fromiter(per_item.values(), dtype=np.float64, count=len(per_item))
+            ratios[where] += np.log1p(counts / (_SHRINK_WORDS * self._all_words[number] / total))
+            rarity = np.log1p(len(self._items) / len(per_item))
+            coverage[where] += rarity * counts / (counts + 1)
+            rarities += rarity
+        return ratios.astype(np.float32), (coverage / max(rarities, 1e-9)).astype(np.float32)
+
+
+def _features(text: str) -> set[int]:
+    """Terms and pairs of neighbours."""
+    found = terms(text)
+    return {code(term) for term in found} | {code(f"{a} {b}") for a, b in pairwise(found)}

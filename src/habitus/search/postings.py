@@ -1,0 +1,117 @@
+"""Which documents contain a term, and how strongly: BM25F over weighted fields, kept in two sorted arrays.
+
+How strongly depends on the document alone (lengths are judged against fixed means), so that adding one document
+never changes another, and the order of additions never changes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, SATURATION
+from habitus.search.entry import FIELDS, Codes, Entry
+
+Slots = NDArray[np.int64]
+Strengths = NDArray[np.float32]
+
+_WEIGHTS = np.array([FIELD_WEIGHTS[name] for name in FIELDS], dtype=np.float32)
+_NORMS = np.array([FIELD_NORMS[name] for name in FIELDS], dtype=np.float32)
+_MEANS = np.array([FIELD_LENGTHS[name] for name in FIELDS], dtype=np.float32)
+
+
+class Postings:
+    """Built once from many entries; later ones are kept aside by term until the owner builds anew."""
+
+    def __init__(self, entries: Sequence[Entry] = ()) -> None:
+        self._terms: Codes
+        self._starts: Slots
+        self._slots: NDArray[np.int32]
+        self._strengths: Strengths
+        self._added: dict[int, list[tuple[int, float]]] = {}
+        self._removed: dict[int, int] = {}
+        self.added = 0
+        self._build(entries)
+
+    def add(self, slot: int, entry: Entry) -> None:
+        terms, _, strengths = _strengths([entry], first=slot)
+        for term, strength in zip(terms.tolist(), strengths.tolist(), strict=True):
+            self._added.setdefault(term, []).append((slot, strength))
+        self.added += 1
+
+    def remove(self, entry: Entry) -> None:
+        """The slot stays listed until the owner builds anew; only the counts know."""
+        for term in np.unique(entry.codes).tolist():
+            self._removed[term] = self._removed.get(term, 0) + 1
+
+    def of(self, term: int) -> tuple[Slots, Strengths]:
+        """The slots that contain a term, dead ones too, and how strongly each does."""
+        at = int(np.searchsorted(self._terms, np.uint32(term)))
+        slots, strengths = _NO_SLOTS, _NO_STRENGTHS
+        if at < len(self._terms) and self._terms[at] == term:
+            part = slice(self._starts[at], self._starts[at + 1])
+            slots, strengths = self._slots[part].astype(np.int64), self._strengths[part]
+        extra = self._added.get(term)
+        if extra is None:
+            return slots, strengths
+        more = np.array([slot for slot, _ in extra], dtype=np.int64)
+        return np.concatenate([slots, more]), np.concatenate([strengths, _floats(s for _, s in extra)])
+
+    def counts(self, terms: Codes) -> NDArray[np.int64]:
+        """In how many living documents each term is."""
+        if not len(self._terms):
+            found = np.zeros(len(terms), dtype=np.int64)
+        else:
+            at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
+            found = np.where(self._terms[at] == terms, self._starts[at + 1] - self._starts[at], 0)
+        if self._added:
+            found = found + np.array([len(self._added.get(term, ())) for term in terms.tolist()], dtype=np.int64)
+        if self._removed:
+            found = found - np.array([self._removed.get(term, 0) for term in terms.tolist()], dtype=np.int64)
+        return found
+
+    def _build(self, entries: Sequence[Entry]) -> None:
+        terms, slots, strengths = _strengths(entries, first=0)
+        first_of_term = _firsts(terms)
+        self._terms = terms[first_of_term]
+        self._starts = np.append(first_of_term, len(terms)).astype(np.int64)
+        self._slots, self._strengths = slots.astype(np.int32), strengths
+
+
+def _strengths(entries: Sequence[Entry], *, first: int) -> tuple[Codes, Slots, Strengths]:
+    """Terms, slots and strengths, sorted by term and slot. One sort over packed (term, slot, field) does it all."""
+    if not entries:
+        return np.zeros(0, np.uint32), np.zeros(0, np.int64), _NO_STRENGTHS
+    lengths = np.array([entry.lengths for entry in entries], dtype=np.int64)
+    codes = np.concatenate([entry.codes for entry in entries]).astype(np.uint64)
+    field_of = np.repeat(np.tile(np.arange(len(FIELDS)), len(entries)), lengths.ravel()).astype(np.uint64)
+    row_of = np.repeat(np.arange(len(entries)), lengths.sum(1)).astype(np.uint64)
+    packed = np.sort((codes << np.uint64(32)) | (row_of << np.uint64(3)) | field_of)
+    firsts = _firsts(packed)
+    counts = np.diff(np.append(firsts, len(packed)))
+    kinds = packed[firsts]
+    fields = (kinds & np.uint64(7)).astype(np.int64)
+    rows = ((kinds >> np.uint64(3)) & np.uint64(0x1FFFFFFF)).astype(np.int64)
+    norms = 1 - _NORMS + _NORMS * lengths.astype(np.float32) / _MEANS
+    weighted = counts * _WEIGHTS[fields] / norms[rows, fields]
+    pairs = kinds >> np.uint64(3)
+    starts = _firsts(pairs)
+    sums = np.add.reduceat(weighted, starts) if len(starts) else weighted
+    terms = (pairs[starts] >> np.uint64(29)).astype(np.uint32)
+    return terms, rows[starts] + first, (sums / (SATURATION + sums)).astype(np.float32)
+
+
+def _firsts(ordered: NDArray[np.unsignedinteger[Any]]) -> Slots:
+    """Where each run of equal values begins."""
+    return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))[: len(ordered)]
+
+
+def _floats(values: Iterable[float]) -> Strengths:
+    return np.fromiter(values, dtype=np.float32)
+
+
+_NO_SLOTS = np.zeros(0, np.int64)
+_NO_STRENGTHS = np.zeros(0, np.float32)

@@ -1,0 +1,254 @@
+"""What speaks for a document, given a request: some ten numbers for every candidate, most of them 0–1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from habitus.search.corpus import Corpus
+from habitus.search.embedding import Embedder, Vectors, unit
+from habitus.search.entry import Codes
+from habitus.search.postings import Slots, Strengths
+from habitus.search.request import Request
+from habitus.search.words import code, word_code
+
+Floats = NDArray[np.float32]
+
+# The order is that of the columns of `Signals.values` and of the weights in calibration.
+NAMES = (
+    "lexical",  # BM25F over all fields, relative to the best document
+    "coverage",  # share of what was asked that occurs anywhere in the document
+    "passage",  # the same for its best stretch of body, relative to the best
+    "phrase",  # share of the neighbouring words of the request that are neighbours here too
+    "meaning",  # cosine of request and document
+    "part",  # cosine of the best part of the request
+    "words",  # how near each word of the request has a word of name, cue, tags or description
+    "said",  # the other way round: how near each word of the document has one in the request
+    "name",  # the same for the words of the name alone
+    "says_when",  # the document says when to use it
+    "detail",  # how much its cue and description say
+)
+
+_BY_TERMS, _BY_MEANING, _BY_PART, _NEAR = 80, 60, 40, 500
+_WINDOW, _STRIDE = 48, 24
+_MEANING_CAP = 20.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signals:
+    """One row per candidate slot."""
+
+    slots: Slots
+    values: Floats
+    strength: Floats  # BM25F as a share of what a perfect document would get
+
+    def column(self, name: str) -> Floats:
+        column: Floats = self.values[:, NAMES.index(name)]
+        return column
+
+
+def gather(
+    corpus: Corpus, embedder: Embedder, request: Request, vectors: Vectors, among: Slots | None, more: Slots
+) -> Signals:
+    """Candidates by terms, by meaning and by parts, plus `more`; then every signal for each of them.
+
+    `vectors` are those of the request and then of its parts.
+    """
+    asked = _Asked.of(corpus, request)
+    scores = _lexical(corpus, asked)
+    meaning = corpus.vectors @ vectors[0]
+    allowed = corpus.alive if among is None else _mask(len(corpus.alive), among)
+    slots, part = _candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
+    if not len(slots):
+        return Signals(slots=slots, values=np.zeros((0, len(NAMES)), np.float32), strength=np.zeros(0, np.float32))
+    coverage = _coverage(corpus, asked, slots)
+    passage, phrase = _in_order(corpus, asked, slots)
+    words, said, name = _word_by_word(corpus, embedder, request, slots)
+    chosen = [corpus.entries[slot] for slot in slots.tolist()]
+    detail = np.log1p([entry.lengths[1] + entry.lengths[3] for entry in chosen]) / 5
+    columns = (
+        scores[slots] / max(float(scores.max(initial=0.0, where=allowed)), 1e-9),
+        coverage,
+        passage,
+        phrase,
+        meaning[slots],
+        part,
+        words,
+        said,
+        name,
+        np.array([entry.says_when for entry in chosen]),
+        detail,
+    )
+    values = np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
+    return Signals(slots=slots, values=values, strength=(scores[slots] / asked.total).astype(np.float32))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """The terms of a request with what each is worth: its idf times the weight of its sentence."""
+
+    codes: Codes
+    worth: Floats
+    total: float
+    found: list[tuple[Slots, Strengths]]
+    phrases: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, corpus: Corpus, request: Request) -> _Asked:
+        codes = np.array([code(term) for term in request.terms], dtype=np.uint32)
+        weights = np.array(list(request.terms.values()), dtype=np.float32)
+        worth = corpus.rarity(codes) * weights
+        place = {term: at for at, term in enumerate(request.terms)}
+        phrases = [(place[a], place[b]) for a, b in request.phrases if a in place and b in place]
+        return cls(
+            codes=codes,
+            worth=worth,
+            total=max(float(worth.sum()), 1e-9),
+            found=[corpus.postings.of(number) for number in codes.tolist()],
+            phrases=sorted(phrases),
+        )
+
+
+def _lexical(corpus: Corpus, asked: _Asked) -> Floats:
+    scores = np.zeros(len(corpus.entries), dtype=np.float32)
+    for worth, (slots, strengths) in zip(asked.worth, asked.found, strict=True):
+        scores[slots] += worth * strengths
+    return scores
+
+
+def _mask(length: int, slots: Slots) -> NDArray[np.bool_]:
+    mask = np.zeros(length, dtype=bool)
+    mask[slots] = True
+    return mask
+
+
+def _candidates(
+    corpus: Corpus, parts: Vectors, allowed: Slots, scores: Floats, meaning: Floats, more: Slots
+) -> tuple[Slots, Floats]:
+    """The best slots in three ways, and the cosine of each with the nearest part of the request.
+
+    Parts are compared only with slots that the whole request comes near to, which is most of the time saved.
+    """
+    by_terms = _best(allowed, scores[allowed], _BY_TERMS)
+    by_meaning = _best(allowed, meaning[allowed], _NEAR)
+    pool = np.unique(np.concatenate([by_terms, by_meaning, more]))
+    part = (corpus.vectors[pool] @ parts.T).max(1)
+    by_meaning = _best(by_meaning, meaning[by_meaning], _BY_MEANING)
+    chosen = np.unique(np.concatenate([by_terms, by_meaning, _best(pool, part, _BY_PART), more]))
+    return chosen, part[np.searchsorted(pool, chosen)]
+
+
+def _best(slots: Slots, scores: Floats, count: int) -> Slots:
+    """The slots with the highest scores above zero, in no order."""
+    if count < len(slots):
+        top = np.argpartition(-scores, count)[:count]
+        slots, scores = slots[top], scores[top]
+    return slots[scores > 0]
+
+
+def _coverage(corpus: Corpus, asked: _Asked, slots: Slots) -> Floats:
+    covered = np.zeros(len(corpus.entries), dtype=np.float32)
+    for worth, (where, _) in zip(asked.worth, asked.found, strict=True):
+        covered[where] += worth
+    shares: Floats = covered[slots] / np.float32(asked.total)
+    return shares
+
+
+def _in_order(corpus: Corpus, asked: _Asked, slots: Slots) -> tuple[Floats, Floats]:
+    """Passage and phrase: read the candidates' terms in order and look only at those that were asked for."""
+    entries = [corpus.entries[slot] for slot in slots.tolist()]
+    sizes = np.array([len(entry.codes) for entry in entries])
+    codes = np.concatenate([entry.codes for entry in entries])
+    at = np.flatnonzero(_maybe(codes, asked.codes))
+    order = np.argsort(asked.codes)
+    near = order[np.minimum(np.searchsorted(asked.codes, codes[at], sorter=order), max(len(order) - 1, 0))]
+    sure = asked.codes[near] == codes[at] if len(order) else np.zeros(0, dtype=bool)
+    at, term = at[sure], near[sure]
+    ends = np.cumsum(sizes)
+    row = np.searchsorted(ends, at, side="right")
+    inside = at - (ends - sizes)[row]
+    before_body = sizes - np.array([entry.lengths[-1] for entry in entries])
+    return (
+        _best_passage(asked, row, inside - before_body[row], term, len(slots)),
+        _phrases(asked, row, at, term, len(slots)),
+    )
+
+
+def _maybe(codes: Codes, wanted: Codes) -> NDArray[np.bool_]:
+    """A quick sieve by the low 16 bits; the few it lets through are compared in full."""
+    sieve = np.zeros(1 << 16, dtype=bool)
+    sieve[wanted & np.uint32(0xFFFF)] = True
+    let_through: NDArray[np.bool_] = sieve[codes & np.uint32(0xFFFF)]
+    return let_through
+
+
+def _best_passage(asked: _Asked, row: Slots, place: Slots, term: Slots, count: int) -> Floats:
+    """The worth of different terms within the best window of a body; windows overlap by half."""
+    best = np.zeros(count, dtype=np.float32)
+    in_body = place >= 0
+    if not in_body.any():
+        return best
+    row, window, term = row[in_body], place[in_body] // _STRIDE, term[in_body]
+    keys = ((row << 24) | (window << 8)) | term
+    earlier = ((row << 24) | (np.maximum(window - (_WINDOW // _STRIDE - 1), 0) << 8)) | term
+    unique = np.unique(np.concatenate([keys, earlier]))
+    passages = unique >> 8
+    starts = np.flatnonzero(np.concatenate([[True], passages[1:] != passages[:-1]]))
+    worth = np.add.reduceat(asked.worth[unique & 0xFF], starts)
+    np.maximum.at(best, passages[starts] >> 16, worth)
+    relative: Floats = best / best.max()
+    return relative
+
+
+def _phrases(asked: _Asked, row: Slots, at: Slots, term: Slots, count: int) -> Floats:
+    found = np.zeros(count, dtype=np.float32)
+    if not asked.phrases or len(at) < 2:
+        return found
+    side = len(asked.codes)
+    wanted = np.array([a * side + b for a, b in asked.phrases])
+    together = (at[1:] == at[:-1] + 1) & (row[1:] == row[:-1])
+    pairs = (term[:-1] * side + term[1:])[together]
+    hits = np.isin(pairs, wanted)
+    unique = np.unique(row[:-1][together][hits] * side * side + pairs[hits])
+    owner, pair = unique // (side * side), unique % (side * side)
+    np.add.at(found, owner, (asked.worth[pair // side] + asked.worth[pair % side]) / 2)
+    shares: Floats = found / np.float32(asked.total)
+    return shares
+
+
+def _word_by_word(corpus: Corpus, embedder: Embedder, request: Request, slots: Slots) -> tuple[Floats, Floats, Floats]:
+    """Words, said and name: each word meets its nearest on the other side."""
+    ids = [corpus.words[slot] for slot in slots.tolist()]
+    sizes = np.array([len(of_one) for of_one in ids])
+    starts = np.cumsum(sizes) - sizes
+    unique, back = np.unique(np.concatenate(ids), return_inverse=True)
+    asked = list(request.words) or [""]
+    near, meant = _nearness(corpus, embedder, asked, unique)
+    asked_codes = np.array([word_code(word) for word in asked], dtype=np.uint32)
+    worth = corpus.rarity(asked_codes) * np.array([request.words.get(word, 1.0) for word in asked]) * meant
+    best_for_asked = np.maximum.reduceat(near[back], starts, axis=0)
+    words = best_for_asked @ worth / max(float(worth.sum()), 1e-9)
+    rarity = corpus.rarity(corpus.word_codes(unique))[back]
+    nearest = near.max(1)[back] * rarity
+    said = np.add.reduceat(nearest, starts) / np.maximum(np.add.reduceat(rarity, starts), 1e-9)
+    names = np.array([corpus.entries[slot].name_words for slot in slots.tolist()])
+    of_name = (np.arange(len(back)) - np.repeat(starts, sizes)) < np.repeat(names, sizes)
+    in_name = np.add.reduceat(rarity * of_name, starts)
+    name = np.add.reduceat(nearest * of_name, starts) / np.maximum(in_name, 1e-9)
+    return _floats(words), _floats(said), _floats(name)
+
+
+def _nearness(corpus: Corpus, embedder: Embedder, asked: list[str], ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
+    """Cosines of document words (rows) and request words, and how much each request word means by itself."""
+    theirs, mine = corpus.word_vectors(ids), embedder.words(asked)
+    if not mine.shape[1]:
+        same = corpus.word_codes(ids)[:, None] == np.array([word_code(word) for word in asked])[None, :]
+        return same.astype(np.float32), np.ones(len(asked), np.float32)
+    return theirs @ unit(mine).T, np.minimum(np.linalg.norm(mine, axis=1), _MEANING_CAP)
+
+
+def _floats(values: NDArray[Any]) -> Floats:
+    return values.astype(np.float32)

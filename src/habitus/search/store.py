@@ -1,0 +1,266 @@
+"""Reading and writing the stored index. Rows that are damaged are told apart, never trusted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from habitus.search import learned
+from habitus.search.embedding import Vectors
+from habitus.search.entry import Entry, Vector, pack, unpack
+from habitus.search.model import Document
+from habitus.search.tables import collections, documents, vectors
+from habitus.search.tables import learned as learned_table
+
+_CHUNK = 500  # SQLite takes a limited number of values in one statement
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space:
+    """Whose rows, and vectors of which model."""
+
+    collection: str
+    model: str
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """Sound entries with their vectors, and the ids of rows that have to be made anew."""
+
+    entries: list[Entry]
+    vectors: Vectors
+    damaged: list[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedRequests:
+    """Sound requests, and those whose vector is missing."""
+
+    sound: list[learned.Request]
+    damaged: list[learned.Request]
+
+
+# Built once: this one runs before every search.
+_GENERATION = sa.select(collections.c.generation).where(collections.c.collection == sa.bindparam("of"))
+
+
+def generation(connection: sa.Connection, collection: str) -> int:
+    return connection.execute(_GENERATION, {"of": collection}).scalar() or 0
+
+
+def next_generation(connection: sa.Connection, collection: str) -> int:
+    """Raise the counter. Its row stays locked until the commit, so that generations become visible in order."""
+    raised = sa.update(collections).where(collections.c.collection == collection)
+    raised = raised.values(generation=collections.c.generation + 1)
+    if not connection.execute(raised).rowcount:
+        try:
+            with connection.begin_nested():
+                connection.execute(sa.insert(collections).values(collection=collection, generation=0))
+        except sa.exc.IntegrityError:
+            pass  # another process was first
+        connection.execute(raised)
+    return generation(connection, collection)
+
+
+def load(connection: sa.Connection, space: Space, *, after: int) -> Loaded:
+    """The documents changed after a generation; their texts stay in the database."""
+    table = documents.c
+    columns = (table.id, table.digest, table.meaning, table.says_when, table.codes, table.words)
+    query = _with_vectors(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
+    query = query.where(table.collection == space.collection, table.generation > after).order_by(table.id)
+    entries: list[Entry] = []
+    blobs: list[bytes] = []
+    damaged: list[str] = []
+    for id, digest, meaning, says_when, codes, words, blob in connection.execute(query):
+        entry = unpack(id=id, digest=digest, meaning=meaning, codes=codes, words=words, says_when=says_when)
+        blob = blob if space.width else b""
+        if entry is None or not _is_sound(blob, space.width):
+            damaged.append(id)
+        else:
+            entries.append(entry)
+            blobs.append(blob)
+    matrix = np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(blobs), space.width)
+    return Loaded(entries=entries, vectors=matrix, damaged=damaged)
+
+
+def _with_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: Space) -> sa.Select[Any]:
+    mine = sa.and_(vectors.c.digest == digest, vectors.c.model == space.model)
+    return query.select_from(table.outerjoin(vectors, mine))
+
+
+def _is_sound(blob: bytes | None, width: int) -> bool:
+    if blob is None or len(blob) != 4 * width:
+        return False
+    # A sum is finite exactly when every part is, short of an overflow that unit vectors can't reach.
+    return bool(np.isfinite(np.frombuffer(blob, dtype=np.float32).sum()))
+
+
+def count(connection: sa.Connection, collection: str) -> int:
+    return connection.execute(
+        sa.select(sa.func.count()).select_from(documents).where(documents.c.collection == collection)
+    ).scalar_one()
+
+
+def ids(connection: sa.Connection, collection: str) -> set[str]:
+    return set(connection.execute(sa.select(documents.c.id).where(documents.c.collection == collection)).scalars())
+
+
+def read_documents(connection: sa.Connection, collection: str, wanted: Sequence[str]) -> list[Document]:
+    table = documents.c
+    columns = (table.id, table.name, table.cue, table.tags, table.description, table.body)
+    found = []
+    for chunk in _chunks(wanted):
+        query = sa.select(*columns).where(table.collection == collection, table.id.in_(chunk))
+        for id, name, cue, tags, description, body in connection.execute(query):
+            found.append(Document(id=id, name=name, cue=cue, tags=_tags(tags), description=description, body=body))
+    return found
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(tag) for tag in json.loads(text))
+    except (TypeError, ValueError):
+        return ()
+
+
+def write(connection: sa.Connection, collection: str, generation: int, items: Sequence[tuple[Document, Entry]]) -> None:
+    before = _delete(connection, collection, [document.id for document, _ in items])
+    rows = []
+    for document, entry in items:
+        codes, words = pack(entry)
+        rows.append(
+            {
+                "collection": collection,
+                "id": document.id,
+                "generation": generation,
+                "digest": entry.digest,
+                "meaning": entry.meaning,
+                "says_when": entry.says_when,
+                "codes": codes,
+                "words": words,
+                "name": document.name,
+                "cue": document.cue,
+                "tags": json.dumps(document.tags),
+                "description": document.description,
+                "body": document.body,
+            }
+        )
+    if rows:
+        connection.execute(sa.insert(documents), rows)
+    _drop_vectors(connection, before)
+
+
+def delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> None:
+    """Let documents go, and the vectors that nothing needs any more."""
+    _drop_vectors(connection, _delete(connection, collection, gone))
+
+
+def _delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
+    """Delete rows; gives the digests of what they meant."""
+    table = documents.c
+    meanings: list[str] = []
+    for chunk in _chunks(gone):
+        mine = sa.and_(table.collection == collection, table.id.in_(chunk))
+        meanings += connection.execute(sa.select(table.meaning).where(mine)).scalars()
+        connection.execute(sa.delete(documents).where(mine))
+    return meanings
+
+
+def _drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
+    still_needed = sa.or_(
+        sa.exists().where(documents.c.meaning == vectors.c.digest),
+        sa.exists().where(learned_table.c.digest == vectors.c.digest),
+    )
+    for chunk in _chunks(digests):
+        connection.execute(sa.delete(vectors).where(vectors.c.digest.in_(chunk), ~still_needed))
+
+
+def known_vectors(connection: sa.Connection, space: Space, digests: Sequence[str]) -> set[str]:
+    """Which of these texts have a sound vector of this model already."""
+    known: set[str] = set()
+    for chunk in _chunks(digests):
+        query = sa.select(vectors.c.digest, vectors.c.vector).where(
+            vectors.c.model == space.model, vectors.c.digest.in_(chunk)
+        )
+        known.update(digest for digest, blob in connection.execute(query) if _is_sound(blob, space.width))
+    return known
+
+
+def write_vectors(connection: sa.Connection, model: str, new: Mapping[str, Vector]) -> None:
+    for chunk in _chunks(list(new)):
+        connection.execute(sa.delete(vectors).where(vectors.c.model == model, vectors.c.digest.in_(chunk)))
+        rows = [{"model": model, "digest": digest, "vector": new[digest].tobytes()} for digest in chunk]
+        connection.execute(sa.insert(vectors), rows)
+
+
+def load_requests(connection: sa.Connection, space: Space, *, after: int) -> LoadedRequests:
+    table = learned_table.c
+    columns = (table.document, table.text, table.weight, table.at)
+    query = _with_vectors(sa.select(*columns, vectors.c.vector), learned_table, table.digest, space)
+    query = query.where(table.collection == space.collection, table.generation > after)
+    sound: list[learned.Request] = []
+    damaged: list[learned.Request] = []
+    for item, text, weight, at, blob in connection.execute(query):
+        blob = blob if space.width else b""
+        is_sound = _is_sound(blob, space.width)
+        vector = np.frombuffer(blob, dtype=np.float32) if is_sound else np.zeros(space.width, dtype=np.float32)
+        request = learned.Request(item=item, text=text, weight=weight, at=at, vector=vector)
+        (sound if is_sound else damaged).append(request)
+    return LoadedRequests(sound=sound, damaged=damaged)
+
+
+def request_count(connection: sa.Connection, collection: str) -> int:
+    return connection.execute(
+        sa.select(sa.func.count()).select_from(learned_table).where(learned_table.c.collection == collection)
+    ).scalar_one()
+
+
+def request_keys(connection: sa.Connection, collection: str) -> set[Key]:
+    table = learned_table.c
+    rows = connection.execute(sa.select(table.document, table.digest).where(table.collection == collection))
+    return {(document, digest) for document, digest in rows}
+
+
+def write_requests(
+    connection: sa.Connection, collection: str, generation: int, requests: Sequence[learned.Request]
+) -> None:
+    delete_requests(connection, collection, [(request.item, request.digest) for request in requests])
+    rows = [
+        {
+            "collection": collection,
+            "document": request.item,
+            "digest": request.digest,
+            "generation": generation,
+            "weight": request.weight,
+            "at": request.at,
+            "text": request.text,
+        }
+        for request in requests
+    ]
+    if rows:
+        connection.execute(sa.insert(learned_table), rows)
+
+
+def delete_requests(connection: sa.Connection, collection: str, keys: Iterable[Key]) -> None:
+    table = learned_table.c
+    gone = [{"of_document": document, "of_digest": digest} for document, digest in keys]
+    if gone:
+        statement = sa.delete(learned_table).where(
+            table.collection == collection,
+            table.document == sa.bindparam("of_document"),
+            table.digest == sa.bindparam("of_digest"),
+        )
+        connection.execute(statement, gone)
+
+
+def _chunks(values: Sequence[str]) -> Iterable[Sequence[str]]:
+    for start in range(0, len(values), _CHUNK):
+        yield values[start : start + _CHUNK]

@@ -1,0 +1,114 @@
+"""Text into the terms that the lexical side counts: identifiers split, words stemmed, CJK as character pairs."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import zlib
+from functools import cache
+from typing import Protocol
+
+# What people say around a request rather than in it. Pronouns and politeness are rare in descriptions, so their
+# idf would be high; they never tell two skills apart.
+STOP_WORDS = frozenset(
+    """
+    a about actually again all also although am an and any anyone anything are around as at be because been before
+    being both but by came can could did do does doing don done each either else even ever every everything few for
+    from further get gets getting give given go goes going got had has have having he hello help her here hey hi him
+    his how however i if in into is it its itself just kind know let lets like ll look looking lot make makes many
+    may maybe me might mine more most much must my myself need needed needs neither no nor not now of off ok okay on
+    once one only onto or other our ours out over own per please quite rather re really right same say see shall she
+    should show so some someone something soon still such sure tell than thank thanks that the their them then there
+    these they thing things this those though through to too under until up upon us use used using ve very want
+    wanted wants was way we well were what whatever when where whether which while who whom whose why will wish with
+    within without won would yes yet you your yours yourself
+    """.split()  # noqa: SIM905 (two hundred quoted words would be harder to read)
+)
+
+_CHUNK = re.compile(r"[^\W_]+", re.UNICODE)
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_LONGEST = 40
+
+
+class _Stemmer(Protocol):
+    def stemWord(self, word: str) -> str: ...
+
+
+def terms(text: str) -> list[str]:
+    """Every term of a text in reading order; stop words are dropped."""
+    found: list[str] = []
+    for chunk in _CHUNK.findall(unicodedata.normalize("NFKC", text)):
+        found.extend(_terms_of(chunk))
+    return found
+
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def content_words(text: str) -> list[str]:
+    """The words of a text as they are written, in lower case, each once: what is compared by meaning."""
+    split = _CAMEL.sub(" ", unicodedata.normalize("NFKC", text)).lower()
+    found = dict.fromkeys(word[:_LONGEST] for word in _CHUNK.findall(split))
+    return [word for word in found if word not in STOP_WORDS]
+
+
+def code(term: str) -> int:
+    """A term as the 32-bit number that is stored and compared; two of 200,000 words share one now and then."""
+    return zlib.crc32(term.encode("utf-8", "surrogatepass"))
+
+
+def word_code(word: str) -> int:
+    """The code of the term that a content word is counted as."""
+    return code((terms(word) or [word])[0])
+
+
+@cache
+def _stemmer() -> _Stemmer:
+    import Stemmer
+
+    stemmer: _Stemmer = Stemmer.Stemmer("english", 0)
+    return stemmer
+
+
+_known: dict[str, tuple[str, ...]] = {}
+_KNOWN_AT_MOST = 200_000
+
+
+def _terms_of(chunk: str) -> tuple[str, ...]:
+    """The terms of one run of letters and digits, remembered because words repeat."""
+    found = _known.get(chunk)
+    if found is None:
+        if len(_known) >= _KNOWN_AT_MOST:
+            _known.clear()
+        found = _known[chunk] = tuple(_split(chunk))
+    return found
+
+
+def _split(chunk: str) -> list[str]:
+    if chunk.isascii():
+        return _ascii_terms(chunk)
+    found: list[str] = []
+    rest = 0
+    for run in _CJK.finditer(chunk):
+        found += _ascii_terms(_folded(chunk[rest : run.start()]))
+        found += _pairs(run.group())
+        rest = run.end()
+    return found + _ascii_terms(_folded(chunk[rest:]))
+
+
+def _folded(text: str) -> str:
+    return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+
+
+def _pairs(run: str) -> list[str]:
+    return [run] if len(run) == 1 else [run[i : i + 2] for i in range(len(run) - 1)]
+
+
+def _ascii_terms(chunk: str) -> list[str]:
+    """`parseCSVFile` gives parse, csv, file and the whole, so that both spellings of a request find it."""
+    whole = chunk.lower()[:_LONGEST]
+    parts = [part.lower()[:_LONGEST] for part in _PART.findall(chunk)]
+    words = parts if len(parts) == 1 else [*parts, whole]
+    stem = _stemmer().stemWord
+    return [stem(word) for word in words if word and word not in STOP_WORDS and (len(word) > 1 or not word.isascii())]

@@ -1,0 +1,160 @@
+"""composed_skills.json: recurring sequences of tool calls, to and from recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from habitus.skills.formats.base import CantTake
+from habitus.skills.formats.foreign_values import Notes, count, moment, pack_counters, text, unpack_counters
+from habitus.skills.formats.recipes_md import Recipe, Step
+from habitus.skills.model import Counters, Severity
+
+# Ours → the source's spellings, the one that is written first.
+_STEP = {
+    "tool": ("tool_name", "tool", "name", "action"),
+    "description": ("description", "desc"),
+    "params": ("param_template", "params", "parameters", "args", "arguments"),
+    "save_as": ("save_as", "output_var"),
+    "when": ("when", "condition"),
+    "on_fail": ("on_fail", "on_error"),
+    "optional": ("optional",),
+}
+_SPELT = {spelling for spellings in _STEP.values() for spelling in spellings}
+_FAILURES = {"error", "errors", "fail", "failed", "failure", "exception"}
+_KNOWN = {
+    *("name", "trigger_description", "description", "steps", "branches", "execution_mode", "status", "usage_count"),
+    *("success_count", "success_rate", "last_used", "created_at", "habitus"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Composed:
+    """One entry: a recipe and how it has fared."""
+
+    recipe: Recipe
+    skill: str  # the name of the skill it belongs to
+    status: str = "active"
+    counters: Counters = field(default_factory=Counters)
+    created_on: datetime | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def entries(values: Any) -> list[tuple[str, Any]]:
+    """(name, entry) of a file that is an object by name, or a list."""
+    if isinstance(values, dict) and isinstance(values.get("skills"), (dict, list)):
+        values = values["skills"]
+    if isinstance(values, dict):
+        return list(values.items())
+    if isinstance(values, list):
+        return [(text(value.get("name")) if isinstance(value, dict) else "", value) for value in values]
+    raise CantTake("It holds no entries.")
+
+
+def read(name: str, value: Any, notes: Notes) -> Composed:
+    if not isinstance(value, dict):
+        raise CantTake("The entry is no object.")
+    name = name or text(value.get("name"))
+    if not name.strip():
+        raise CantTake("The entry has no name.")
+    branches = value.get("branches") or {}
+    if not isinstance(branches, dict):
+        raise CantTake("Its branches are no object.")
+    mode = text(value.get("execution_mode"))
+    recipe = Recipe(
+        name=name,
+        prose=text(value.get("trigger_description") or value.get("description")),
+        steps=_steps(value.get("steps"), notes),
+        branches={branch: _steps(steps, notes) for branch, steps in branches.items()},
+        mode="" if mode == "sequential" else mode,
+    )
+    if not recipe.steps:
+        raise CantTake("It has no steps.")
+    ours = value.get("habitus")
+    return Composed(
+        recipe=recipe,
+        skill=text(ours.get("skill")) if isinstance(ours, dict) and ours.get("skill") else name,
+        status=text(value.get("status")) or "active",
+        counters=_counters(value, ours, notes),
+        created_on=moment(value.get("created_at"), "created_at", notes),
+        extra={key: item for key, item in value.items() if key not in _KNOWN},
+    )
+
+
+def written(entry: Composed) -> dict[str, Any]:
+    recipe, counters = entry.recipe, entry.counters
+    used, succeeded = counters.used, min(counters.succeeded, counters.used)
+    return {
+        "name": recipe.name,
+        "trigger_description": recipe.prose,
+        "steps": [_written_step(step) for step in recipe.steps],
+        "branches": {name: [_written_step(step) for step in steps] for name, steps in recipe.branches.items()},
+        "execution_mode": recipe.mode or "sequential",
+        "status": entry.status,
+        "usage_count": used,
+        "success_count": succeeded,
+        "success_rate": succeeded / used if used else 0.0,
+        "last_used": counters.last_used.timestamp() if counters.last_used else 0.0,
+        "created_at": entry.created_on.timestamp() if entry.created_on else 0.0,
+        **entry.extra,
+        "habitus": {"skill": entry.skill, **pack_counters(counters)},
+    }
+
+
+def _counters(value: Mapping[str, Any], ours: Any, notes: Notes) -> Counters:
+    used = count(value.get("usage_count"), "usage_count", notes)
+    succeeded = min(count(value.get("success_count"), "success_count", notes), used)
+    last_used = moment(value.get("last_used"), "last_used", notes)
+    if isinstance(ours, dict):
+        # What the source doesn't count is ours to remember, as long as it has not counted on.
+        mine = unpack_counters(ours, notes)
+        if (mine.used, min(mine.succeeded, mine.used)) == (used, succeeded):
+            return mine
+    return Counters(used=used, succeeded=succeeded, failed=used - succeeded, last_used=last_used)
+
+
+def _steps(value: Any, notes: Notes) -> tuple[Step, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise CantTake("Its steps are no list.")
+    return tuple(_step(number, step, notes) for number, step in enumerate(value, 1))
+
+
+def _step(number: int, value: Any, notes: Notes) -> Step:
+    if isinstance(value, str):
+        value = {"tool": value}
+    if not isinstance(value, dict):
+        raise CantTake(f"Step {number} is no object.")
+    step: dict[str, Any] = {}
+    for ours, spellings in _STEP.items():
+        found = next((value[key] for key in spellings if value.get(key) not in (None, "")), None)
+        if found is not None:
+            step[ours] = found
+    if not isinstance(step.get("tool"), str):
+        raise CantTake(f"Step {number} names no tool.")
+    rest = {key: item for key, item in value.items() if key not in _SPELT}
+    condition, target = text(rest.get("branch_condition")), rest.get("branch_target")
+    if condition.lower() in _FAILURES and target and "on_fail" not in step:
+        step["on_fail"] = target
+        del rest["branch_condition"], rest["branch_target"]
+    elif condition:
+        notes.say(
+            f"Step {number} branches when the result says '{condition[:40]}'; results are not read for words here.",
+            "Write a 'when' on an outcome or a saved value.",
+            Severity.WARNING,
+        )
+    return {**step, **rest}
+
+
+def _written_step(step: Step) -> dict[str, Any]:
+    written = {_STEP[key][0] if key in _STEP else key: value for key, value in step.items()}
+    written.setdefault("description", "")
+    written.setdefault("param_template", {})
+    target = written.get("on_fail")
+    if isinstance(target, str) and "branch_condition" not in written:
+        del written["on_fail"]
+        written |= {"branch_condition": "error", "branch_target": target}
+    return written

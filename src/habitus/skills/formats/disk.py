@@ -1,0 +1,171 @@
+"""Reading folders that nobody vouches for, and writing exports that are either whole or not there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from habitus.errors import Refused, StorageFailed
+from habitus.skills import trees
+from habitus.skills.formats.base import CantTake, NotTaken, Outgoing, Written
+from habitus.skills.formats.foreign_values import Notes
+from habitus.skills.trees import File, Tree
+
+MAX_FILES = 5_000
+MAX_BYTES = 64 * 1024 * 1024
+
+ASIDE = ".habitus-"  # what an interrupted export leaves behind begins with this
+NEVER_READ = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".DS_Store"}
+
+
+def is_skipped(name: str) -> bool:
+    return name in NEVER_READ or name.startswith(ASIDE) or name.endswith(".pyc")
+
+
+def read_folder(top: Path, notes: Notes) -> dict[str, File]:
+    """Every regular file below a folder. Links and devices are left out with a note."""
+    files: dict[str, File] = {}
+    total = 0
+    for path, full, info in _walk(top, notes):
+        total += info.st_size
+        if len(files) >= MAX_FILES:
+            raise CantTake(f"There are more than {MAX_FILES:,} files in it.")
+        if total > MAX_BYTES:
+            raise CantTake(f"It is larger than {MAX_BYTES // 2**20} MB.")
+        files[path] = trees.file_of(read_file(full), executable=bool(info.st_mode & stat.S_IXUSR))
+    return files
+
+
+def read_file(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
+    """A regular file that is no link, within the limit."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            raise CantTake(f"{Path(path).name} is not a file.")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise CantTake(f"{Path(path).name} is larger than {limit // 2**20} MB.")
+    return content
+
+
+def _walk(top: Path, notes: Notes) -> Iterator[tuple[str, str, os.stat_result]]:
+    pending = [("", str(top))]
+    while pending:
+        base, directory = pending.pop()
+        with os.scandir(directory) as entries:
+            found = sorted(entries, key=lambda item: item.name)
+        for entry in found:
+            if is_skipped(entry.name):
+                continue
+            path = f"{base}{entry.name}"
+            info = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(info.st_mode):
+                pending.append((path + "/", entry.path))
+            elif not _is_plain(path):
+                notes.say(f"A file has a name that can't be kept: {entry.name!a}; it was left out.", "Rename it.")
+            elif stat.S_ISREG(info.st_mode):
+                yield path, entry.path, info
+            else:
+                kind = "a link" if stat.S_ISLNK(info.st_mode) else "no regular file"
+                notes.say(f"{path} is {kind}; it was left out.", "Put the file itself in its place.")
+
+
+def _is_plain(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\\" not in path
+
+
+# Writing
+
+
+@contextmanager
+def exported(to: Path, *, overwrite: bool) -> Iterator[Path]:
+    """A fresh place to write a file or directory to. It becomes `to` when the block ends, and vanishes when it fails.
+    What `overwrite` replaces is kept beside it as `NAME.old`."""
+    is_there = os.path.lexists(to) and not (to.is_dir() and not any(to.iterdir()))
+    if is_there and not overwrite:
+        what = "is not empty" if to.is_dir() else "is there already"
+        raise Refused(f"{to} {what}.", mend="Choose another place, or say that it may be overwritten.")
+    aside = to.parent / f"{ASIDE}{secrets.token_hex(6)}"
+    with disk_errors(to):
+        try:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            yield aside
+            if is_there:
+                to.rename(_free_name(to))
+            elif to.is_dir():
+                to.rmdir()
+            aside.rename(to)
+        finally:
+            _remove(aside)
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while True:
+        old = path.with_name(f"{path.name}.old" + (f"-{number}" if number > 1 else ""))
+        if not os.path.lexists(old):
+            return old
+        number += 1
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_folders(
+    skills: Sequence[Outgoing], to: Path, folder_of: Callable[[Outgoing], tuple[str, Tree]], *, overwrite: bool
+) -> Written:
+    """One directory a skill, below `to`. A skill that can't be written is left out, with the reason."""
+    paths: list[Path] = []
+    left_out: list[NotTaken] = []
+    with exported(to, overwrite=overwrite) as top:
+        top.mkdir()
+        for item in skills:
+            name, tree = folder_of(item)
+            problem = missing_content(tree)
+            if not problem and (top / name).exists():
+                problem = f"There is another skill for the directory '{name}'."
+            if problem:
+                left_out.append(NotTaken(origin=item.skill.layer, name=item.skill.name, reason=problem))
+            else:
+                write_tree(top / name, tree)
+                paths.append(to / name)
+    return Written(paths=tuple(paths), left_out=tuple(left_out))
+
+
+def write_tree(top: Path, tree: Tree) -> None:
+    for path, file in tree.items():
+        target = top / trees.checked_path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        assert file.content is not None, path
+        target.write_bytes(file.content)
+        if file.executable:
+            target.chmod(0o755)
+
+
+def missing_content(tree: Tree) -> str:
+    """Why a tree can't be written, or nothing."""
+    absent = next((path for path, file in tree.items() if file.content is None), None)
+    return f"{absent} is too large to be kept, and is not at hand." if absent else ""
+
+
+@contextmanager
+def disk_errors(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or place
+        raise StorageFailed(f"Can't write {where}: {error.strerror}.", mend="Check space and permissions.") from None

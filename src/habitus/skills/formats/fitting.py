@@ -1,0 +1,168 @@
+"""What another layout may say and SKILL.md may not: fitted on the way in, given back on the way out.
+
+The provenance of a skill remembers its format, its name there, and each value that had to be fitted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from habitus.skills import names, trees
+from habitus.skills.formats import frontmatter, skill_md
+from habitus.skills.formats.foreign_values import Notes, storable
+from habitus.skills.model import Severity, Skill
+from habitus.skills.trees import File, Tree
+
+Frame = tuple[str, str, str]  # what stands before and after a body, and its line ends
+
+TEXT_FILE: Frame = ("", "\n", "\n")
+PLAIN_TEXT: Frame = ("", "", "\n")
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_ANGLES = str.maketrans({"<": "‹", ">": "›"})
+
+
+def legal_name(original: str) -> str:
+    name = names.canonical(original)
+    return name if names.is_legal(name) else names.slugify(original)
+
+
+def fit(skill: Skill, *, format: str, called: str, frame: Frame, notes: Notes, kept: Mapping[str, Any]) -> Skill:
+    """The skill as SKILL.md can hold it. `skill` has the raw values, `called` is its name in the other layout,
+    `frame` what a body usually stands in there, `kept` what only that layout has a use for."""
+    body, own_frame = _unframed(storable(skill.body))
+    if "\x00" in body:
+        notes.say("There are NUL bytes in the text; each became '\ufffd'.", "Save the file as text.")
+        body = body.replace("\x00", "\ufffd")
+    fitted: dict[str, Any] = {
+        "title": _line(skill.title),
+        "when_to_use": _outward(skill.when_to_use),
+        "tags": [tag.strip() for tag in skill.tags if tag.strip()],
+    }
+    fitted["description"] = _outward(skill.description) or _described(fitted["title"], body, skill.name)
+    memory: dict[str, Any] = {"format": format}
+    if called:
+        memory["name"] = storable(called)
+    changed = {
+        field: {"was": was, "is": value} for field, value in fitted.items() if (was := _raw(skill, field)) != value
+    }
+    if changed:
+        memory["fitted"] = changed
+    _say_what_was_fitted(changed, notes)
+    if own_frame != frame and body:
+        memory["frame"] = list(own_frame)
+    return replace(
+        skill,
+        title=fitted["title"],
+        description=fitted["description"],
+        when_to_use=fitted["when_to_use"],
+        tags=tuple(fitted["tags"]),
+        body=body,
+        provenance={
+            **memory,
+            **{key: storable(value) for key, value in kept.items() if value not in ({}, [], "", None)},
+        },
+    )
+
+
+def folder(skill: Skill, others: Tree) -> dict[str, File]:
+    """The files of a skill that came from elsewhere, its SKILL.md made anew."""
+    return {"SKILL.md": trees.file_of(skill_md.render(skill)), **others}
+
+
+def memory_of(skill: Skill, format: str) -> Mapping[str, Any]:
+    """What the provenance remembers, if the skill came from this format."""
+    return skill.provenance if skill.provenance.get("format") == format else {}
+
+
+def name_there(skill: Skill, format: str, otherwise: str) -> str:
+    """The skill's name in the other layout: the one it came with, if that is still its name."""
+    called = memory_of(skill, format).get("name")
+    is_usable = isinstance(called, str) and legal_name(called) == skill.name and is_one_part(called)
+    return called if is_usable and isinstance(called, str) else otherwise
+
+
+def is_one_part(name: str) -> bool:
+    """Whether a name can be that of a file or directory, and of nothing outside it."""
+    return (
+        0 < len(name.encode("utf-8", "replace")) <= 200
+        and name not in (".", "..")
+        and not re.search(r"[/\\\x00-\x1f]", name)
+        and PurePosixPath(name).name == name
+    )
+
+
+def original(skill: Skill, field: str, format: str) -> Any:
+    """A field as the other layout had it, unless somebody has changed it since."""
+    value = _raw(skill, field)
+    fitted = memory_of(skill, format).get("fitted")
+    entry = fitted.get(field) if isinstance(fitted, dict) else None
+    if isinstance(entry, dict) and entry.get("is") == value and isinstance(entry.get("was"), type(value)):
+        return entry["was"]
+    return value
+
+
+def original_body(skill: Skill, format: str, frame: Frame) -> str:
+    own = memory_of(skill, format).get("frame")
+    if isinstance(own, list) and len(own) == 3 and all(isinstance(part, str) for part in own):
+        frame = (own[0], own[1], own[2])
+    before, after, newline = frame
+    text = before + skill.body + after if skill.body else ""
+    return text.replace("\n", newline) if newline == "\r\n" else text
+
+
+def _unframed(text: str) -> tuple[str, Frame]:
+    plain = frontmatter.plain_newlines(text)
+    body = plain.strip("\n")
+    start = plain.index(body)
+    newline = "\r\n" if "\r\n" in text and text == plain.replace("\n", "\r\n") else "\n"
+    return body, (plain[:start], plain[start + len(body) :], newline)
+
+
+def _raw(skill: Skill, field: str) -> Any:
+    value = getattr(skill, field)
+    return list(value) if isinstance(value, tuple) else storable(value)
+
+
+def _line(text: str) -> str:
+    return _CONTROL.sub(" ", storable(text)).strip()
+
+
+def _outward(text: str) -> str:
+    """Within the length that other agents read, and without the marks they refuse."""
+    text = _line(text).translate(_ANGLES)
+    return text if len(text) <= skill_md.MAX_DESCRIPTION else text[: skill_md.MAX_DESCRIPTION - 1].rstrip() + "…"
+
+
+def _described(title: str, body: str, name: str) -> str:
+    """A description for a skill that came without one."""
+    return _outward(title) or _outward(first_paragraph(body)) or name.replace("-", " ").capitalize()
+
+
+def first_paragraph(body: str) -> str:
+    """The first lines of prose, without headings, fences and lists' marks."""
+    lines: list[str] = []
+    is_code = False
+    for line in body.splitlines():
+        words = line.strip()
+        if words.startswith(("```", "~~~")):
+            is_code = not is_code
+        elif is_code or not words or words.startswith(("#", "---", "|")):
+            if lines:
+                break
+        else:
+            lines.append(re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", words))
+    return " ".join(lines)
+
+
+def _say_what_was_fitted(changed: Mapping[str, Mapping[str, Any]], notes: Notes) -> None:
+    for field, values in changed.items():
+        if field == "description" and not str(values["was"]).strip():
+            notes.say(f"There is no description; it says '{values['is'][:60]}' now.", "Write one.", Severity.NOTE)
+        elif str(values["was"]).strip() != str(values["is"]):
+            what = f"The {field} has characters or a length that SKILL.md does not allow; a fitted one stands there."
+            notes.say(what, "The original is remembered for export.", Severity.NOTE)

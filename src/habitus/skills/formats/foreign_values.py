@@ -1,0 +1,188 @@
+"""Values as other systems write them (counts, dates, flags, lists, JSON), read with a note for each oddity."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from habitus.skills.formats.base import CantTake
+from habitus.skills.model import Counters, Diagnostic, Severity
+
+MAX_COUNT = 2**31 - 1
+MAX_JSON = 64 * 1024 * 1024
+
+
+class Notes:
+    """The diagnostics of one file, in the making."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[Diagnostic] = []
+
+    def say(self, what: str, mend: str = "", severity: Severity = Severity.WARNING) -> None:
+        self.found.append(Diagnostic(file=self.file, what=what, mend=mend, severity=severity))
+
+
+def load_json(content: bytes, file: str) -> Any:
+    if len(content) > MAX_JSON:
+        raise CantTake(f"{file} has {len(content):,} bytes; at most {MAX_JSON:,} are read.")
+    try:
+        return storable(json.loads(content.decode("utf-8-sig"), parse_constant=lambda _: None))
+    except UnicodeDecodeError as error:
+        raise CantTake(f"{file} is not UTF-8 at byte {error.start}.") from None
+    except json.JSONDecodeError as error:
+        raise CantTake(f"{file} is not valid JSON (line {error.lineno}): {error.msg}.") from None
+    except (ValueError, RecursionError) as error:
+        raise CantTake(f"{file} can't be read as JSON: {error}.") from None
+
+
+def load_object(content: bytes, file: str) -> dict[str, Any]:
+    value = load_json(content, file)
+    if not isinstance(value, dict):
+        raise CantTake(f"{file} holds {_kind(value)}, not an object.")
+    return value
+
+
+def dump_json(value: object) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def storable(value: Any) -> Any:
+    """The value as JSON in UTF-8 can hold it: no halves of characters, no NaN, nothing but plain values."""
+    match value:
+        case str():
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        case list() | tuple():
+            return [storable(item) for item in value]
+        case dict():
+            return {storable(str(key)): storable(item) for key, item in value.items()}
+        case float() if not math.isfinite(value):
+            return None
+        case bool() | int() | float() | None:
+            return value
+    return str(value)
+
+
+def text(value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case None:
+            return ""
+        case bool() | list() | dict():
+            return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def texts(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
+    """A list of texts: a list, JSON text of one, or words between commas."""
+    if isinstance(value, str) and value.strip().startswith("["):
+        try:
+            value = storable(json.loads(value))
+        except (ValueError, RecursionError):
+            notes.say(f"'{field}' looks like a JSON list and is none.", "It was cut at its commas.")
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)):
+        notes.say(f"'{field}' is {_kind(value)}, not a list; it was left out.")
+        return ()
+    return tuple(text(item) for item in value)
+
+
+def count(value: Any, field: str, notes: Notes, default: int = 0) -> int:
+    if value is None or value == "":
+        return default
+    try:
+        number = int(float(value)) if isinstance(value, str) and not value.strip().isdigit() else int(value)
+    except (TypeError, ValueError, OverflowError):
+        notes.say(f"'{field}' is {_shown(value)}, not a number; {default} was taken.")
+        return default
+    if not 0 <= number <= MAX_COUNT:
+        notes.say(f"'{field}' is {_shown(number)}; the nearest possible count was taken.")
+    return min(max(number, 0), MAX_COUNT)
+
+
+def share(value: Any, field: str, notes: Notes, default: float) -> float:
+    """A number from 0 to 1."""
+    if value is None or value == "":
+        return default
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        notes.say(f"'{field}' is {_shown(value)}, not a number; {default} was taken.")
+        return default
+    return default if math.isnan(number) else min(max(number, 0.0), 1.0)
+
+
+def flag(value: Any, field: str, notes: Notes, default: bool) -> bool:
+    match value.strip().lower() if isinstance(value, str) else value:
+        case None | "":
+            return default
+        case True | 1 | "true" | "yes" | "on" | "1" | "t":
+            return True
+        case False | 0 | "false" | "no" | "off" | "0" | "f":
+            return False
+    notes.say(f"'{field}' is {_shown(value)}, not true or false; {str(default).lower()} was taken.")
+    return default
+
+
+def moment(value: Any, field: str, notes: Notes) -> datetime | None:
+    """A date from ISO 8601 text, or from seconds or milliseconds since 1970; without a zone it is UTC."""
+    if value in (None, "", 0, False):
+        return None
+    try:
+        if isinstance(value, str) and not _is_number(value):
+            found = datetime.fromisoformat(value.strip())
+        elif isinstance(value, datetime):
+            found = value
+        else:
+            seconds = float(value)
+            found = datetime.fromtimestamp(seconds / 1000 if abs(seconds) > 1e11 else seconds, UTC)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        notes.say(f"'{field}' is {_shown(value)}, not a date; it was left out.", "Write ISO 8601.")
+        return None
+
+
+def iso(value: datetime | None) -> str:
+    return "" if value is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def pack_counters(counters: Counters) -> dict[str, Any]:
+    """Every counter, under our own names: for layouts that keep fewer."""
+    return {
+        "recommended": counters.recommended,
+        "used": counters.used,
+        "succeeded": counters.succeeded,
+        "failed": counters.failed,
+        "last_used": iso(counters.last_used),
+    }
+
+
+def unpack_counters(values: Mapping[str, Any], notes: Notes) -> Counters:
+    return Counters(
+        recommended=count(values.get("recommended"), "recommended", notes),
+        used=count(values.get("used"), "used", notes),
+        succeeded=count(values.get("succeeded"), "succeeded", notes),
+        failed=count(values.get("failed"), "failed", notes),
+        last_used=moment(values.get("last_used"), "last_used", notes),
+    )
+
+
+def _is_number(value: str) -> bool:
+    return value.strip().replace(".", "", 1).isdecimal() and len(value.strip()) != 8  # 20260131 is a date
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "nothing"}
+    return kinds.get(type(value), "a number")
+
+
+def _shown(value: Any) -> str:
+    shown = str(value) if not isinstance(value, int) or abs(value) < 10**20 else "a huge number"
+    return repr(shown[:60])

@@ -1,0 +1,287 @@
+"""Istota's layout: `<name>/skill.md`, its manifest in the frontmatter or in skill.toml, Python modules beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from habitus.skills import names, trees
+from habitus.skills.formats import disk, fitting, frontmatter, skill_md
+from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
+from habitus.skills.formats.foreign_values import Notes
+from habitus.skills.model import PLAIN_MANIFEST, Manifest, Severity, Skill, Source
+from habitus.skills.trees import TOML_FILE, File, Tree
+
+MAIN, CHANGELOG = "skill.md", "CHANGELOG.md"
+CLI = "scripts/cli.py"
+MODULE, RUNNER = "__init__.py", "__main__.py"
+
+_OURS = {
+    "extends",
+    "placeholders",
+    "disable_model_invocation",
+    "user_invocable",
+    "unreadable",
+    "paths",
+    "requires_tools",
+}
+MANIFEST = tuple(field.name for field in dataclasses.fields(Manifest) if field.name not in _OURS)
+_HEAD = 16 * 1024
+_NEIGHBOURS = 50
+
+
+class Istota(Format):
+    name = "istota"
+
+    def claims(self, path: Path, inside: Set[str]) -> bool:
+        if "SKILL.md" in inside or not inside & {MAIN, TOML_FILE}:
+            return False
+        return _is_own(path) or (MAIN in inside and any(_is_own(place) for place in _neighbours(path)))
+
+    def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
+        notes = Notes(origin)
+        files = disk.read_folder(path, notes)
+        main, toml = files.pop(MAIN, None), files.pop(TOML_FILE, None)
+        parsed = skill_md.parse(
+            path.name,
+            main.content or b"" if main else b"",
+            file=f"{origin}/{MAIN if main else TOML_FILE}",
+            toml=toml.content if toml else None,
+        )
+        if parsed.skill is None:
+            raise CantTake("; ".join(f"{problem.what} {problem.mend}" for problem in parsed.diagnostics[-1:]))
+        skill = _fitted(parsed.skill, path.name, toml, notes)
+        if skill.manifest.cli:
+            files = _with_cli(files, path.name, notes)
+        yield Incoming(
+            name=skill.name,
+            tree=fitting.folder(skill, files),
+            origin=origin,
+            format=self.name,
+            changelog=_changes(path.parent / CHANGELOG, path.name),
+            # Notes are about the standard, which the file as it is written here follows.
+            diagnostics=(*(d for d in parsed.diagnostics if d.severity is not Severity.NOTE), *notes.found),
+        )
+
+    def write(
+        self, skills: Sequence[Outgoing], to: Path, *, lessons: Sequence[PlaybookLesson] = (), overwrite: bool = False
+    ) -> Written:
+        return disk.write_folders(skills, to, _folder, overwrite=overwrite)
+
+
+def _is_own(path: Path) -> bool:
+    """A directory that shows the layout by itself, and not only by its neighbours."""
+    if (path / TOML_FILE).is_file():
+        return True
+    if not (path / MAIN).is_file():
+        return False
+    if (path / MODULE).is_file() or (path / RUNNER).is_file():
+        return True
+    try:
+        with (path / MAIN).open("rb") as file:
+            head = file.read(_HEAD).decode("utf-8", "replace").partition("\n---")[0]
+    except OSError:
+        return False
+    return re.search(rf"^({'|'.join(MANIFEST)})[ \t]*:", head, re.MULTILINE) is not None
+
+
+def _neighbours(path: Path) -> list[Path]:
+    return [place for place in sorted(path.parent.iterdir())[:_NEIGHBOURS] if place != path and place.is_dir()]
+
+
+def _fitted(skill: Skill, folder: str, toml: File | None, notes: Notes) -> Skill:
+    raw = replace(skill, source=Source.IMPORTED, manifest=replace(skill.manifest, placeholders=True))
+    kept = {"toml": _toml_keys(toml)}
+    return fitting.fit(raw, format="istota", called=folder, frame=fitting.PLAIN_TEXT, notes=notes, kept=kept)
+
+
+def _toml_keys(toml: File | None) -> list[str]:
+    if toml is None:
+        return []
+    values = tomllib.loads((toml.content or b"").decode())
+    section = values.get("skill", values)
+    return sorted(section) if isinstance(section, dict) else []
+
+
+def _changes(path: Path, folder: str) -> tuple[str, ...]:
+    """The lines of the collection's change log that name this skill."""
+    try:
+        content = disk.read_file(path, limit=2**20).decode("utf-8", "replace")
+    except (OSError, CantTake):
+        return ()
+    spelt = re.escape(folder).replace("_", "[-_ ]").replace(r"\-", "[-_ ]")
+    pattern = re.compile(rf"(?<![\w-]){spelt}(?![\w-])", re.IGNORECASE)
+    return tuple(line.strip() for line in content.splitlines() if pattern.search(line))
+
+
+# The command line: the modules stay where they are, and scripts/cli.py runs them as the package they were.
+
+_SHIM = '''"""The command line of this skill: its modules run as the package they were written as."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+NAME = {package}
+TOP = Path(__file__).resolve().parent.parent
+
+
+def load(module, file):
+    spec = importlib.util.spec_from_file_location(module, TOP / file, submodule_search_locations=[str(TOP)])
+    loaded = sys.modules[module] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+{load}
+
+if __name__ == "__main__":
+    sys.exit({run})
+'''
+_LOAD_MODULE = """package = load(NAME, "__init__.py")
+build_parser = getattr(package, "build_parser", None)
+main = package.main"""
+_LOAD_RUNNER = """def main():
+    import runpy
+
+    {prepare}
+    runpy.run_path(str(TOP / "__main__.py"), run_name="__main__")"""
+
+
+def _with_cli(files: Tree, folder: str, notes: Notes) -> dict[str, File]:
+    shim = _shim(files, folder)
+    if CLI in files or shim is None:
+        if CLI not in files:
+            notes.say("The manifest says 'cli: true', and there is no Python module for it.", "Add scripts/cli.py.")
+        return dict(files)
+    missing = _imports_from_elsewhere(files, folder)
+    if missing:
+        notes.say(f"Its command line imports {', '.join(missing)}, which did not come along.", "Rewrite those imports.")
+    return {**files, CLI: trees.file_of(shim)}
+
+
+def _shim(files: Tree, folder: str) -> bytes | None:
+    module, runner = _source(files.get(MODULE)), _source(files.get(RUNNER))
+    package = json.dumps(f"istota.skills.{folder}")
+    if module is not None and re.search(r"^(?:async )?def main\b|^from .* import .*\bmain\b", module, re.MULTILINE):
+        return _SHIM.format(package=package, load=_LOAD_MODULE, run="main()").encode()
+    if runner is not None:
+        prepare = 'load(NAME, "__init__.py")' if module is not None else "sys.path.insert(0, str(TOP))"
+        return _SHIM.format(package=package, load=_LOAD_RUNNER.format(prepare=prepare), run="main()").encode()
+    return None
+
+
+def _source(file: File | None) -> str | None:
+    return None if file is None or file.content is None else file.content.decode("utf-8", "replace")
+
+
+def _imports_from_elsewhere(files: Tree, folder: str) -> list[str]:
+    own = f"istota.skills.{folder}"
+    found: set[str] = set()
+    for path, file in files.items():
+        if path.endswith(".py"):
+            found |= set(re.findall(r"^\s*(?:from|import)\s+(istota[\w.]*)", _source(file) or "", re.MULTILINE))
+            found |= set(re.findall(r"^\s*from\s+(\.\.[\w.]*)\s+import", _source(file) or "", re.MULTILINE))
+    return sorted(name for name in found if name != own and not name.startswith(own + "."))
+
+
+# Writing
+
+
+def _folder(item: Outgoing) -> tuple[str, Tree]:
+    folder = fitting.name_there(item.skill, "istota", names.callable_name(item.skill.name))
+    main = trees.main_file(item.tree)
+    files = {path: file for path, file in item.tree.items() if path not in (main, TOML_FILE)}
+    cli = files.get(CLI)
+    if cli is not None and cli.content == _shim(files, folder):
+        del files[CLI]
+    elif cli is not None and item.skill.manifest.cli and MODULE not in files:
+        files[MODULE] = replace(cli, executable=False)
+        files.setdefault(RUNNER, trees.file_of(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
+    fields = _fields(item.skill, folder)
+    memory = fitting.memory_of(item.skill, "istota").get("toml")
+    in_toml = _moved_to_toml(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
+    if in_toml:
+        files[TOML_FILE] = trees.file_of(_toml(in_toml).encode())
+    body = fitting.original_body(item.skill, "istota", fitting.TEXT_FILE)
+    front = "".join(f"{_key(key)}: {_yaml(value)}\n" for key, value in fields.items())
+    files[MAIN] = trees.file_of((f"---\n{front}---\n{body}" if fields else body).encode())
+    return folder, files
+
+
+def _moved_to_toml(fields: dict[str, Any], manifest: Manifest, keys: list[str]) -> dict[str, Any]:
+    """Take out the fields that skill.toml used to state, also those it stated to be as usual."""
+    usual = {key: getattr(manifest, key) for key in keys if key in MANIFEST and key not in fields}
+    return {key: fields.pop(key, usual.get(key)) for key in keys if key in fields or key in usual}
+
+
+def _fields(skill: Skill, folder: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"name": folder, "description": fitting.original(skill, "description", "istota")}
+    own = {
+        "title": fitting.original(skill, "title", "istota"),
+        "when_to_use": fitting.original(skill, "when_to_use", "istota"),
+        "tags": list(fitting.original(skill, "tags", "istota")),
+        "license": skill.license,
+        "compatibility": skill.compatibility,
+        "allowed-tools": skill.allowed_tools,
+    }
+    fields |= {key: value for key, value in own.items() if value}
+    for name in MANIFEST:
+        value = getattr(skill.manifest, name)
+        if value != getattr(PLAIN_MANIFEST, name):
+            fields[name] = list(value) if isinstance(value, tuple) else value
+    if skill.metadata:
+        fields["metadata"] = dict(skill.metadata)
+    return fields | {key: value for key, value in skill.extra.items() if key not in fields}
+
+
+_BARE = re.compile(r"[A-Za-z0-9_.][\w./ +-]*")
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() else frontmatter.quoted(key)
+
+
+def _yaml(value: Any) -> str:
+    """A value on one line, as the layout has it: plain words, lists in brackets, objects as JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return f"[{', '.join(_word(item) for item in value)}]"
+    if isinstance(value, str):
+        return _word(value) if value else '""'
+    return frontmatter.quoted(value)
+
+
+def _word(text: str) -> str:
+    is_bare = _BARE.fullmatch(text) and text.isascii() and text == text.strip() and "---" not in text
+    return text if is_bare else frontmatter.quoted(text)
+
+
+def _toml(fields: Mapping[str, Any]) -> str:
+    return "".join(f"{_toml_key(key)} = {_toml_value(value)}\n" for key, value in fields.items())
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)
+
+
+def _toml_value(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return f"[{', '.join(_toml_value(item) for item in value)}]"
+        case dict():
+            return "{" + ", ".join(f"{_toml_key(key)} = {_toml_value(item)}" for key, item in value.items()) + "}"
+        case int() | float():
+            return json.dumps(value)
+        case None:
+            return '""'
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,172 @@
+"""chunks.md, the recipes of a skill: one `## name` section each, with prose and one fenced yaml block of steps.
+
+The block is a list of steps; a recipe with branches, or with words that can't stand as prose, has a mapping there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from habitus.skills.formats.foreign_values import Notes, storable, text
+
+Step = Mapping[str, Any]  # tool, description, params, save_as, when, on_fail, optional; others are kept
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """A named sequence of tool calls."""
+
+    name: str
+    prose: str = ""
+    steps: tuple[Step, ...] = ()
+    branches: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
+    mode: str = ""  # "parallel", or nothing for one after the other
+
+
+_HEADING = re.compile(r"^##[ \t]+(?P<name>.+?)[ \t]*$")
+_FENCE = re.compile(r"^(?P<fence>`{3,})[ \t]*(?P<language>\w*)[ \t]*$")
+_SIMPLE_NAME = re.compile(r"[^\s#`\x00-\x1f\x7f-\xa0\u2028\u2029](?:[^\n\r\t\x00-\x1f\x7f-\xa0\u2028\u2029]*\S)?")
+
+
+def render(recipes: Sequence[Recipe], *, title: str = "Recipes") -> bytes:
+    parts = [f"# {' '.join(title.split()) or 'Recipes'}\n"]
+    parts += [_section(recipe) for recipe in recipes]
+    return "\n".join(parts).encode()
+
+
+def _section(recipe: Recipe) -> str:
+    heading = recipe.name if _SIMPLE_NAME.fullmatch(recipe.name) else " ".join(ascii(recipe.name).split())
+    more: dict[str, Any] = {}
+    if heading != recipe.name:
+        more["name"] = recipe.name
+    prose = recipe.prose
+    if not _is_plain(prose):
+        more["description"], prose = prose, ""
+    if recipe.mode:
+        more["mode"] = recipe.mode
+    steps = [dict(step) for step in recipe.steps]
+    if recipe.branches:
+        more["branches"] = {name: [dict(step) for step in branch] for name, branch in recipe.branches.items()}
+    block = yaml.dump({**more, "steps": steps} if more else steps, Dumper=_Dumper, **_STYLE)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", block)), default=0))
+    return f"## {heading}\n\n" + (f"{prose}\n\n" if prose else "") + f"{fence}yaml\n{block}{fence}\n"
+
+
+def _is_plain(prose: str) -> bool:
+    """Whether the words can't be taken for a heading or a fence, and come back as they are."""
+    lines = prose.split("\n")
+    return (
+        prose == prose.strip()
+        and prose.splitlines() == (lines if prose else [])
+        and not any(line.lstrip().startswith(("#", "`", "~")) for line in lines)
+    )
+
+
+def parse(content: bytes, notes: Notes) -> list[Recipe]:
+    """The recipes of a file. A section that can't be read is left out with a note."""
+    recipes = []
+    for name, lines in _sections(content.decode("utf-8", "replace").removeprefix("\ufeff")):
+        prose, block = _taken_apart(lines)
+        if block is None:
+            notes.say(f"The recipe '{name[:80]}' has no yaml block.", "Put its steps between ```yaml and ```.")
+            continue
+        try:
+            recipe = _recipe(name, prose, _load(block))
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            notes.say(f"The recipe '{name[:80]}' can't be read: {first}.", "Correct its yaml block.")
+            continue
+        recipes.append(recipe)
+    return recipes
+
+
+def _sections(document: str) -> list[tuple[str, list[str]]]:
+    sections: list[tuple[str, list[str]]] = []
+    fence = ""
+    for line in document.replace("\r\n", "\n").split("\n"):
+        found = _FENCE.match(line)
+        heading = None if fence else _HEADING.match(line)
+        if heading is not None:
+            sections.append((heading["name"], []))
+            continue
+        if found is not None and not fence:
+            fence = found["fence"]
+        elif found is not None and found["fence"] == fence and not found["language"]:
+            fence = ""
+        if sections:
+            sections[-1][1].append(line)
+    return sections
+
+
+def _taken_apart(lines: Sequence[str]) -> tuple[str, str | None]:
+    """(prose, block): what stands above the first fence, and what stands in it."""
+    for opening, line in enumerate(lines):
+        found = _FENCE.match(line)
+        if found is not None:
+            rest = lines[opening + 1 :]
+            closing = next((at for at, line in enumerate(rest) if line.rstrip() == found["fence"]), len(rest))
+            return "\n".join(lines[:opening]).strip(), "\n".join(rest[:closing]) + "\n"
+    return "\n".join(lines).strip(), None
+
+
+def _recipe(name: str, prose: str, value: Any) -> Recipe:
+    if isinstance(value, list):
+        return Recipe(name=name, prose=prose, steps=_steps(value))
+    if not isinstance(value, dict):
+        raise ValueError("the block is neither a list of steps nor fields")
+    branches = value.get("branches") or {}
+    if not isinstance(branches, dict):
+        raise ValueError("'branches' is no block of named lists")
+    return Recipe(
+        name=text(value.get("name", name)),
+        prose=text(value.get("description", prose)),
+        steps=_steps(value.get("steps") or []),
+        branches={branch: _steps(steps) for branch, steps in branches.items()},
+        mode=text(value.get("mode", "")),
+    )
+
+
+def _steps(value: Any) -> tuple[Step, ...]:
+    if not isinstance(value, list) or not all(isinstance(step, dict) for step in value):
+        raise ValueError("a step is no block of fields")
+    return tuple(value)
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represented(dumper: _Dumper, value: str) -> yaml.Node:
+    # Quoted and escaped, invisible characters come back as they were.
+    style = None if value.replace("\n", "").isprintable() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _represented)
+
+
+class _Loader(yaml.SafeLoader):
+    """Values as JSON has them. References are refused: a short file could stand for a huge one."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("references (*name) are not allowed here")
+        return super().compose_node(parent, index)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":merge", ":value"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_STYLE: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100, "default_flow_style": False}
+
+
+def _load(block: str) -> Any:
+    value = yaml.load(block, Loader=_Loader)  # a SafeLoader
+    return storable(value)

@@ -1,0 +1,52 @@
+"""`skills-lock.json`: where each added skill came from, and at which commit, for people and version control to read."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from habitus.errors import Invalid, StorageFailed
+
+FILE = "skills-lock.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locked:
+    """One added skill: what was asked for, what it was, and the hash of its files."""
+
+    address: str
+    commit: str
+    origin: str
+    tree_hash: str
+    added_on: str
+
+
+def read(path: Path) -> dict[str, Locked]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return {name: Locked(**entry) for name, entry in data["skills"].items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Invalid(f"{path} can't be read.", mend="Restore it from version control, or remove it.") from None
+    except OSError as error:
+        raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
+
+
+def write(path: Path, locked: Mapping[str, Locked]) -> None:
+    """Replace the file whole: a reader sees the old one or the new one."""
+    text = json.dumps({"version": 1, "skills": {name: asdict(locked[name]) for name in sorted(locked)}}, indent=2)
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=".habitus-", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise StorageFailed(f"Can't write {path}: {error.strerror}.", mend="Check its directory.") from None

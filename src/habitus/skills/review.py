@@ -1,0 +1,293 @@
+"""Proposals: changes that wait for a person, each bound to what it changes, so that nothing else can be approved.
+
+What a person asks for is applied at once. What the agent starts itself waits, unless the person has said that its
+prose may be applied (`review.auto`); code, new powers, findings, near-duplicates, deletes and switches always wait.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, assert_never
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.errors import Invalid, NotFound, Stale
+from habitus.skills import names, records, trees
+from habitus.skills.ledger import Ledger
+from habitus.skills.library import Library, diff_trees
+from habitus.skills.model import Author, Skill
+from habitus.skills.powers import has_code, powers
+from habitus.skills.tables import proposals
+from habitus.skills.trees import Tree
+
+
+class Action(StrEnum):
+    WRITE = "write"
+    REMOVE = "remove"
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+class ProposalState(StrEnum):
+    WAITING = "waiting"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    STALE = "stale"  # what it changes has moved on
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """What somebody wants to do to one skill. `tree` is its files as they shall be, for a write."""
+
+    action: Action
+    name: str
+    layer: str
+    tree: Tree = field(default_factory=dict)
+    findings: tuple[str, ...] = ()  # what a scan or a search found, in words
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    id: int
+    change: Change
+    base_hash: str
+    author: Author
+    reasons: tuple[str, ...]  # why it waits
+    made_on: datetime
+    state: ProposalState
+    conversation: str = ""
+    decided_on: datetime | None = None
+    decided_by: str = ""
+    decision: str = ""  # the reason given
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submitted:
+    """What became of a change: applied as this version, or waiting as this proposal."""
+
+    version: int | None = None
+    proposal: Proposal | None = None
+
+
+def reasons_to_wait(change: Change, before: Tree, author: Author, *, auto: bool) -> list[str]:
+    """Why a change has to wait for a person; nothing when it need not."""
+    if not author.is_automatic:
+        return list(change.findings)
+    reasons = [] if auto else ["the agent started it"]
+    if change.action is not Action.WRITE:
+        reasons.append(f"the agent wants to {change.action} it")
+        return reasons
+    new_powers = powers(change.name, change.tree) - powers(change.name, before)
+    if has_code(change.tree) and any(power.startswith("runs ") for power in new_powers):
+        reasons.append("it brings code")
+    reasons += sorted(power for power in new_powers if not power.startswith("runs "))
+    return [*reasons, *change.findings]
+
+
+class Review:
+    def __init__(self, library: Library, engine: sa.Engine, *, clock: Callable[[], datetime], auto: bool) -> None:
+        self._library = library
+        self._engine = engine
+        self._clock = clock
+        self._auto = auto
+        self._blobs = Ledger("", "")
+
+    def submit(self, change: Change, author: Author, *, conversation: str = "") -> Submitted:
+        """Apply a change, or keep it for a person to decide."""
+        before = self._current(change)
+        reasons = reasons_to_wait(change, before, author, auto=self._auto)
+        if reasons:
+            return Submitted(proposal=self.propose(change, author, reasons, conversation=conversation))
+        return Submitted(version=self._apply(change, author))
+
+    def propose(self, change: Change, author: Author, reasons: Sequence[str], *, conversation: str = "") -> Proposal:
+        """Keep a change for a person. The same change proposed again is the same proposal."""
+        change = replace(change, name=names.checked(change.name))
+        before = self._current(change)
+        base_hash = trees.tree_hash(before) if before else ""
+        if change.action is Action.WRITE and trees.parse(change.name, change.tree).skill is None:
+            raise Invalid(str(trees.parse(change.name, change.tree).diagnostics[-1]), mend="")
+        for waiting in self.list(ProposalState.WAITING):
+            same = (waiting.change.name, waiting.change.layer, waiting.change.action, waiting.base_hash)
+            is_same = same == (change.name, change.layer, change.action, base_hash)
+            if is_same and trees.is_same(waiting.change.tree, change.tree):
+                return waiting
+        with sql.writing(self._engine, durable=True, lock="proposals") as connection:
+            self._blobs.keep(connection, change.tree)
+            key = connection.execute(
+                proposals.insert().values(
+                    layer=change.layer,
+                    name=change.name,
+                    action=change.action.value,
+                    base_hash=base_hash,
+                    tree=records.pack_tree(change.tree),
+                    author=records.pack_author(author),
+                    reasons=json.dumps(list(reasons), ensure_ascii=False),
+                    details=json.dumps(dict(change.details), ensure_ascii=False),
+                    conversation=conversation,
+                    made_on=self._clock(),
+                    state=ProposalState.WAITING.value,
+                )
+            ).inserted_primary_key
+        assert key is not None
+        return self.get(int(key[0]))
+
+    def list(self, state: ProposalState | None = ProposalState.WAITING) -> list[Proposal]:
+        query = sa.select(proposals).order_by(proposals.c.id)
+        if state is not None:
+            query = query.where(proposals.c.state == state.value)
+        with sql.reading(self._engine) as connection:
+            found = [_proposal(row) for row in connection.execute(query).mappings()]
+            return [self._with_contents(connection, proposal) for proposal in found]
+
+    def in_conversation(self, conversation: str) -> dict[str, Skill]:
+        """The skills that wait and were written in this conversation: there they work already."""
+        waiting = [proposal for proposal in self.list() if proposal.conversation == conversation]
+        parsed = {p.change.name: trees.parse(p.change.name, p.change.tree).skill for p in waiting if p.change.tree}
+        return {name: skill for name, skill in parsed.items() if skill is not None}
+
+    def waiting_count(self) -> int:
+        query = sa.select(sa.func.count()).where(proposals.c.state == ProposalState.WAITING.value)
+        with sql.reading(self._engine) as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def get(self, number: int) -> Proposal:
+        with sql.reading(self._engine) as connection:
+            row = connection.execute(sa.select(proposals).where(proposals.c.id == number)).mappings().first()
+            if row is None:
+                waiting = connection.execute(
+                    sa.select(proposals.c.id).where(proposals.c.state == ProposalState.WAITING.value)
+                ).scalars()
+                known = ", ".join(map(str, waiting)) or "none"
+                raise NotFound(f"There is no proposal {number}.", mend=f"Waiting: {known}.")
+            return self._with_contents(connection, _proposal(row))
+
+    def diff(self, number: int) -> str:
+        """What approving it would change."""
+        proposal = self.get(number)
+        change = proposal.change
+        match change.action:
+            case Action.WRITE:
+                return diff_trees(self._current(change), change.tree, f"{change.name} now", f"{change.name} proposed")
+            case Action.REMOVE:
+                return diff_trees(self._current(change), {}, f"{change.name} now", f"{change.name} proposed")
+            case Action.ENABLE | Action.DISABLE:
+                return f"{change.action} {change.name}@{change.layer}\n"
+            case never:
+                assert_never(never)
+
+    def approve(self, number: int, person: Author) -> tuple[Proposal, int | None]:
+        """Carry it out. A proposal whose base has moved becomes stale and changes nothing."""
+        proposal = self._waiting(number)
+        change = proposal.change
+        before = self._current(change)
+        if (trees.tree_hash(before) if before else "") != proposal.base_hash:
+            self._decide(number, ProposalState.STALE, person, "what it changes has moved on")
+            raise Stale(
+                f"'{change.name}' has changed since proposal {number} was made.",
+                mend="It is now marked stale; ask for it again on the current version.",
+            )
+        who = f"proposed by {proposal.author.actor.value} {proposal.author.name}".strip()
+        reason = f"{proposal.author.reason} ({who}, proposal {number})".strip()
+        store = self._library.layer(change.layer).store
+        current = next((v.number for v in reversed(store.history(change.name))), 0)
+        version = self._apply(change, replace(person, reason=reason), expected_version=current)
+        self._decide(number, ProposalState.APPROVED, person, "")
+        return self.get(number), version
+
+    def reject(self, number: int, person: Author, reason: str) -> Proposal:
+        """Turn it down; the agent sees the reason."""
+        self._waiting(number)
+        self._decide(number, ProposalState.REJECTED, person, reason)
+        return self.get(number)
+
+    def edit(self, number: int, path: str, content: bytes) -> Proposal:
+        """Change a file of a waiting proposal before it is approved."""
+        proposal = self._waiting(number)
+        if proposal.change.action is not Action.WRITE:
+            raise Invalid(f"Proposal {number} writes nothing that could be edited.", mend="Approve or reject it.")
+        tree = {**proposal.change.tree, trees.checked_path(path): trees.file_of(content)}
+        parsed = trees.parse(proposal.change.name, tree)
+        if parsed.skill is None:
+            raise Invalid(str(parsed.diagnostics[-1]), mend="")
+        with sql.writing(self._engine, durable=True, lock="proposals") as connection:
+            self._blobs.keep(connection, tree)
+            connection.execute(proposals.update().where(proposals.c.id == number).values(tree=records.pack_tree(tree)))
+        return self.get(number)
+
+    def _waiting(self, number: int) -> Proposal:
+        proposal = self.get(number)
+        if proposal.state is not ProposalState.WAITING:
+            by = f" by {proposal.decided_by}" if proposal.decided_by else ""
+            raise Invalid(
+                f"Proposal {number} was {proposal.state.value}{by} already.", mend="See 'habitus review list'."
+            )
+        return proposal
+
+    def _decide(self, number: int, state: ProposalState, person: Author, decision: str) -> None:
+        with sql.writing(self._engine, durable=True, lock="proposals") as connection:
+            connection.execute(
+                proposals.update()
+                .where(proposals.c.id == number, proposals.c.state == ProposalState.WAITING.value)
+                .values(
+                    state=state.value,
+                    decided_on=self._clock(),
+                    decided_by=person.name or person.actor.value,
+                    decision=decision,
+                )
+            )
+
+    def _current(self, change: Change) -> Tree:
+        """The files that the change is about, as they are; empty when there are none."""
+        store = self._library.layer(change.layer).store
+        return store.tree(change.name) or {}
+
+    def _apply(self, change: Change, author: Author, *, expected_version: int | None = None) -> int | None:
+        address = f"{change.name}@{change.layer}"
+        match change.action:
+            case Action.WRITE:
+                return self._library.write_tree(
+                    change.layer, change.name, change.tree, author, expected_version=expected_version
+                )
+            case Action.REMOVE:
+                self._library.remove(address, author)
+                return None
+            case Action.ENABLE | Action.DISABLE:
+                self._library.set_enabled(address, change.action is Action.ENABLE, author)
+                return None
+            case never:
+                assert_never(never)
+
+    def _with_contents(self, connection: sa.Connection, proposal: Proposal) -> Proposal:
+        tree = self._blobs.contents(connection, proposal.change.tree)
+        return replace(proposal, change=replace(proposal.change, tree=tree))
+
+
+def _proposal(row: Mapping[Any, Any]) -> Proposal:
+    reasons = tuple(json.loads(row["reasons"]))
+    change = Change(
+        action=Action(row["action"]),
+        name=row["name"],
+        layer=row["layer"],
+        tree=records.unpack_tree(row["tree"]),
+        details=json.loads(row["details"]),
+    )
+    return Proposal(
+        id=row["id"],
+        change=change,
+        base_hash=row["base_hash"],
+        author=records.unpack_author(row["author"]),
+        reasons=reasons,
+        made_on=row["made_on"],
+        state=ProposalState(row["state"]),
+        conversation=row["conversation"],
+        decided_on=row["decided_on"],
+        decided_by=row["decided_by"] or "",
+        decision=row["decision"] or "",
+    )

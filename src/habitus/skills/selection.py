@@ -1,0 +1,256 @@
+"""Which skills reach the prompt: one deterministic pass over summaries and a request, with a reason for each.
+
+Eager skills come in full, the menu has one line for every other eligible skill, and the rest is left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from habitus.skills import gates, names
+from habitus.skills.gates import GateContext
+from habitus.skills.library import Listed
+from habitus.skills.model import PLAIN_MANIFEST, State, Summary
+
+log = logging.getLogger(__name__)
+
+INTERACTIVE = frozenset({"talk", "email", "repl", "web", "chat"})
+STICKY_TURNS = 2
+STICKY_FOR = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class User:
+    name: str = "local"
+    is_admin: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What somebody asks, and everything around it that the rules look at."""
+
+    text: str
+    source_type: str = "repl"
+    user: User = User()  # frozen
+    attachments: tuple[str, ...] = ()  # file names
+    paths: tuple[str, ...] = ()  # files the work is about
+    resources: frozenset[str] = frozenset()  # kinds of resources the user has
+    conversation: str = ""
+    reply_to: str = ""  # the turn that is directly answered
+    features: frozenset[str] = frozenset()
+    now: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PriorTurn:
+    """An earlier turn, as stickiness needs it: the skills that a rule or the model chose, not those it kept."""
+
+    id: str
+    at: datetime
+    succeeded: bool
+    skills: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One skill and why it is where it is."""
+
+    summary: Summary
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return self.summary.name
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.reason})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    eager: tuple[Choice, ...] = ()
+    menu: tuple[Choice, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)  # name → reason
+
+    @property
+    def drops_memory(self) -> bool:
+        return any(choice.summary.manifest.exclude_memory for choice in self.eager)
+
+    @property
+    def drops_persona(self) -> bool:
+        return any(choice.summary.manifest.exclude_persona for choice in self.eager)
+
+    def chosen(self) -> tuple[str, ...]:
+        """What stickiness may carry on: not what is here only because it was sticky."""
+        return tuple(choice.name for choice in self.eager if not choice.reason.startswith("sticky"))
+
+
+def select(
+    listing: Sequence[Listed],
+    request: Request,
+    context: GateContext,
+    *,
+    prior: Sequence[PriorTurn] = (),
+    replied_to: PriorTurn | None = None,
+) -> Selection:
+    """Eager rules in their order, then companions, then exclusions; everything else that is eligible is the menu."""
+    eligible, left_out = _eligible(listing, _for_request(context, request))
+    eager: dict[str, Choice] = {}
+    _by_rules(eligible, request, eager)
+    for name, reason in _sticky(request, prior, replied_to).items():
+        if name in eligible and name not in eager:
+            eager[name] = Choice(summary=eligible[name], reason=reason)
+    _add_companions(eligible, eager)
+    left_out |= _exclude(eligible, eager)
+    menu = _menu(eligible, request, eager, left_out)
+    selection = Selection(eager=tuple(eager.values()), menu=menu, left_out=left_out)
+    chosen = ", ".join(map(str, selection.eager))
+    log.info("selection count=%d: %s; skills: eager=%d menu=%d", len(eager), chosen or "none", len(eager), len(menu))
+    return selection
+
+
+def _for_request(context: GateContext, request: Request) -> GateContext:
+    return replace(context, is_admin=request.user.is_admin, features=context.features | request.features)
+
+
+def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str, Summary], dict[str, str]]:
+    """The skills whose gates are open for this request, and why the others are not among them."""
+    eligible: dict[str, Summary] = {}
+    left_out: dict[str, str] = {}
+    disabled = context.disabled
+    for item in listing:
+        summary = item.summary
+        if summary is None or item.state in (State.BROKEN, State.UNTRUSTED, State.HELD):
+            left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
+        elif summary.manifest is PLAIN_MANIFEST and summary.enabled and summary.name not in disabled:
+            eligible[summary.name] = summary
+        elif off := gates.disabled_by(summary, context):
+            left_out[summary.name] = f"disabled: {off}"
+        elif closed := gates.closed(summary, context):
+            left_out[summary.name] = f"gated: {'; '.join(closed)}"
+        else:
+            eligible[summary.name] = summary
+    return eligible, left_out
+
+
+def _by_rules(eligible: Mapping[str, Summary], request: Request, eager: dict[str, Choice]) -> None:
+    """The rules that read the request, each over all skills before the next one."""
+    asking = [summary for summary in eligible.values() if summary.manifest is not PLAIN_MANIFEST]
+    endings = {_ending(name) for name in request.attachments}
+    for rule in (_always, _source_type, _file_type, _path):
+        for summary in asking:
+            reason = rule(summary, request, endings)
+            if reason and summary.name not in eager:
+                eager[summary.name] = Choice(summary=summary, reason=reason)
+
+
+def _always(summary: Summary, request: Request, endings: set[str]) -> str:
+    return "always_include" if summary.manifest.always_include else ""
+
+
+def _source_type(summary: Summary, request: Request, endings: set[str]) -> str:
+    return f"source_type={request.source_type}" if request.source_type in summary.manifest.source_types else ""
+
+
+def _file_type(summary: Summary, request: Request, endings: set[str]) -> str:
+    for kind in summary.manifest.file_types:
+        if kind.lower().lstrip(".") in endings:
+            return f"file_type={kind.lower().lstrip('.')}"
+    return ""
+
+
+def _path(summary: Summary, request: Request, endings: set[str]) -> str:
+    for pattern in summary.manifest.paths:
+        for path in request.paths:
+            if _glob(pattern).fullmatch(path.removeprefix("./")):
+                return f"path={pattern}"
+    return ""
+
+
+def _ending(name: str) -> str:
+    base = name.rsplit("/", 1)[-1]
+    return base.rsplit(".", 1)[-1].lower() if "." in base else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _glob(pattern: str) -> re.Pattern[str]:
+    """`*` stays in one directory, `**` goes through any number of them; a pattern without a slash fits anywhere."""
+    pattern = pattern.removeprefix("./")
+    if "/" not in pattern:
+        pattern = f"**/{pattern}"
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    wild = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(wild.get(part, re.escape(part)) for part in parts), re.DOTALL)
+
+
+def _sticky(request: Request, prior: Sequence[PriorTurn], replied_to: PriorTurn | None) -> dict[str, str]:
+    """Skills of the last turns of the conversation, and of the turn that is answered, however old."""
+    if request.source_type not in INTERACTIVE:
+        return {}
+    found: dict[str, str] = {}
+    recent = sorted(prior, key=lambda turn: turn.at, reverse=True)[:STICKY_TURNS] if request.conversation else []
+    for turn in recent:
+        age = timedelta(0) if request.now is None else request.now - turn.at
+        if turn.succeeded and age <= STICKY_FOR:
+            for name in turn.skills:
+                found.setdefault(names.canonical(name), f"sticky={turn.id}")
+    if replied_to is not None and replied_to.succeeded:
+        for name in replied_to.skills:
+            found.setdefault(names.canonical(name), f"sticky_reply={replied_to.id}")
+    return found
+
+
+def _add_companions(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> None:
+    """One level: companions of companions stay where they are."""
+    for choice in list(eager.values()):
+        for name in map(names.canonical, choice.summary.manifest.companion_skills):
+            if name in eligible and name not in eager:
+                eager[name] = Choice(summary=eligible[name], reason=f"companion_of={choice.name}")
+
+
+def _exclude(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> dict[str, str]:
+    """What the selected ones push out, in their order. A companion of one that stays is protected."""
+    out: dict[str, str] = {}
+    for choice in list(eager.values()):
+        if choice.name not in eager:
+            continue
+        protected = {
+            names.canonical(companion)
+            for survivor in eager.values()
+            for companion in survivor.summary.manifest.companion_skills
+        }
+        for name in map(names.canonical, choice.summary.manifest.exclude_skills):
+            if name in eligible and name not in protected and name != choice.name:
+                eager.pop(name, None)
+                out[name] = f"excluded_by={choice.name}"
+    return out
+
+
+def _menu(
+    eligible: Mapping[str, Summary], request: Request, eager: Mapping[str, Choice], left_out: dict[str, str]
+) -> tuple[Choice, ...]:
+    menu: list[Choice] = []
+    for name, summary in eligible.items():
+        if name in eager or name in left_out:
+            continue
+        manifest = summary.manifest
+        if manifest is not PLAIN_MANIFEST:
+            if manifest.disable_model_invocation:
+                left_out[name] = "only people call it (disable-model-invocation)"
+                continue
+            if manifest.resource_types and not request.resources.intersection(manifest.resource_types):
+                left_out[name] = f"needs one of the resources {', '.join(manifest.resource_types)}"
+                continue
+        menu.append(Choice(summary=summary, reason="menu"))
+    return tuple(menu)
+
+
+def companions_of(summary: Summary, known: Iterable[str]) -> tuple[str, ...]:
+    """What comes along when the model loads a skill from the menu."""
+    there = set(known)
+    return tuple(name for name in map(names.canonical, summary.manifest.companion_skills) if name in there)

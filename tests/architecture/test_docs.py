@@ -1,0 +1,143 @@
+"""What the documents say is true: links lead somewhere, and marked examples run and print what is shown.
+
+A fenced block below a line `<!-- run -->` is run: `python` and `sh` must exit with 0; in `console` every line after
+`$ ` is a command (`> ` continues it), and what follows must be its output. There a line `…` stands for any lines.
+The blocks of one page run in order, in one home.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+_SKIPPED = {".venv", ".git", "build", "dist", "node_modules"}
+_FENCE = re.compile(r"^( *)(`{3,}|~{3,})(.*?)^\1\2`*[ \t]*$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_MARKED = re.compile(r"^<!-- run -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?([+-]\d\d:\d\d)?")
+
+
+def _pages() -> list[Path]:
+    return [path for path in sorted(ROOT.rglob("*.md")) if not _SKIPPED & set(path.relative_to(ROOT).parts)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    """A marked block of a page."""
+
+    language: str
+    text: str
+
+
+def _examples(page: Path) -> list[Example]:
+    found = _MARKED.finditer(page.read_text(encoding="utf-8"))
+    return [Example(language=block["language"], text=block["text"]) for block in found]
+
+
+PAGES = _pages()
+WITH_EXAMPLES = [page for page in PAGES if _examples(page)]
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(_dead_links(page)) == []
+
+
+def _dead_links(page: Path) -> Iterator[str]:
+    for target in _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if not found.exists() or not found.is_relative_to(ROOT):
+            yield f"{target}: no such file"
+        elif anchor and anchor not in _anchors(found):
+            yield f"{target}: no such heading"
+
+
+def _anchors(page: Path) -> set[str]:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(text))
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def test_there_are_examples_of_every_kind() -> None:
+    assert {example.language for page in WITH_EXAMPLES for example in _examples(page)} == {"python", "sh", "console"}
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=_name)
+def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:
+    desk = Desk(person=tmp_path / "ana")
+    for example in _examples(page):
+        match example.language:
+            case "python":
+                desk.run([sys.executable, "-c", example.text])
+            case "sh":
+                desk.run(["sh", "-euc", example.text])
+            case "console":
+                _follow(desk, example.text)
+            case unknown:
+                pytest.fail(f"Nobody knows how to run a block of {unknown}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Desk:
+    """A person's home and working directory, made for one page."""
+
+    person: Path
+
+    def run(self, command: list[str]) -> str:
+        """What the command printed, with the home written as `~`."""
+        work = self.person / "work"
+        work.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            command,
+            cwd=work,
+            env={
+                "HOME": str(self.person),
+                "USER": "ana",
+                "LANG": "C.UTF-8",
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command[-1]}\nended with {done.returncode}:\n{done.stdout}"
+        return done.stdout.replace(str(self.person), "~")
+
+
+def _follow(desk: Desk, session: str) -> None:
+    for step in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
+        lines = step.splitlines()
+        count = next((n for n, line in enumerate(lines[1:], 1) if not line.startswith("> ")), len(lines))
+        command = "\n".join([lines[0], *(line[2:] for line in lines[1:count])])
+        printed, shown = _comparable(desk.run(["sh", "-euc", command])), _comparable("\n".join(lines[count:]))
+        if not re.fullmatch(_pattern(shown), printed):
+            assert printed == shown, command
+
+
+def _comparable(text: str) -> str:
+    lines = [" ".join(line.split()) if "  " in line.strip() else line.rstrip() for line in text.splitlines()]
+    return _MOMENT.sub("MOMENT", "\n".join(lines).strip("\n") + "\n")
+
+
+def _pattern(shown: str) -> str:
+    return "".join("(?:.*\n)*" if line == "…" else re.escape(line) + "\n" for line in shown.splitlines())

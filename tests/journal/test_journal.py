@@ -1,0 +1,140 @@
+"""The journal: whole turns in, whole turns out, no secrets, and outcomes that may come later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from habitus import sql
+from habitus.errors import NotFound
+from habitus.events import Event, EventKind, OutcomeKind
+from habitus.journal.journal import Journal, effective, loaded_or_ruled
+from habitus.journal.model import Exposure, Message, Place, Selected, Turn, TurnOutcome
+from habitus.redact import Redactor
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def journal(now: list[datetime] | None = None) -> Journal:
+    moments = now or [NOW]
+    return Journal(sql.create_all_in_memory(), clock=lambda: moments[0], redactor=Redactor(["hunter2-secret"]))
+
+
+TURN = Turn(
+    id="t1",
+    session="s1",
+    request="sum the csv",
+    started_on=NOW,
+    ended_on=NOW + timedelta(seconds=3),
+    caller_id="ticket-7",
+    conversation="c1",
+    messages=(Message(role="user", content="sum the csv"), Message(role="assistant", content=[{"text": "42"}])),
+    events=(Event(kind=EventKind.TOOL_CALL, detail={"name": "x"}, severity=1, round_idx=0),),
+    selected=(
+        Selected(name="csv", place=Place.EAGER, reason="always_include", layer="user", version=2),
+        Selected(name="kept", place=Place.EAGER, reason="sticky=t0"),
+        Selected(name="asked-for", place=Place.LOADED, reason="recall_skill"),
+        Selected(name="other", place=Place.MENU, reason="menu"),
+    ),
+    exposures=(Exposure(item="csv", kind="skill", version=2, tokens=120, propensity=0.9),),
+    outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", reason="no complaint", at=NOW),),
+    usage={"input_tokens": 10},
+)
+
+
+@pytest.mark.req("AG-10")
+def test_a_turn_is_read_as_it_was_written() -> None:
+    book = journal()
+    book.record(TURN)
+    assert book.turn("t1") == TURN
+    book.record(TURN)
+    assert book.turn("t1") == TURN
+    assert book.turns_of("s1") == [TURN]
+
+
+@pytest.mark.req("AG-10", "SB-14")
+def test_secrets_are_found_nowhere() -> None:
+    engine = sql.create_all_in_memory()
+    book = Journal(engine, clock=lambda: NOW, redactor=Redactor(["hunter2-secret"]))
+    leak = "use hunter2-secret please"
+    book.record(
+        replace(
+            TURN,
+            request=leak,
+            messages=(Message(role="user", content={"deep": [leak]}),),
+            events=(Event(kind=EventKind.TOOL_CALL, detail={"args_summary": leak}),),
+        )
+    )
+    with engine.connect() as connection:
+        raw = "".join(connection.connection.driver_connection.iterdump())  # type: ignore[union-attr]  # sqlite3 has it
+    assert "hunter2" not in raw
+    assert "[redacted" in raw
+
+
+@pytest.mark.req("AG-10")
+def test_an_outcome_may_come_later_under_the_callers_id_and_be_corrected() -> None:
+    book = journal()
+    book.record(TURN)
+    book.judge("ticket-7", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="api"))
+    book.judge("ticket-7", TurnOutcome(kind=OutcomeKind.FAILED, weight=1.0, source="api", reason="wrong sum"))
+    found = book.turn("t1").outcomes
+    assert [(outcome.source, outcome.kind) for outcome in found] == [
+        ("signal", OutcomeKind.OK),
+        ("api", OutcomeKind.FAILED),
+    ]
+    final = effective(found)
+    assert final is not None
+    assert (final.source, final.reason) == ("api", "wrong sum")
+    book.record(TURN)
+    assert len(book.turn("t1").outcomes) == 2
+    with pytest.raises(NotFound, match="no turn 'nothing'"):
+        book.judge("nothing", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="api"))
+
+
+@pytest.mark.req("AG-10")
+def test_a_weak_signal_never_outweighs_a_word() -> None:
+    word = TurnOutcome(kind=OutcomeKind.FAILED, weight=1.0, source="user", at=NOW)
+    later = TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", at=NOW + timedelta(days=1))
+    assert effective([word, later]) == word
+    assert effective([]) is None
+
+
+@pytest.mark.req("SE-03")
+def test_what_was_only_sticky_is_not_carried_on() -> None:
+    assert loaded_or_ruled(TURN) == ("csv", "asked-for")
+
+
+@pytest.mark.req("AG-10")
+def test_conversations_and_sessions_are_listed_newest_first() -> None:
+    book = journal()
+    for number in range(4):
+        book.record(
+            replace(TURN, id=f"t{number}", session=f"s{number % 2}", started_on=NOW + timedelta(minutes=number))
+        )
+    assert [turn.id for turn in book.recent("c1", limit=2)] == ["t3", "t2"]
+    assert [(session.id, session.turns) for session in book.sessions()] == [("s1", 2), ("s0", 2)]
+    with pytest.raises(NotFound):
+        book.turn("t9")
+
+
+@pytest.mark.req("AG-10")
+def test_old_turns_go() -> None:
+    now = [NOW]
+    book = journal(now)
+    book.record(TURN)
+    now[0] = NOW + timedelta(days=29)
+    assert book.prune() == 0
+    now[0] = NOW + timedelta(days=31)
+    assert book.prune() == 1
+    assert book.sessions() == []
+
+
+@pytest.mark.req("SK-16")
+def test_what_a_user_has_seen_is_kept_per_user() -> None:
+    book = journal()
+    assert book.seen("ada") is None
+    book.mark_seen("ada", {"a": "1"})
+    book.mark_seen("ada", {"a": "2"})
+    assert (book.seen("ada"), book.seen("bob")) == ({"a": "2"}, None)

@@ -1,0 +1,218 @@
+"""Adding skills from repositories, updating them, exporting them, deciding about them: through the real command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.skills.test_trust import EVIL
+
+HABITUS = Path(sys.executable).with_name("habitus")
+
+
+class Person:
+    """Somebody at a terminal, with a home and a working directory of their own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cwd = root / "work"
+        self.cwd.mkdir()
+        self.environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(root / "me"),
+            "USER": "ada",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+        }
+
+    def habitus(self, *arguments: str | Path, code: int = 0) -> str:
+        done = subprocess.run(
+            [HABITUS, *map(str, arguments)], cwd=self.cwd, env=self.environ, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout if code == 0 else done.stdout + done.stderr
+
+    def json(self, *arguments: str | Path, code: int = 0) -> Any:
+        return json.loads(self.habitus(*arguments, "--json", code=code))
+
+    def verdicts(self, *arguments: str | Path, code: int = 0) -> dict[str, str]:
+        return {item["name"]: item["verdict"] for item in self.json(*arguments, code=code)["results"]}
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Person:
+    return Person(tmp_path)
+
+
+class Repository:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *arguments: str) -> str:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        return subprocess.run(
+            ["git", *identity, *arguments], cwd=self.path, check=True, capture_output=True, text=True
+        ).stdout
+
+    def put(self, name: str, body: str) -> str:
+        folder = self.path / "skills" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: About {name}.\n---\n\n{body}\n")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "change")
+        return self.git("rev-parse", "HEAD").strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    repository = Repository(tmp_path / "upstream")
+    repository.put("alpha", "one")
+    repository.put("beta", "one")
+    return repository
+
+
+@pytest.mark.req("SK-18")
+def test_skills_of_a_repository_are_added_locked_and_updated(person: Person, repository: Repository) -> None:
+    commit = repository.put("gamma", "one")
+    url = f"file://{repository.path}"
+    assert person.verdicts("skills", "add", url, "--skill", "alpha", "--skill", "beta") == {
+        "alpha": "imported",
+        "beta": "imported",
+    }
+    lock = json.loads((person.root / "me/.habitus/skills-lock.json").read_text())
+    assert lock["skills"].keys() == {"alpha", "beta"}
+    assert (lock["skills"]["alpha"]["address"], lock["skills"]["alpha"]["commit"]) == (url, commit)
+    assert "up to date" in person.habitus("skills", "update", "--check")
+
+    repository.put("alpha", "two")
+    repository.put("beta", "two")
+    person.habitus("skills", "edit", "beta", "--append", "mine")
+    shown = person.habitus("skills", "update", "--check", code=1)
+    assert "-one\n" in shown
+    assert "+two\n" in shown
+    assert person.json("skills", "show", "alpha")["body"] == "one"
+    assert person.verdicts("skills", "update") == {"alpha": "updated", "beta": "refused"}
+    assert person.json("skills", "show", "alpha")["body"] == "two"
+    assert person.json("skills", "show", "beta")["body"] == "one\nmine"
+    assert person.verdicts("skills", "update", "alpha") == {"alpha": "unchanged"}
+
+
+@pytest.mark.req("SK-18", "SC-01")
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("nobody/nothing-at-all", "Can't fetch"),
+        ("no-such-thing", "There is no 'no-such-thing' here"),
+        ("https://127.0.0.1:9/private.git", "Can't fetch https://127.0.0.1:9/private.git"),
+        ("ext::sh -c touch% pwned", "There is no"),
+        ("--upload-pack=touch pwned", "No such option"),
+    ],
+)
+def test_what_cannot_be_fetched_is_said_in_one_line(person: Person, source: str, said: str) -> None:
+    person.environ["HABITUS_GIT_HOST"] = f"file://{person.root}/empty"
+    code = 2 if source.startswith("--") else 1
+    output = person.habitus("skills", "add", source, code=code)
+    assert said in output
+    assert len(output.strip().splitlines()) == 1
+    assert not (person.cwd / "pwned").exists()
+
+
+@pytest.mark.req("SK-18", "SC-01")
+def test_a_repository_that_asks_for_a_password_is_an_error_and_no_prompt(person: Person, tmp_path: Path) -> None:
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    # Stands in for git against a server that wants a password and may not ask.
+    (fake / "git").write_text(
+        '#!/bin/sh\n[ "$GIT_TERMINAL_PROMPT" = 0 ] || { cat; exit 3; }\n'
+        "echo \"fatal: could not read Username for 'https://x': terminal prompts disabled\" >&2\nexit 128\n"
+    )
+    (fake / "git").chmod(0o755)
+    person.environ["PATH"] = f"{fake}:{person.environ['PATH']}"
+    assert "asks for a password" in person.habitus("skills", "add", "https://example.invalid/x.git", code=1)
+
+
+@pytest.mark.req("SK-18")
+def test_asking_for_a_skill_that_is_not_there_names_those_that_are(person: Person, repository: Repository) -> None:
+    said = person.habitus("skills", "add", repository.path, "--skill", "delta", code=1)
+    assert "no skill 'delta' in it" in said
+    assert "alpha, beta" in said
+
+
+@pytest.mark.req("SK-19")
+@pytest.mark.parametrize("form", ["skill", "anton", "istota", "table"])
+def test_what_is_exported_comes_back_as_it_was(person: Person, tmp_path: Path, form: str) -> None:
+    person.habitus(
+        "skills", "new", "csv-summary", "-d", "Sums a CSV.", "-w", "A CSV comes", "--title", "CSV", "--tags", "a,b"
+    )
+    person.habitus("skills", "edit", "csv-summary", "--replace", "1. Read it.\n2. Sum it.")
+    before = person.json("skills", "show", "csv-summary")
+    target = tmp_path / "out"
+    person.habitus("skills", "export", "csv-summary", "--format", form, "--to", target)
+    person.habitus("skills", "remove", "csv-summary")
+    assert person.verdicts("skills", "import", target) == {"csv-summary": "imported"}
+    after = person.json("skills", "show", "csv-summary")
+    # A layout keeps its own fields; these are the ones it has no place for.
+    lost = {"table": {"when_to_use"}, "istota": {"title"}, "anton": {"tags"}}.get(form, set())
+    for field in {"name", "title", "description", "when_to_use", "tags", "body"} - lost:
+        assert after[field] == before[field], field
+    assert "not empty" in person.habitus("skills", "export", "csv-summary", "--to", tmp_path, code=1)
+
+
+@pytest.mark.req("SK-21")
+def test_a_person_decides_about_what_is_held(person: Person, repository: Repository) -> None:
+    repository.put("nasty", EVIL)
+    assert person.verdicts("skills", "add", repository.path)["nasty"] == "held"
+    (waiting,) = person.json("review", "list")["proposals"]
+    assert (waiting["name"], waiting["action"], waiting["state"]) == ("nasty", "write", "waiting")
+    assert EVIL in person.habitus("review", "diff", "1")
+    assert "waits because" in person.habitus("review", "show", "1")
+    done = subprocess.run(
+        [HABITUS, "skills", "list"], cwd=person.cwd, env=person.environ, capture_output=True, text=True
+    )
+    assert "1 change waits for you" in done.stderr.splitlines()[-1]
+    person.habitus("review", "reject", "1", "--reason", "no")
+    assert "was rejected by ada already" in person.habitus("review", "approve", "1", code=1)
+    assert person.verdicts("skills", "update", "--trust")["nasty"] == "imported"
+
+
+@pytest.mark.req("SK-14")
+def test_a_project_is_trusted_listed_and_revoked(person: Person) -> None:
+    (person.cwd / ".git").mkdir()
+    folder = person.cwd / ".agents/skills/deploy"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: deploy\ndescription: Ships.\n---\n\nShip.\n")
+
+    def state() -> str:
+        (deploy,) = [s for s in person.json("skills", "list")["skills"] if s["name"] == "deploy"]
+        return str(deploy["state"])
+
+    assert state() == "untrusted"
+    assert "Trusted 1 skills" in person.habitus("trust")
+    assert state() == "ok"
+    (trusted,) = person.json("trust", "--list")["trusted"]
+    assert trusted["names"] == ["deploy"]
+    person.habitus("trust", "--revoke")
+    assert state() == "untrusted"
+    assert "no skill folders" in person.habitus("trust", person.root, code=1)
+
+
+@pytest.mark.req("SK-18", "SK-19")
+@pytest.mark.skipif("HABITUS_BENCH_DATA" not in os.environ, reason="HABITUS_BENCH_DATA names no public data")
+def test_public_collections_come_in_with_a_verdict_each(person: Person) -> None:
+    collections = Path(os.environ["HABITUS_BENCH_DATA"]) / "skill_collections"
+    for name, count in (("istota", 36), ("openspace", 59)):
+        first = person.verdicts("skills", "import", collections / name, "--trust")
+        assert len(first) == count
+        assert set(first.values()) == {"imported"}
+        assert set(person.verdicts("skills", "import", collections / name).values()) == {"unchanged"}
+    listed = [s for s in person.json("skills", "list")["skills"] if s["layer"] == "user"]
+    assert sum(skill["manifest"].get("always_include", False) for skill in listed) == 7
+    assert sum(skill["manifest"].get("cli", False) for skill in listed) == 22

@@ -1,0 +1,101 @@
+"""Whatever is put in or asked, search answers with numbers between 0 and 1 and does not fall over."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from habitus import sql
+from habitus.search import Document, Index, Results, WordLlama
+from habitus.search.entry import encode, pack, unpack
+from habitus.search.request import read
+from habitus.search.words import content_words, terms
+from tests.search.library import SKILLS, skill
+
+TEXT = st.text(max_size=200)
+
+
+@pytest.fixture
+def index(engine: sa.Engine, embedder: WordLlama) -> Index:
+    index = Index.open(engine, "skills", embedder=embedder)
+    index.put(SKILLS)
+    return index
+
+
+@pytest.mark.parametrize("text", ["", "   \n", "😀😀🎉", "…!?", "\x00", "\ud800"])
+def test_a_request_without_words_finds_nothing(index: Index, text: str) -> None:
+    assert index.search(text) == Results()
+
+
+def test_a_request_of_a_megabyte_is_answered(index: Index) -> None:
+    noise = "lorem ipsum dolor sit amet " * 40_000
+    assert index.search(f"Bake a sourdough loaf. {noise}").hits[0].id == "bake-bread"
+
+
+def test_a_megabyte_without_a_space_is_answered(index: Index) -> None:
+    assert index.search("x" * 1_000_000).fits is False
+
+
+def test_other_languages_are_searched_by_their_own_words(index: Index) -> None:
+    index.put([skill("wechat", "下载微信公众号文章"), skill("kuchen", "Einen Käsekuchen backen, ohne Boden")])
+    assert index.search("帮我下载这篇微信文章").hits[0].id == "wechat"
+    assert index.search("Kasekuchen backen").hits[0].id == "kuchen"
+
+
+def test_an_empty_index_finds_nothing(engine: sa.Engine, embedder: WordLlama) -> None:
+    index = Index.open(engine, "nothing", embedder=embedder)
+    assert index.search("bread") == Results()
+    assert index.similar("bread") == ()
+
+
+def test_a_document_without_description_is_found_by_its_name(index: Index) -> None:
+    index.put([Document(id="bare", name="teleport"), Document(id="void", name="")])
+    assert index.search("teleport").hits[0].id == "bare"
+    assert index.describe().documents == len(SKILLS) + 2
+
+
+def test_ten_thousand_identical_descriptions_keep_a_stable_order(engine: sa.Engine, embedder: WordLlama) -> None:
+    index = Index.open(engine, "skills", embedder=embedder)
+    index.put(Document(id=f"{n:05}", name="same", description="Send a mail.") for n in range(10_000))
+    found = index.search("send a mail", k=5)
+    assert found == index.search("send a mail", k=5)
+    assert len(found.hits) == 5
+
+
+@given(document=st.builds(Document, id=TEXT, name=TEXT, cue=TEXT, description=TEXT, body=TEXT, tags=st.tuples(TEXT)))
+def test_a_stored_entry_reads_back_as_it_was(document: Document) -> None:
+    entry = encode(document)
+    codes, words = pack(entry)
+    read_back = unpack(
+        id=entry.id, digest=entry.digest, meaning=entry.meaning, codes=codes, words=words, says_when=entry.says_when
+    )
+    assert read_back is not None
+    assert read_back.codes.tolist() == entry.codes.tolist()
+    assert (read_back.lengths, read_back.words, read_back.name_words) == (entry.lengths, entry.words, entry.name_words)
+
+
+@given(text=TEXT)
+def test_terms_do_not_depend_on_what_was_asked_before(text: str) -> None:
+    assert terms(text) == terms(text)
+    assert set(content_words(text)) == set(content_words(" ".join(content_words(text))))
+    assert read(text).terms.keys() <= set(terms(text))
+
+
+@pytest.fixture(scope="module")
+def library(embedder: WordLlama) -> Index:
+    index = Index.open(sql.create_all_in_memory(), "laws", embedder=embedder)
+    index.put(SKILLS)
+    return index
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=400))
+def test_every_answer_is_a_number_between_0_and_1(library: Index, text: str) -> None:
+    found = library.search(text)
+    assert 0 <= found.confidence <= 1
+    assert all(0 <= hit.score <= 1 and math.isfinite(hit.score) for hit in found.hits)
+    assert all(0 <= hit.score <= 1 for hit in library.similar(text))

@@ -1,0 +1,154 @@
+"""Keeping: nothing is embedded twice, others' changes are noticed, damage is mended and said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.search import Document, Index, NoEmbedder
+from habitus.search.tables import documents, vectors
+from tests.search.conftest import BrokenEmbedder, CountingEmbedder
+from tests.search.library import SKILLS, skill
+
+
+@pytest.fixture
+def counting() -> CountingEmbedder:
+    return CountingEmbedder()
+
+
+def _filled(engine: sa.Engine, embedder: CountingEmbedder) -> Index:
+    index = Index.open(engine, "skills", embedder=embedder, clock=lambda: 0.0)
+    index.put(SKILLS)
+    return index
+
+
+@pytest.mark.req("SE-10")
+def test_nothing_unchanged_is_embedded_again(engine: sa.Engine, counting: CountingEmbedder) -> None:
+    index = _filled(engine, counting)
+    assert len(counting.embedded) == len(SKILLS)
+    assert index.put(SKILLS) == 0
+    assert index.put([*SKILLS[1:], replace(SKILLS[0], description="Something else.")]) == 1
+    assert len(counting.embedded) == len(SKILLS) + 1
+    again = CountingEmbedder()
+    Index.open(engine, "skills", embedder=again)
+    assert again.embedded == []
+
+
+def test_an_edited_body_is_not_embedded(engine: sa.Engine, counting: CountingEmbedder) -> None:
+    index = _filled(engine, counting)
+    assert index.put([replace(SKILLS[0], body="New steps.")]) == 1
+    assert len(counting.embedded) == len(SKILLS)
+
+
+def test_a_reopened_index_answers_the_same(tmp_path: Path, counting: CountingEmbedder) -> None:
+    engine = sql.create_engine(sql.sqlite_url(tmp_path / "habitus.db"))
+    sql.metadata.create_all(engine)
+    index = _filled(engine, counting)
+    index.put([replace(SKILLS[3], body="Use a filter. " * 30)])
+    index.remove([SKILLS[1].id])
+    again = Index.open(engine, "skills", embedder=counting, clock=lambda: 0.0)
+    for text in ("scale my pictures", "slow database", "bread", "find the broken commit and fix the build"):
+        assert again.search(text) == index.search(text)
+    engine.dispose()
+
+
+def test_another_process_changes_are_noticed(tmp_path: Path, counting: CountingEmbedder) -> None:
+    engines = [sql.create_engine(sql.sqlite_url(tmp_path / "habitus.db")) for _ in range(2)]
+    sql.metadata.create_all(engines[0])
+    mine, theirs = (Index.open(engine, "skills", embedder=counting) for engine in engines)
+    theirs.put(SKILLS)
+    assert mine.search("bake a loaf").hits[0].id == "bake-bread"
+    theirs.remove(["bake-bread"])
+    theirs.put([skill("oven", "Clean the oven.")])
+    theirs.learn("oven", "scrub the black stuff off")
+    found = mine.search("bake a loaf")
+    assert "bake-bread" not in [hit.id for hit in found.hits]
+    assert mine.search("scrub the black stuff off").hits[0].id == "oven"
+    for engine in engines:
+        engine.dispose()
+
+
+@pytest.mark.parametrize("blob", [b"", b"\x00" * 7, np.full(256, np.nan, np.float32).tobytes()])
+def test_a_damaged_vector_is_made_anew_and_said(
+    engine: sa.Engine, counting: CountingEmbedder, blob: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = _filled(engine, counting).search("bake a loaf")
+    with sql.writing(engine) as connection:
+        connection.execute(sa.update(vectors).values(vector=blob))
+    index = Index.open(engine, "skills", embedder=counting, clock=lambda: 0.0)
+    assert index.search("bake a loaf") == before
+    assert "made anew" in caplog.text
+    assert any("made anew" in note for note in index.describe().notes)
+
+
+@pytest.mark.parametrize("values", [{"codes": b"\x01"}, {"codes": b"\xff" * 60}, {"words": "no line end"}])
+def test_a_damaged_row_is_made_anew_from_its_text(
+    engine: sa.Engine, counting: CountingEmbedder, values: dict[str, bytes | str]
+) -> None:
+    before = _filled(engine, counting).search("bake a loaf")
+    with sql.writing(engine) as connection:
+        connection.execute(sa.update(documents).where(documents.c.id != "csv-summary").values(**values))
+    index = Index.open(engine, "skills", embedder=counting, clock=lambda: 0.0)
+    assert index.search("bake a loaf") == before
+    assert index.describe().documents == len(SKILLS)
+
+
+def test_another_model_embeds_anew_and_the_first_keeps_its_vectors(
+    engine: sa.Engine, counting: CountingEmbedder
+) -> None:
+    _filled(engine, counting)
+    other = CountingEmbedder("other-model")
+    index = Index.open(engine, "skills", embedder=other)
+    assert len(other.embedded) == len(SKILLS)
+    assert index.search("bake a loaf").hits[0].id == "bake-bread"
+    again = CountingEmbedder()
+    Index.open(engine, "skills", embedder=again)
+    assert again.embedded == []
+
+
+def test_an_index_made_without_a_model_is_embedded_later(engine: sa.Engine, counting: CountingEmbedder) -> None:
+    Index.open(engine, "skills", embedder=NoEmbedder()).put(SKILLS)
+    index = Index.open(engine, "skills", embedder=counting)
+    assert index.search("make my pictures smaller").hits[0].id == "resize-images"
+
+
+def test_a_model_that_gives_no_numbers_leaves_the_words(engine: sa.Engine, caplog: pytest.LogCaptureFixture) -> None:
+    index = Index.open(engine, "skills", embedder=BrokenEmbedder("broken"))
+    index.put(SKILLS)
+    assert index.search("bake a sourdough loaf").hits[0].id == "bake-bread"
+    index.learn("bake-bread", "a loaf please")
+    assert np.isfinite(index.search("a loaf please").confidence)
+    assert "not numbers" in caplog.text
+
+
+def test_vectors_nobody_needs_are_dropped(engine: sa.Engine, counting: CountingEmbedder) -> None:
+    index = _filled(engine, counting)
+    index.put([replace(SKILLS[0], id="same-meaning")])
+    index.remove([document.id for document in SKILLS])
+    with sql.reading(engine) as connection:
+        left = connection.execute(sa.select(sa.func.count()).select_from(vectors)).scalar_one()
+    assert left == 1
+
+
+def test_many_changes_are_the_same_as_one(engine: sa.Engine, counting: CountingEmbedder) -> None:
+    """Slots are counted anew on the way; the answers must not show it."""
+    index = Index.open(engine, "skills", embedder=counting, clock=lambda: 0.0)
+    for round in range(3):
+        index.put([skill(f"filler-{n}", f"Filler number {n} of round {round}.") for n in range(600)])
+    index.put(SKILLS)
+    index.remove([f"filler-{n}" for n in range(600)])
+    fresh = Index.open(sql.create_all_in_memory(), "skills", embedder=counting, clock=lambda: 0.0)
+    fresh.put(SKILLS)
+    index = Index.open(engine, "skills", embedder=counting, clock=lambda: 0.0)
+    assert index.search("bake a loaf") == fresh.search("bake a loaf")
+
+
+def test_equal_documents_come_in_the_order_of_their_ids(engine: sa.Engine, counting: CountingEmbedder) -> None:
+    index = Index.open(engine, "skills", embedder=counting)
+    index.put(Document(id=f"{n:02}", name="same", description="The same text.") for n in reversed(range(30)))
+    assert [hit.id for hit in index.search("same text", k=30).hits] == [f"{n:02}" for n in range(30)]

@@ -1,0 +1,171 @@
+"""Skills and texts that the tests of the formats make up, from plain to awkward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from habitus.skills import trees
+from habitus.skills.formats import fitting, skill_md
+from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
+from habitus.skills.formats.foreign_values import MAX_COUNT, Notes
+from habitus.skills.model import Counters, Manifest, Skill, Source, Stage
+from habitus.skills.trees import Tree
+
+NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
+
+# Every property test writes files: a directory of its own for each example, and no verdict on time.
+law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+_AWKWARD = [
+    *("---", "a: b", "- x", "{BOT_NAME}", "${HOME}", '"', "'", "`", "\\", "#", "|", ">", "<b>", "&amp;", "*x*", "%"),
+    *(
+        "\n",
+        "\r\n",
+        "\n---\n",
+        "\n\n",
+        "\t",
+        "\x00",
+        "\x07",
+        "\x7f",
+        "\x85",
+        "\u2028",
+        "\ufeff",
+        "…",
+        "日本語",
+        "🙂",
+        "é",
+    ),
+    *("true", "null", "1.0", "2026-01-01", "~", "[a, b]", "{}", "]]>", "$&", "\\1", " ", "```", "## x", "```yaml"),
+]
+chars = st.characters(exclude_categories=["Cs"])
+any_text = st.lists(st.one_of(st.text(chars, max_size=12), st.sampled_from(_AWKWARD)), max_size=6).map("".join)
+some_text = any_text.filter(lambda text: bool(text.strip()))
+moments = st.datetimes(datetime(2001, 1, 1), datetime(2099, 1, 1)).map(lambda value: value.replace(tzinfo=UTC))
+counts = st.integers(0, MAX_COUNT)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | any_text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    max_leaves=6,
+)
+words = st.lists(st.text("abcxyz ._-:,'", min_size=1, max_size=12).map(str.strip).filter(bool), max_size=3).map(tuple)
+legal_names = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,8}){0,3}", fullmatch=True)
+folder_names = st.one_of(
+    legal_names,
+    legal_names.map(lambda name: name.replace("-", "_")),
+    st.text(chars, min_size=1, max_size=20),
+).filter(lambda name: fitting.is_one_part(name) and not name.startswith("."))
+
+
+@st.composite
+def counters(draw: st.DrawFn) -> Counters:
+    return Counters(
+        recommended=draw(counts),
+        used=draw(counts),
+        succeeded=draw(counts),
+        failed=draw(counts),
+        last_used=draw(st.none() | moments),
+    )
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> Manifest:
+    flags = ("always_include", "admin_only", "cli", "experimental", "exclude_memory", "exclude_persona")
+    lists = ("triggers", "resource_types", "source_types", "file_types", "companion_skills", "exclude_skills")
+    spec = st.fixed_dictionaries({"var": st.text("ABC_", min_size=1), "from": any_text, "sensitive": st.booleans()})
+    values: dict[str, Any] = {name: draw(st.booleans()) for name in (*flags, "exclude_resources")}
+    values |= {name: draw(words) for name in lists}
+    return Manifest(**values, dependencies=draw(words), env=tuple(draw(st.lists(spec, max_size=2))))
+
+
+@st.composite
+def skills(draw: st.DrawFn) -> Skill:
+    """Any skill that SKILL.md can hold, with no trace of another layout."""
+    raw = Skill(
+        name=draw(legal_names),
+        title=draw(any_text),
+        description=draw(any_text),
+        when_to_use=draw(any_text),
+        tags=tuple(draw(st.lists(any_text, max_size=3))),
+        source=draw(st.sampled_from(Source)),
+        version=draw(st.integers(1, 10_000)),
+        enabled=draw(st.booleans()),
+        created_on=draw(st.none() | moments),
+        modified_on=draw(st.none() | moments),
+        body=draw(any_text),
+    )
+    fitted = fitting.fit(raw, format="", called=raw.name, frame=fitting.PLAIN_TEXT, notes=Notes(""), kept={})
+    return replace(fitted, provenance={})
+
+
+def plain_skill(name: str = "csv-summary", **changes: Any) -> Skill:
+    skill = Skill(name=name, description="Summarises a CSV file.", body="1. Read it.\n2. Say what is in it.")
+    return replace(skill, **changes)
+
+
+def outgoing(
+    skill: Skill, files: Mapping[str, bytes] | None = None, counters: Mapping[Stage, Counters] | None = None
+) -> Outgoing:
+    tree = {"SKILL.md": trees.file_of(skill_md.render(skill))}
+    tree |= {path: trees.file_of(content) for path, content in (files or {}).items()}
+    return Outgoing(skill=skill, tree=tree, counters=counters or {})
+
+
+def again(entry: Incoming) -> Outgoing:
+    """What came in, as it goes out again once a library has it."""
+    kept = replace(
+        entry.skill,
+        version=entry.version,
+        enabled=entry.enabled,
+        created_on=entry.created_on,
+        modified_on=entry.modified_on,
+    )
+    return Outgoing(skill=kept, tree=entry.tree, counters=entry.counters, status=entry.status)
+
+
+T = TypeVar("T", Incoming, NotTaken, PlaybookLesson)
+
+
+def of_kind(entries: Iterable[Entry], kind: type[T]) -> list[T]:
+    return [entry for entry in entries if isinstance(entry, kind)]
+
+
+def only(entries: Iterable[Entry]) -> Incoming:
+    """The one skill of a reading that had nothing to complain about."""
+    found = list(entries)
+    assert len(found) == 1, found
+    assert isinstance(found[0], Incoming), found[0]
+    return found[0]
+
+
+def taken(entries: Iterable[Entry]) -> list[str]:
+    """The names of the skills, when nothing was left out."""
+    found = list(entries)
+    assert of_kind(found, NotTaken) == []
+    return [entry.name for entry in of_kind(found, Incoming)]
+
+
+def reasons(entries: Iterable[Entry]) -> dict[str, str]:
+    return {entry.name: entry.reason for entry in of_kind(entries, NotTaken)}
+
+
+def write_files(top: Path, files: Mapping[str, str | bytes]) -> Path:
+    for path, content in files.items():
+        target = top / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
+    return top
+
+
+def contents(tree: Tree) -> dict[str, bytes]:
+    return {path: file.content or b"" for path, file in tree.items()}

@@ -1,0 +1,190 @@
+"""Taking skills in: a verdict for each, a second run that changes nothing, and no local edit overwritten."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus
+from habitus.settings import load
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.formats import detect
+from habitus.skills.importing import Verdict
+from habitus.skills.model import Stage
+from tests.skills.test_trust import EVIL
+
+APPEND = Edit(operation=Operation.APPEND, content="mine")
+
+
+@pytest.fixture
+def habitus(tmp_path: Path) -> Iterator[Habitus]:
+    with Habitus.open(load({"HOME": str(tmp_path / "me"), "HABITUS_LOOK_EVERY": "0"}, tmp_path)) as habitus:
+        yield habitus
+
+
+def put(root: Path, name: str, body: str = "1. Do it.") -> None:
+    (root / name).mkdir(parents=True, exist_ok=True)
+    (root / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: About {name}.\n---\n\n{body}\n")
+
+
+def taken(
+    habitus: Habitus, source: Path, *, overwrite: bool = False, is_trusted: bool = False
+) -> dict[str, tuple[str, str]]:
+    entries = detect.read(source)
+    results = habitus.importer.run(entries, habitus.person(), overwrite=overwrite, is_trusted=is_trusted)
+    return {result.name: (result.verdict.value, result.reason) for result in results}
+
+
+def verdicts(habitus: Habitus, source: Path, *, overwrite: bool = False, is_trusted: bool = False) -> dict[str, str]:
+    found = taken(habitus, source, overwrite=overwrite, is_trusted=is_trusted)
+    return {name: verdict for name, (verdict, _) in found.items()}
+
+
+@pytest.mark.req("SK-18")
+def test_a_tree_of_skills_is_taken_in_and_a_second_run_changes_nothing(habitus: Habitus, tmp_path: Path) -> None:
+    theirs = tmp_path / "checkout"
+    for name in ("alpha", "beta"):
+        put(theirs / "skills", name)
+    put(theirs / "more/deep", "gamma")
+    assert verdicts(habitus, theirs) == dict.fromkeys(("alpha", "beta", "gamma"), "imported")
+    before = {item.name: item.summary for item in habitus.skills.listing()}
+    assert verdicts(habitus, theirs) == dict.fromkeys(("alpha", "beta", "gamma"), "unchanged")
+    assert {item.name: item.summary for item in habitus.skills.listing()} == before
+
+
+@pytest.mark.req("SK-18")
+def test_a_change_there_updates_and_a_change_here_is_kept(habitus: Habitus, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    put(theirs, "alpha", "one")
+    put(theirs, "beta", "one")
+    taken(habitus, theirs)
+    habitus.skills.edit("beta", APPEND, habitus.person())
+    assert taken(habitus, theirs)["beta"] == ("unchanged", "edited here since; your edit is kept")
+    put(theirs, "alpha", "two")
+    put(theirs, "beta", "two")
+    found = taken(habitus, theirs)
+    assert found["alpha"][0] == "updated"
+    assert found["beta"][0] == "refused"
+    assert "was edited here" in found["beta"][1]
+    assert habitus.skills.load("beta").body == "one\nmine"
+    assert verdicts(habitus, theirs, overwrite=True)["beta"] == "updated"
+    assert habitus.skills.load("beta").body == "two"
+    assert len(habitus.skills.history("beta")) == 3
+
+
+@pytest.mark.req("SK-18")
+def test_a_skill_of_ones_own_is_not_overwritten(habitus: Habitus, tmp_path: Path) -> None:
+    put(tmp_path / "me/.habitus/skills", "alpha", "my own")
+    put(tmp_path / "theirs", "alpha", "theirs")
+    verdict, reason = taken(habitus, tmp_path / "theirs")["alpha"]
+    assert verdict == "refused"
+    assert "is there already" in reason
+
+
+@pytest.mark.req("SK-18")
+def test_a_removed_skill_can_be_imported_again(habitus: Habitus, tmp_path: Path) -> None:
+    put(tmp_path / "theirs", "alpha")
+    taken(habitus, tmp_path / "theirs")
+    habitus.skills.remove("alpha", habitus.person())
+    assert verdicts(habitus, tmp_path / "theirs") == {"alpha": "imported"}
+
+
+@pytest.mark.req("SK-18", "SC-07")
+def test_findings_hold_a_skill_until_a_person_decides(habitus: Habitus, tmp_path: Path) -> None:
+    put(tmp_path / "theirs", "nice")
+    put(tmp_path / "theirs", "nasty", EVIL)
+    found = taken(habitus, tmp_path / "theirs")
+    assert found["nice"][0] == "imported"
+    assert found["nasty"][0] == "held"
+    assert "habitus review show 1" in found["nasty"][1]
+    assert not habitus.skills.is_taken("nasty")
+    assert verdicts(habitus, tmp_path / "theirs") == {"nice": "unchanged", "nasty": "held"}
+    assert habitus.review.waiting_count() == 1
+
+    habitus.review.approve(1, habitus.person())
+    assert habitus.skills.load("nasty").body == EVIL
+    assert verdicts(habitus, tmp_path / "theirs")["nasty"] == "unchanged"
+
+
+@pytest.mark.req("SK-18")
+def test_what_was_turned_down_stays_out_and_says_why(habitus: Habitus, tmp_path: Path) -> None:
+    put(tmp_path / "theirs", "nasty", EVIL)
+    taken(habitus, tmp_path / "theirs")
+    habitus.review.reject(1, habitus.person(), "no thanks")
+    verdict, reason = taken(habitus, tmp_path / "theirs")["nasty"]
+    assert verdict == "refused"
+    assert reason.endswith("no thanks")
+    assert verdicts(habitus, tmp_path / "theirs", is_trusted=True)["nasty"] == "imported"
+
+
+@pytest.mark.req("SK-18")
+def test_two_skills_of_one_name_are_told_apart(habitus: Habitus, tmp_path: Path) -> None:
+    put(tmp_path / "theirs/a", "my-skill", "one")
+    put(tmp_path / "theirs/b", "my_skill", "two")
+    results = list(habitus.importer.run(detect.read(tmp_path / "theirs"), habitus.person()))
+    assert sorted(result.verdict for result in results) == [Verdict.IMPORTED, Verdict.REFUSED]
+    assert "came first" in next(result.reason for result in results if result.verdict is Verdict.REFUSED)
+
+
+@pytest.mark.req("SK-18")
+def test_every_kind_of_upload_comes_in(habitus: Habitus, tmp_path: Path) -> None:
+    (tmp_path / "Release Notes.md").write_text("# Release notes\n\nHow we write them.\n\n1. Collect.\n")
+    assert verdicts(habitus, tmp_path / "Release Notes.md") == {"release-notes": "imported"}
+    archive = tmp_path / "pack.skill"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("zipped/SKILL.md", "---\nname: zipped\ndescription: In a zip.\n---\n\nUnpack.\n")
+        file.writestr("zipped/scripts/run.py", "print(1)\n")
+    assert verdicts(habitus, archive) == {"zipped": "imported"}
+    assert set(habitus.skills.tree("zipped")) == {"SKILL.md", "scripts/run.py"}
+
+
+@pytest.mark.req("SK-18", "SC-01")
+def test_a_hostile_archive_is_refused_and_leaves_nothing(habitus: Habitus, tmp_path: Path) -> None:
+    archive = tmp_path / "evil.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("../../escape/SKILL.md", "---\nname: escape\ndescription: Out.\n---\n")
+    (found,) = taken(habitus, archive).values()
+    assert found[0] == "refused"
+    assert not (tmp_path / "escape").exists()
+
+
+@pytest.mark.req("SK-19")
+def test_counters_and_switches_come_along(habitus: Habitus, tmp_path: Path) -> None:
+    folder = tmp_path / "anton/csv_summary"
+    folder.mkdir(parents=True)
+    meta = {"label": "csv_summary", "name": "CSV", "description": "Sums.", "when_to_use": "A CSV comes"}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    (folder / "declarative.md").write_text("1. Read it.\n")
+    (folder / "stats.json").write_text(json.dumps({"stage_1": {"recommended": 7}}))
+    database = tmp_path / "skills.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "CREATE TABLE agent_skills (_id TEXT, title TEXT, description TEXT, content TEXT, tags TEXT, source TEXT,"
+            " version INTEGER, enabled INTEGER, created_on TEXT, modified_on TEXT)"
+        )
+        row = ("off", "Off", "Is off.", "Steps.", "[]", "user", 3, 0, "2024-01-01", "2024-01-01")
+        connection.execute("INSERT INTO agent_skills VALUES (?,?,?,?,?,?,?,?,?,?)", row)
+    connection.close()
+    assert verdicts(habitus, tmp_path / "anton") == {"csv-summary": "imported"}
+    assert verdicts(habitus, database) == {"off": "imported"}
+    assert habitus.skills.counters("csv-summary")[Stage.STEPS].recommended == 7
+    assert habitus.skills.load("off").enabled is False
+    taken(habitus, tmp_path / "anton")
+    assert habitus.skills.counters("csv-summary")[Stage.STEPS].recommended == 7
+
+
+@pytest.mark.req("SK-18")
+def test_an_interrupted_import_goes_on_when_repeated(habitus: Habitus, tmp_path: Path) -> None:
+    for number in range(450):
+        put(tmp_path / "theirs", f"skill-{number:03d}")
+    run = habitus.importer.run(detect.read(tmp_path / "theirs"), habitus.person())
+    for _ in range(250):
+        next(run)
+    run.close()  # type: ignore[attr-defined]  # it is a generator
+    counts = list(verdicts(habitus, tmp_path / "theirs").values())
+    assert (counts.count("imported"), counts.count("unchanged")) == (50, 400)

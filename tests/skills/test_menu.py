@@ -1,0 +1,79 @@
+"""The menu and its budget, and the news of the library."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.skills import fingerprint, menu
+from habitus.skills.model import Summary
+from habitus.skills.selection import Choice
+
+
+def choices(count: int, cue: str = "the user asks for it") -> list[Choice]:
+    return [
+        Choice(summary=Summary(name=f"skill-{n:04d}", when_to_use=f"{cue} {n}", tags=("t",)), reason="menu")
+        for n in range(count)
+    ]
+
+
+@pytest.mark.req("SE-06")
+def test_the_menu_is_one_line_each_in_name_order_and_nothing_when_empty() -> None:
+    assert menu.compose([], 100).text == ""
+    found = menu.compose(list(reversed(choices(2))), 1000)
+    assert found.text == (
+        "## Available skills (load on demand)\n\n"
+        "- skill-0000 — the user asks for it 0 [t]\n"
+        "- skill-0001 — the user asks for it 1 [t]"
+    )
+
+
+@pytest.mark.req("SE-06")
+def test_the_description_serves_where_there_is_no_cue() -> None:
+    assert menu.line(Summary(name="a", description="Does a.")) == "- a — Does a."
+    assert menu.line(Summary(name="a")) == "- a"
+
+
+@pytest.mark.req("SE-07")
+def test_cues_shorten_before_any_line_falls() -> None:
+    many = choices(50, cue="word " * 60)
+    found = menu.compose(many, menu.budget_for(128_000))
+    assert len(found.shown) == 50
+    assert found.cut == ()
+    assert found.cue_length < 300
+    assert found.tokens <= found.budget
+
+
+@pytest.mark.req("SE-07")
+def test_when_lines_must_fall_the_most_useful_stay_and_the_rest_is_said() -> None:
+    many = choices(2000)
+    useful = {f"skill-{n:04d}": 1.0 for n in range(1500, 1510)}
+    found = menu.compose(many, menu.budget_for(128_000), utility=useful)
+    assert set(useful) <= set(found.shown)
+    assert list(found.shown) == sorted(found.shown)
+    assert len(found.shown) + len(found.cut) == 2000
+    assert f"({len(found.cut)} more skills are not listed here; search_skills finds them.)" in found.text
+    assert found.tokens <= found.budget
+
+
+@pytest.mark.req("SE-07")
+@given(st.integers(0, 300), st.integers(60, 4000))
+def test_the_menu_stays_within_its_budget_and_loses_nobody(count: int, budget: int) -> None:
+    found = menu.compose(choices(count), budget)
+    assert found.tokens <= budget
+    assert sorted([*found.shown, *found.cut]) == [f"skill-{n:04d}" for n in range(count)]
+    assert found == menu.compose(choices(count), budget)
+
+
+@pytest.mark.req("SK-16")
+def test_news_are_what_was_added_changed_and_removed() -> None:
+    before, now = {"a": "1", "b": "1", "c": "1"}, {"b": "2", "c": "1", "d": "1"}
+    found = fingerprint.news(before, now, "## 2.0\n- d: does wonders\n- unrelated\n")
+    assert (found.added, found.changed, found.removed) == (("d",), ("b",), ("a",))
+    assert found.lines == ("- d: does wonders",)
+    assert found.text().startswith("## What's new\n\n- new: d\n- changed: b\n- gone: a")
+    assert not fingerprint.news(now, now)
+    assert not fingerprint.news(None, now)
+    assert fingerprint.fingerprint(before) != fingerprint.fingerprint(now)
+    assert fingerprint.fingerprint(now) == fingerprint.fingerprint(dict(reversed(now.items())))

@@ -1,0 +1,172 @@
+"""Proposals: what waits, why, and that only what was looked at can be approved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from habitus.app import Habitus
+from habitus.errors import Invalid, NotFound, Stale
+from habitus.settings import load
+from habitus.skills import trees
+from habitus.skills.formats import skill_md
+from habitus.skills.model import Actor, Author, Manifest, Skill
+from habitus.skills.review import Action, Change, ProposalState, reasons_to_wait
+from habitus.skills.trees import Tree
+
+AGENT = Author(actor=Actor.AGENT, name="main", reason="did it three times")
+ME = Author(actor=Actor.USER, name="ada")
+SKILL = Skill(name="report", description="Writes the report.", body="1. Write it.")
+
+
+def tree(skill: Skill, files: Mapping[str, bytes]) -> Tree:
+    return {"SKILL.md": trees.file_of(skill_md.render(skill))} | {p: trees.file_of(c) for p, c in files.items()}
+
+
+def write(skill: Skill = SKILL, files: Mapping[str, bytes] = MappingProxyType({})) -> Change:
+    return Change(action=Action.WRITE, name=skill.name, layer="user", tree=tree(skill, files))
+
+
+def opened(tmp_path: Path, **environ: str) -> Habitus:
+    return Habitus.open(load({"HOME": str(tmp_path), "HABITUS_LOOK_EVERY": "0", **environ}, tmp_path))
+
+
+@pytest.fixture
+def habitus(tmp_path: Path) -> Iterator[Habitus]:
+    with opened(tmp_path) as habitus:
+        yield habitus
+
+
+@pytest.mark.req("SK-21")
+def test_what_a_person_asks_for_is_applied_at_once(habitus: Habitus) -> None:
+    submitted = habitus.review.submit(write(), ME)
+    assert (submitted.version, submitted.proposal) == (1, None)
+    assert habitus.skills.load("report").body == "1. Write it."
+
+
+@pytest.mark.req("SK-21")
+def test_what_the_agent_starts_waits_and_is_applied_when_approved(habitus: Habitus) -> None:
+    proposal = habitus.review.submit(write(), AGENT, conversation="c1").proposal
+    assert proposal is not None
+    assert proposal.reasons == ("the agent started it",)
+    assert not habitus.skills.is_taken("report")
+    assert habitus.review.waiting_count() == 1
+    assert habitus.review.in_conversation("c1")["report"].body == "1. Write it."
+    assert habitus.review.in_conversation("c2") == {}
+
+    approved, version = habitus.review.approve(proposal.id, ME)
+    assert (approved.state, approved.decided_by, version) == (ProposalState.APPROVED, "ada", 1)
+    assert habitus.skills.load("report").body == "1. Write it."
+    (first,) = habitus.skills.history("report")
+    assert first.author.actor is Actor.USER
+    assert "did it three times (proposed by agent main, proposal 1)" in first.author.reason
+    assert habitus.review.waiting_count() == 0
+
+
+@pytest.mark.req("SK-21")
+def test_a_proposal_whose_base_has_moved_is_stale_and_changes_nothing(habitus: Habitus) -> None:
+    habitus.review.submit(write(), ME)
+    proposal = habitus.review.submit(write(replace(SKILL, body="theirs")), AGENT).proposal
+    assert proposal is not None
+    habitus.review.submit(write(replace(SKILL, body="mine")), ME)
+    with pytest.raises(Stale, match="has changed since proposal 1"):
+        habitus.review.approve(proposal.id, ME)
+    assert habitus.skills.load("report").body == "mine"
+    assert habitus.review.get(proposal.id).state is ProposalState.STALE
+    with pytest.raises(Invalid, match="was stale by ada already"):
+        habitus.review.approve(proposal.id, ME)
+
+
+@pytest.mark.req("SK-21")
+def test_a_new_skill_proposed_under_a_name_taken_since_is_stale(habitus: Habitus) -> None:
+    proposal = habitus.review.submit(write(), AGENT).proposal
+    assert proposal is not None
+    habitus.review.submit(write(replace(SKILL, body="mine")), ME)
+    with pytest.raises(Stale):
+        habitus.review.approve(proposal.id, ME)
+
+
+@pytest.mark.req("SK-21")
+def test_rejecting_keeps_the_reason_for_the_agent(habitus: Habitus) -> None:
+    proposal = habitus.review.submit(write(), AGENT).proposal
+    assert proposal is not None
+    rejected = habitus.review.reject(proposal.id, ME, "too vague")
+    assert (rejected.state, rejected.decision) == (ProposalState.REJECTED, "too vague")
+    assert not habitus.skills.is_taken("report")
+    with pytest.raises(NotFound, match="no proposal 99"):
+        habitus.review.get(99)
+
+
+@pytest.mark.req("SK-21")
+def test_a_proposal_can_be_mended_before_it_is_approved(habitus: Habitus) -> None:
+    proposal = habitus.review.submit(write(), AGENT).proposal
+    assert proposal is not None
+    habitus.review.edit(proposal.id, "SKILL.md", skill_md.render(replace(SKILL, body="better")))
+    with pytest.raises(Invalid, match="never closed"):
+        habitus.review.edit(proposal.id, "SKILL.md", b"---\nname: report\n")
+    habitus.review.approve(proposal.id, ME)
+    assert habitus.skills.load("report").body == "better"
+
+
+@pytest.mark.req("SK-21")
+def test_the_same_change_proposed_twice_is_one_proposal(habitus: Habitus) -> None:
+    first, second = (habitus.review.submit(write(), AGENT).proposal for _ in range(2))
+    assert first == second
+    assert habitus.review.waiting_count() == 1
+
+
+@pytest.mark.req("SK-21")
+def test_deletes_and_switches_of_the_agent_wait_and_say_what_they_do(habitus: Habitus) -> None:
+    habitus.review.submit(write(), ME)
+    remove = habitus.review.submit(Change(action=Action.REMOVE, name="report", layer="user"), AGENT).proposal
+    disable = habitus.review.submit(Change(action=Action.DISABLE, name="report", layer="user"), AGENT).proposal
+    assert remove is not None
+    assert disable is not None
+    assert "-1. Write it." in habitus.review.diff(remove.id)
+    assert habitus.review.diff(disable.id) == "disable report@user\n"
+    habitus.review.approve(disable.id, ME)
+    assert habitus.skills.load("report").enabled is False
+    habitus.review.approve(remove.id, ME)
+    assert not habitus.skills.is_taken("report")
+
+
+@pytest.mark.req("SK-21")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (write(files={"scripts/tool.py": b"print(1)"}), "it brings code"),
+        (write(replace(SKILL, manifest=Manifest(always_include=True))), "is put into every prompt"),
+        (write(replace(SKILL, allowed_tools="Bash")), "may use the tool Bash"),
+        (write(files={"tool.json": b'{"permissions": {"network": true}}'}), "uses the network"),
+        (replace(write(), findings=("near-duplicate of summary (0.93)",)), "near-duplicate of summary (0.93)"),
+        (Change(action=Action.REMOVE, name="report", layer="user"), "the agent wants to remove it"),
+        (Change(action=Action.DISABLE, name="report", layer="user"), "the agent wants to disable it"),
+    ],
+)
+def test_some_changes_wait_even_when_prose_is_applied_at_once(change: Change, reason: str) -> None:
+    assert reasons_to_wait(change, {}, AGENT, auto=True) == [reason]
+    assert reason in reasons_to_wait(change, {}, AGENT, auto=False)
+
+
+@pytest.mark.req("SK-21")
+def test_prose_of_the_agent_is_applied_at_once_when_the_person_wants_that(tmp_path: Path) -> None:
+    (tmp_path / ".habitus").mkdir()
+    (tmp_path / ".habitus/habitus.toml").write_text("[review]\nauto = true\n")
+    with opened(tmp_path) as habitus:
+        assert habitus.review.submit(write(), AGENT).version == 1
+        with_code = write(replace(SKILL, name="coder"), {"scripts/tool.py": b"print(1)"})
+        assert habitus.review.submit(with_code, AGENT).proposal is not None
+
+
+@pytest.mark.req("SK-21", "SK-22")
+def test_a_pause_stops_even_what_would_be_applied_at_once(tmp_path: Path) -> None:
+    (tmp_path / ".habitus").mkdir()
+    (tmp_path / ".habitus/habitus.toml").write_text("[review]\nauto = true\n")
+    with opened(tmp_path) as habitus:
+        habitus.pause.pause("ada")
+        with pytest.raises(Exception, match="paused"):
+            habitus.review.submit(write(), AGENT)
