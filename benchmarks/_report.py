@@ -9,19 +9,21 @@ import os
 import platform
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 Metrics = dict[str, Any]
 
 
-def report(benchmark: str, args: Mapping[str, Any], systems: Mapping[str, Metrics | str]) -> None:
+def report(benchmark: str, args: Mapping[str, Any] | Sequence[str], systems: Mapping[str, Any]) -> None:
     """Print the result. A system that could not run is a text: `skipped: why`."""
     machine = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "root": os.geteuid() == 0,
     }
     print(json.dumps({"benchmark": benchmark, "args": args, "machine": machine, "systems": systems}, indent=2))
 
@@ -45,3 +47,9 @@ def peak_mb() -> float:
     """The most memory this process has had, in megabytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)
+
+
+def peak_memory_mb() -> float:
+    """The largest this process was, and the largest of the processes it waited for, together."""
+    own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return round((own + children) / 1024, 1)

@@ -25,12 +25,13 @@ from habitus.journal.model import Turn
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.settings import Settings
-from habitus.skills import fetching, lock, names
+from habitus.skills import fetching, lock, names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext
 from habitus.skills.importing import Importer, origins
 from habitus.skills.layers import USER, Layer, project_places
 from habitus.skills.library import Library
+from habitus.skills.lint import DUPLICATE
 from habitus.skills.model import Actor, Author, Source
 from habitus.skills.outside import OutsideContent
 from habitus.skills.review import Review
@@ -77,10 +78,12 @@ class Habitus:
         self._scratch = scratch
         self.trust = Trust(local, clock=clock, scan=high_findings)
         self.skills = self._library()
-        self.review = Review(self.skills, shared, clock=clock, auto=settings.review.auto)
         self.journal = Journal(shared, clock=clock, redactor=Redactor(_secret_values(os.environ)))
         # One view of the directories makes one index, so it is kept with what is known of this machine.
         self.finder = Finder(self.skills, local, lambda: _open_index(local))
+        self.review = Review(
+            self.skills, shared, clock=clock, auto=settings.review.auto, duplicates=self.near_duplicates
+        )
         self.importer = Importer(self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings)
 
     @classmethod
@@ -144,6 +147,14 @@ class Habitus:
         return select(
             self.skills.listing(), request, context, prior=prior if request.conversation else (), replied_to=answered
         )
+
+    def near_duplicates(self, name: str, tree: Tree) -> list[str]:
+        """Which skills of the library say much the same as these files."""
+        skill = trees.parse(name, tree).skill
+        if skill is None:
+            return []
+        near = self.finder.similar_to(skill, skill.body)
+        return [f"near-duplicate of {hit.id} ({hit.score:.2f})" for hit in near if hit.score >= DUPLICATE]
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""

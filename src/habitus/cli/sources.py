@@ -264,6 +264,9 @@ def _print_results(context: typer.Context, habitus: Habitus, results: list[Resul
             ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]) or "Nothing."
         )
         taken = [result.name for result in results if result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)]
+        for name in taken if len(taken) <= 50 else ():
+            for finding in habitus.near_duplicates(name, habitus.skills.tree(name)):
+                output.say(f"note      {name}: {finding}", style="yellow")
         if taken:
             moment = habitus.opened_on.astimezone().isoformat(timespec="microseconds")
             output.undo(context, "rollback", "--to", moment)

@@ -1,1 +1,1 @@
-"""Where model-written code is mended, isolated and run."""
+"""The sandbox: where code that nobody vouched for is mended and runs, as a warm tool call or as a cell."""

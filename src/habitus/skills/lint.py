@@ -12,7 +12,7 @@ from habitus.skills import menu
 from habitus.skills.library import Listed
 from habitus.skills.model import Severity
 
-DUPLICATE = 0.9
+DUPLICATE = 0.8
 _CLOSE = 0.9  # a rival whose score is this share of the best one's competes with it
 _GREEDY_SHARE = 0.2
 _GREEDY_FROM = 20  # with fewer skills every cue is near every other

@@ -91,8 +91,17 @@ def reasons_to_wait(change: Change, before: Tree, author: Author, *, auto: bool)
 
 
 class Review:
-    def __init__(self, library: Library, engine: sa.Engine, *, clock: Callable[[], datetime], auto: bool) -> None:
+    def __init__(
+        self,
+        library: Library,
+        engine: sa.Engine,
+        *,
+        clock: Callable[[], datetime],
+        auto: bool,
+        duplicates: Callable[[str, Tree], Sequence[str]] = lambda name, tree: (),
+    ) -> None:
         self._library = library
+        self._duplicates = duplicates  # what a new skill is too much like, in words
         self._engine = engine
         self._clock = clock
         self._auto = auto
@@ -101,6 +110,9 @@ class Review:
     def submit(self, change: Change, author: Author, *, conversation: str = "") -> Submitted:
         """Apply a change, or keep it for a person to decide."""
         before = self._current(change)
+        if author.is_automatic and change.action is Action.WRITE and not before:
+            found = self._duplicates(change.name, change.tree)
+            change = replace(change, findings=(*change.findings, *found))
         reasons = reasons_to_wait(change, before, author, auto=self._auto)
         if reasons:
             return Submitted(proposal=self.propose(change, author, reasons, conversation=conversation))

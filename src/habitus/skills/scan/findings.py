@@ -25,7 +25,9 @@ class Risk(StrEnum):
 
 
 _ORDER = {Risk.LOW: 0, Risk.MEDIUM: 1, Risk.HIGH: 2}
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ue000-\uf8ff\U000e0000-\U000fffff]+")
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ue000-\uf8ff\U000e0000-\U000fffff]+"
+)
 _EXCERPT_CHARACTERS = 120
 
 

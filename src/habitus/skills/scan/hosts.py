@@ -1,4 +1,4 @@
-"""Addresses: which hosts anyone can have for a minute, and which are known for their installers."""
+"""Addresses: which hosts anyone can have for a minute, and which are known for their " "installers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,26 @@ _RENTED = (
     r"gofile\.io|catbox\.moe|temp\.sh|bashupload\.com"
 )
 _NUMERIC = r"(?!(?:127|10|0)\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)\d{1,3}(?:\.\d{1,3}){3}"
-_TELLING = r"(?:[\w-]+\.)*(?:[\w-]*-)?(?:evil|attacker|malicious|malware|exfil\w*|hacker\w*|c2|phish\w*|badguy|steal\w*)(?:-[\w-]*)?(?:\.[\w-]+)+"
+_TELLING = (
+    r"(?:[\w-]+\.)*(?:[\w-]*-)?(?:evil|attacker|malicious|malware|"
+    r"exfil\w*|hacker\w*|c2|phish\w*|badguy|steal\w*)(?:-[\w-]*)?(?:\.[\w-]+)+"
+)
 
 RENTED_HOST = rf"(?:[\w-]+\.){{0,4}}(?:{_RENTED})(?![\w-])"
-RENTED_WORDS = "|".join(sorted({word for word in re.findall(r"\w{3,}", _RENTED.replace("\\.", " ").replace("(?:", " ")) if word not in ("com", "net", "org", "dev", "app")}))
+RENTED_WORDS = "|".join(
+    sorted(
+        {
+            word
+            for word in re.findall(r"\w{3,}", _RENTED.replace("\\.", " ").replace("(?:", " "))
+            if word not in ("com", "net", "org", "dev", "app")
+        }
+    )
+)
 NUMERIC_HOST = rf"{_NUMERIC}(?![\w.])"
-TELLING_WORDS = "evil|attacker|malicious|malware|exfil|exfiltrate|exfiltration|hacker|hackers|c2|phish|phishing|badguy|steal|stealer"
+TELLING_WORDS = (
+    "evil|attacker|malicious|malware|exfil|exfiltrate|exfiltration|"
+    "hacker|hackers|c2|phish|phishing|badguy|steal|stealer"
+)
 TELLING_HOST = _TELLING
 CHAT_HOOK = r"discord(?:app)?\.com/api/webhooks/|api\.telegram\.org/bot|hooks\.slack\.com/services/t"
 

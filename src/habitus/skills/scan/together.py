@@ -1,4 +1,4 @@
-"""Signs that mean little alone and much together: an order for every task next to an upload, a reader next to a sender."""
+"""Signs that mean little alone and much together: an order for every task next to an upload, for example."""
 
 from __future__ import annotations
 
@@ -29,62 +29,108 @@ _INSISTS = "standing_order always"
 
 ALL = (
     Together(
-        name="standing_upload", category=Category.EXFILTRATION, severity=Risk.HIGH, within=10,
-        signs=_signs("uploads_placeholder to_our_server private_data_sent rented_host_request chat_hook", "standing_order", "always mentions_sending"),
+        name="standing_upload",
+        category=Category.EXFILTRATION,
+        severity=Risk.HIGH,
+        within=10,
+        signs=_signs(
+            "uploads_placeholder to_our_server private_data_sent rented_host_request chat_hook",
+            "standing_order",
+            "always mentions_sending",
+        ),
         why="After every task, something is to be sent to a server.",
     ),
     Together(
-        name="upload_to_rented_host", category=Category.EXFILTRATION, severity=Risk.HIGH, within=2,
+        name="upload_to_rented_host",
+        category=Category.EXFILTRATION,
+        severity=Risk.HIGH,
+        within=2,
         signs=_signs("rented_host numeric_host", "posts_file mentions_sending mass_mail to_our_server"),
         why="Sends something to a host that anyone can have for a minute.",
     ),
     Together(
-        name="agent_data_upload", category=Category.EXFILTRATION, severity=Risk.HIGH, within=1,
-        signs=_signs("uploads_placeholder", "mentions_sending to_our_server private_data_sent", "to_our_server private_data_sent always standing_order"),
+        name="agent_data_upload",
+        category=Category.EXFILTRATION,
+        severity=Risk.HIGH,
+        within=1,
+        signs=_signs(
+            "uploads_placeholder",
+            "mentions_sending to_our_server private_data_sent",
+            "to_our_server private_data_sent always standing_order",
+        ),
         why="Sends what the agent has at hand to a server.",
     ),
     Together(
-        name="spying", category=Category.EXFILTRATION, severity=Risk.HIGH, within=8,
+        name="spying",
+        category=Category.EXFILTRATION,
+        severity=Risk.HIGH,
+        within=8,
         signs=_signs("spies", "uploads_placeholder to_our_server rented_host_request rented_host"),
         why="Reads what belongs to the person and sends it away.",
     ),
     Together(
-        name="credentials_upload", category=Category.EXFILTRATION, severity=Risk.HIGH, within=6,
-        signs=_signs("secrets_gathering reads_secret_file", "uploads_placeholder to_our_server rented_host_request rented_host chat_hook telling_host"),
+        name="credentials_upload",
+        category=Category.EXFILTRATION,
+        severity=Risk.HIGH,
+        within=6,
+        signs=_signs(
+            "secrets_gathering reads_secret_file",
+            "uploads_placeholder to_our_server rented_host_request rented_host chat_hook telling_host",
+        ),
         why="Reads credentials and sends them away.",
     ),
     Together(
-        name="standing_script", category=Category.DANGEROUS_CODE, severity=Risk.HIGH, within=1,
+        name="standing_script",
+        category=Category.DANGEROUS_CODE,
+        severity=Risk.HIGH,
+        within=1,
         signs=_signs("runs_own_script", "standing_order always_run"),
         why="A script is to be run with every task, whatever the task is.",
     ),
     Together(
-        name="ransom", category=Category.DANGEROUS_CODE, severity=Risk.HIGH, within=8,
+        name="ransom",
+        category=Category.DANGEROUS_CODE,
+        severity=Risk.HIGH,
+        within=8,
         signs=_signs("deletes_originals", "locks_files"),
         why="Locks files and deletes the originals.",
     ),
     Together(
-        name="download_in_standing_order", category=Category.DANGEROUS_CODE, severity=Risk.HIGH, within=6,
-        signs=_signs("pipe_to_shell shell_of_download", "standing_order blind_execution override_instructions override_everything no_confirmation"),
+        name="download_in_standing_order",
+        category=Category.DANGEROUS_CODE,
+        severity=Risk.HIGH,
+        within=6,
+        signs=_signs(
+            "pipe_to_shell shell_of_download",
+            "standing_order blind_execution override_instructions override_everything no_confirmation",
+        ),
         why="Foreign code is to be run with every task or without a question.",
     ),
     Together(
-        name="lasting_download", category=Category.DANGEROUS_CODE, severity=Risk.HIGH, within=0,
+        name="lasting_download",
+        category=Category.DANGEROUS_CODE,
+        severity=Risk.HIGH,
+        within=0,
         signs=_signs("pipe_to_shell shell_of_download", "shell_profile scheduled git_hook"),
         why="Has foreign code run again and again.",
     ),
     Together(
-        name="quiet_upload", category=Category.EXFILTRATION, severity=Risk.HIGH, within=4,
+        name="quiet_upload",
+        category=Category.EXFILTRATION,
+        severity=Risk.HIGH,
+        within=4,
         signs=_signs("silently no_confirmation", _SENDS),
         why="Something is sent away without a question or a word.",
     ),
-)  # fmt: skip
+)
 
 
-def found(lines: Mapping[str, Sequence[int]], is_near: Callable[[str, int, int], bool]) -> Iterator[tuple[Together, int]]:
+def found(
+    lines: Mapping[str, Sequence[int]], is_near: Callable[[str, int, int], bool]
+) -> Iterator[tuple[Together, int]]:
     """Which of them occur, and on which line.
 
-    `lines` says where each rule matched that was tried everywhere; `is_near(rule, line, within)` tries one around a line.
+    `lines` says where each rule matched; `is_near(rule, line, within)` tries one around a line.
     """
     for pair in ALL:
         first, *others = pair.signs

@@ -1,0 +1,279 @@
+"""The fork server: a Python that is already started and gives each call a fresh copy of itself, locked in.
+
+It runs no line of a tool in its own process. One call at a time; between calls nothing of a call is left: its processes
+are dead, its mounts gone with its namespace, its memory was never ours.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import traceback
+import types
+from typing import Any
+
+from . import confine, landlock, seccomp, wire
+
+Spec = dict[str, Any]
+
+OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PRELOAD = (
+    "argparse", "ast", "base64", "bisect", "calendar", "collections", "contextlib", "copy", "csv",
+    "dataclasses", "datetime", "decimal", "difflib", "enum", "fcntl", "fractions", "functools", "hashlib",
+    "heapq", "html", "inspect", "io", "itertools", "json", "linecache", "logging", "math", "operator",
+    "pathlib", "pprint", "random", "re", "secrets", "site", "statistics", "string", "subprocess", "tempfile",
+    "textwrap", "typing", "unicodedata", "urllib.parse", "uuid", "zoneinfo",
+)  # fmt: skip
+
+
+def main() -> None:
+    line = socket.socket(fileno=int(sys.argv[1]))
+    line.set_inheritable(False)
+    sys.path[:] = [path for path in sys.path if path != OUR_FOLDER]
+    confine.join_cgroups(int(fd) for fd in sys.argv[2:])
+    confine.die_with_parent()
+    confine.adopt_orphans()
+    spec = wire.receive(line.fileno())
+    if spec is None:
+        return
+    own_pids = _settle(spec)
+    for name in _PRELOAD:
+        __import__(name)
+    if spec["seccomp"]:
+        spec["filter"] = seccomp.prepare(**spec["seccomp"])
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        _serve(spec, line, own_pids)
+    finally:
+        if own_pids is None:
+            confine.end_children()
+
+
+def _settle(spec: Spec) -> int | None:
+    """Enter the server's own namespaces; the descriptor returned leads back to them after each call's are made."""
+    if spec["enter"]:
+        confine.enter_user_namespace(spec["enter"])
+    elif spec["per_call"]:
+        confine.unshare(confine.CLONE_NEWPID)
+    else:
+        # Told to end, we first end what no namespace ends with us: when the line closes.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return None
+    child = os.fork()
+    if child:
+        # Only children live in a new process namespace: this half just waits, so that its end is seen outside.
+        os.close(int(sys.argv[1]))
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
+    confine.die_with_parent()
+    if spec["enter"]:
+        confine.read_only_but(spec["writable"])
+    return os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _serve(spec: Spec, line: socket.socket, own_pids: int | None) -> None:
+    """Hand each call to a copy that is already locked in, and make the next copy while it runs."""
+    spare: _Copy | None = _Copy(spec, own_pids)
+    wire.send(line.fileno(), {"ready": True})
+    while True:
+        call, fds = wire.receive_with_fds(line)
+        if call is None:
+            return
+        copy = spare or _Copy(spec, own_pids)
+        copy.begin(call, fds)
+        for fd in fds:
+            os.close(fd)
+        spare = _spare(spec, own_pids)
+        reply = copy.end(line, float(call["wall_s"]))
+        if own_pids is None:
+            confine.end_children(but=spare.pid if spare else 0)
+        if not spec["per_call"]:
+            _empty(spec["work"])
+        try:
+            wire.send(line.fileno(), reply)
+        except OSError:
+            return
+        copy.forget()
+
+
+def _spare(spec: Spec, own_pids: int | None) -> _Copy | None:
+    """The next copy; none for now when the call that runs has taken all the room."""
+    try:
+        return _Copy(spec, own_pids)
+    except OSError:
+        return None
+
+
+class _Copy:
+    """One fork, locked in and waiting for the one call it will ever run."""
+
+    def __init__(self, spec: Spec, own_pids: int | None) -> None:
+        self._line, theirs = socket.socketpair()
+        if own_pids is not None:
+            confine.unshare(confine.CLONE_NEWPID)
+        try:
+            self.pid = os.fork()
+            if not self.pid:
+                _be_the_copy(spec, theirs)
+        finally:
+            if own_pids is not None:
+                confine.set_namespace(own_pids, confine.CLONE_NEWPID)
+            theirs.close()
+        self._mounts: list[int] = []
+
+    def begin(self, call: wire.Message, fds: list[int]) -> None:
+        data = wire.pack(call)
+        with contextlib.suppress(OSError):  # it died while it waited: `end` says so
+            socket.send_fds(self._line, [data[:1]], fds)
+            self._line.sendall(data[1:])
+
+    def end(self, line: socket.socket, seconds: float) -> wire.Message:
+        """Wait until it ends, its time is over, or nobody wants it any more; then say how it went."""
+        pidfd = os.pidfd_open(self.pid)
+        poller = select.poll()
+        for fd in (pidfd, line.fileno()):
+            poller.register(fd, select.POLLIN)
+        ready = [fd for fd, _ in poller.poll(seconds * 1000)]
+        if pidfd not in ready:
+            os.kill(self.pid, signal.SIGKILL)
+        os.close(pidfd)
+        _, status, usage = os.wait4(self.pid, 0)
+        trouble, self._mounts, _, _ = socket.recv_fds(self._line, 4096, 1)
+        return {
+            "exit_code": os.waitstatus_to_exitcode(status),
+            "timed_out": not ready,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "setup_error": trouble[1:].decode(errors="replace") if trouble else "it did not start",
+        }
+
+    def forget(self) -> None:
+        # Taking the mounts down takes a while: the answer is already out.
+        for fd in self._mounts:
+            os.close(fd)
+        self._line.close()
+
+
+def _empty(folder: str) -> None:
+    """Where a call has no mounts of its own, we remove what it left."""
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            os.unlink(entry.path)
+
+
+def _be_the_copy(spec: Spec, line: socket.socket) -> None:
+    """Lock the door, wait for the call, run it, and end without returning."""
+    try:
+        line = _alone_with(line)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.setsid()
+        confine.die_with_parent()
+        mounts = _own_namespaces(spec)
+        os.chdir(spec["work"])
+        confine.drop_privileges()
+        if spec["landlock"]:
+            landlock.restrict(**spec["landlock"])
+        if spec["seccomp"]:
+            seccomp.restrict(spec["filter"])
+    except BaseException as error:
+        line.sendall(f"!{type(error).__name__}: {error}".encode()[:4000])
+        os._exit(1)
+    socket.send_fds(line, [b"."], mounts)
+    call, fds = wire.receive_with_fds(line)
+    if call is None:
+        os._exit(1)
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+    line.close()
+    os.closerange(3, 1 << 16)
+    os._exit(_run(spec, call))
+
+
+def _alone_with(line: socket.socket) -> socket.socket:
+    """Keep this one line (and the three standard descriptors), close all else the server had open."""
+    fd = os.dup2(line.fileno(), 3)
+    line.detach()
+    os.closerange(4, 1 << 16)
+    return socket.socket(fileno=fd)
+
+
+def _own_namespaces(spec: Spec) -> list[int]:
+    """Everything of its own but processes, which the fork brought. Gives a handle on its mounts, if it has some."""
+    flags = spec["per_call"] & ~confine.CLONE_NEWPID
+    if not flags:
+        return []
+    confine.unshare(flags)
+    if flags & confine.CLONE_NEWNET:
+        confine.loopback_up()
+    mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+    safe = confine.MS_NOSUID | confine.MS_NODEV
+    for folder in spec["private"]:
+        confine.mount("tmpfs", folder, safe, f"size={spec['room']},mode=700")
+    # Only the call's own processes, nothing of the kernel's settings.
+    confine.mount("proc", "/proc", safe | confine.MS_NOEXEC | confine.MS_RDONLY, "subset=pid,hidepid=2")
+    return [mounts]
+
+
+def _run(spec: Spec, call: wire.Message) -> int:
+    """Run the code as Python runs a script, and give its exit code."""
+    gc.enable()
+    confine.limit(call["rlimits"])
+    os.environ.update(call["env"])
+    with open(call["name"], "w", encoding="utf-8", errors="surrogatepass") as file:
+        file.write(call["code"])
+    if spec["packages"]:
+        confine.use_packages(spec["venv"], spec["packages"])
+    sys.argv[:] = [call["name"], *call["argv"]]
+    sys.path.insert(0, spec["work"])
+    module = types.ModuleType("__main__")
+    module.__dict__["__file__"] = os.path.join(spec["work"], call["name"])
+    module.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = module
+    code = 0
+    try:
+        exec(compile(call["code"], module.__dict__["__file__"], "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as end:
+        code = _exit_code(end.code)
+    except BaseException as error:
+        code = 1
+        _show(error)
+    return _finish(code)
+
+
+def _exit_code(given: object) -> int:
+    if given is None:
+        return 0
+    if isinstance(given, int):
+        return given & 0xFF
+    sys.stderr.write(f"{given}\n")
+    return 1
+
+
+def _show(error: BaseException) -> None:
+    """The traceback as Python prints it, without our own frame on top."""
+    below = error.__traceback__.tb_next if error.__traceback__ else None
+    traceback.print_exception(type(error), error, below)
+
+
+def _finish(code: int) -> int:
+    """What Python does at its end, apart from tearing down what the kernel frees faster."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself calls to join threads
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            return _exit_code(error.code)
+        return code or 120
+    return code

@@ -1,0 +1,63 @@
+"""Length-prefixed JSON: four bytes of length, then the message. Both sides of every line into the sandbox speak it."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+
+# Only for the type checker: these scripts start with every sandboxed process, and `typing` is slow to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Any, TypeAlias
+
+    Message: TypeAlias = dict[str, Any]
+
+
+def pack(message: Message) -> bytes:
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return struct.pack(">I", len(body)) + body
+
+
+def unpack(body: bytes) -> Message:
+    message = json.loads(body)
+    return message if isinstance(message, dict) else {}
+
+
+def send(fd: int, message: Message) -> None:
+    rest = memoryview(pack(message))
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def receive(fd: int) -> Message | None:
+    """The next message, or nothing when the other side is gone."""
+    head = _exactly(fd, 4)
+    if head is None:
+        return None
+    body = _exactly(fd, struct.unpack(">I", head)[0])
+    return None if body is None else unpack(body)
+
+
+def receive_with_fds(line: socket.socket) -> tuple[Message | None, list[int]]:
+    """As `receive`, together with the descriptors that came with the message's first byte."""
+    from socket import recv_fds
+
+    head, fds, _, _ = recv_fds(line, 1, 8)
+    if not head:
+        return None, fds
+    rest = _exactly(line.fileno(), 3)
+    body = None if rest is None else _exactly(line.fileno(), struct.unpack(">I", head + rest)[0])
+    return (None if body is None else unpack(body)), fds
+
+
+def _exactly(fd: int, count: int) -> bytes | None:
+    parts = []
+    while count:
+        part = os.read(fd, min(count, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,225 @@
+"""The scratchpad's process: runs cells one after the other in one namespace and says over its line how each went.
+
+Standard output and error are pipes that the host reads itself, so nothing is buffered or copied here. The line and
+spare copies of the pipes lie on high descriptors, out of the way of a cell that closes or redirects the low ones.
+"""
+
+from __future__ import annotations
+
+import _ast
+import builtins
+import contextlib
+import fcntl
+import io
+import linecache
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+import types
+
+from . import confine, landlock, seccomp, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HIGH = 200
+
+
+def main() -> None:
+    line, out, err = (_lift(int(fd)) for fd in sys.argv[1:4])
+    sys.path[:] = [path for path in sys.path if path not in ("", _OUR_FOLDER)]
+    confine.join_cgroups(int(fd) for fd in sys.argv[4:])
+    confine.die_with_parent()
+    spec = wire.receive(line)
+    if spec is None:
+        return
+    _lock_in(spec, line)
+    confine.use_packages(spec["venv"], spec["packages"])
+    try:
+        Worker(line, out, err).serve()
+    except OSError:
+        os._exit(70)  # the line is gone: nobody to tell
+
+
+def _lift(fd: int) -> int:
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    os.close(fd)
+    return high
+
+
+def _lock_in(spec: dict[str, Any], line: int) -> None:
+    if spec["enter"]:
+        confine.enter_user_namespace(spec["enter"])
+    if spec["enter"] or not spec["per_call"]:
+        _stay_behind(line, alone=not spec["enter"])
+    if spec["enter"]:
+        confine.read_only_but(spec["writable"])
+        safe = confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC | confine.MS_RDONLY
+        confine.mount("proc", "/proc", safe, "subset=pid,hidepid=2")
+        if spec["enter"] & confine.CLONE_NEWNET:
+            confine.loopback_up()
+    os.chdir(spec["work"])
+    confine.limit(spec["rlimits"])
+    confine.drop_privileges()
+    if spec["landlock"]:
+        landlock.restrict(**spec["landlock"])
+    if spec["seccomp"]:
+        seccomp.restrict(seccomp.prepare(**spec["seccomp"]))
+
+
+def _stay_behind(line: int, *, alone: bool) -> None:
+    """Let a fork go on as the worker, inside what was just entered; this half sees to it that nothing outlives it."""
+    if alone:
+        confine.adopt_orphans()
+    child = os.fork()
+    if not child:
+        confine.die_with_parent()
+        return
+    os.closerange(3, 1 << 12)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+    status = os.waitpid(child, 0)[1]
+    if alone:
+        confine.end_children()
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(128 - code if code < 0 else code)
+
+
+class Worker:
+    """What lives from cell to cell: the names cells define, and the line to the host."""
+
+    def __init__(self, line: int, out: int, err: int) -> None:
+        self._line = line
+        self._streams = {1: out, 2: err}
+        self._speaking = threading.Lock()
+        self._own_pid = os.getpid()
+        self._count = 0
+        self._is_running = False
+        self._module = types.ModuleType("__main__")
+        self._module.__dict__.update({"__builtins__": builtins, "progress": self.progress})
+
+    def serve(self) -> None:
+        sys.modules["__main__"] = self._module
+        self._offer_skills()
+        logging.getLogger().addHandler(_ToHost(self._say))
+        self._ready_streams()
+        self._say({"ready": True})
+        while (message := wire.receive(self._line)) is not None:
+            if "exec" in message:
+                self._say({"done": self._cell(message["exec"])})
+
+    def progress(self, text: object = "") -> None:
+        """Tell the host that the cell is alive, and how far it is."""
+        self._say({"progress": str(text)[:1000]})
+
+    def _cell(self, code: str) -> dict[str, Any]:
+        self._ready_streams()
+        for finder in list(sys.path_importer_cache.values()):
+            # Packages may have been added since the last cell.
+            getattr(finder, "invalidate_caches", int)()
+        self._count += 1
+        result: dict[str, Any] = {"error": None}
+        try:
+            self._is_running = True
+            self._execute(code, f"<cell {self._count}>")
+        except BaseException as error:
+            self._is_running = False
+            result = _describe(error)
+        finally:
+            self._is_running = False
+        if os.getpid() != self._own_pid:
+            os._exit(0)  # a fork that the cell made and that ran to the end of it
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except ValueError:
+                pass  # the cell closed it, which is its right
+            except OSError as error:
+                result = result if result["error"] else _describe(error)
+        return result
+
+    def _execute(self, code: str, name: str) -> None:
+        """Run the statements; the value of a last expression is shown, as a notebook does."""
+        linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+        tree = compile(code, name, "exec", _ast.PyCF_ONLY_AST, dont_inherit=True)
+        assert isinstance(tree, _ast.Module)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
+        names = self._module.__dict__
+        exec(compile(tree, name, "exec", dont_inherit=True), names)
+        if isinstance(last, _ast.Expr):
+            value = eval(compile(_ast.Expression(last.value), name, "eval", dont_inherit=True), names)
+            if value is not None:
+                names["_"] = value
+                sys.stdout.write(f"{value!r}\n")
+
+    def _ready_streams(self) -> None:
+        """Whatever the last cell did to them: input, output, error and the interrupt are as they should be."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
+            os.dup2(nothing, number)
+            # What could not be printed when it should have been is not part of the next cell.
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        for number, copy in self._streams.items():
+            os.dup2(copy, number)
+        if nothing > 2:
+            os.close(nothing)
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
+        sys.stdout, sys.stderr = _stream(1), _stream(2)
+        signal.signal(signal.SIGINT, self._on_interrupt)
+
+    def _on_interrupt(self, *_: object) -> None:
+        if self._is_running and os.getpid() == self._own_pid:
+            raise KeyboardInterrupt
+
+    def _offer_skills(self) -> None:
+        """`skills.list(tag)` and `skills.read(name)`: asked of the host, which only reads."""
+        skills = types.ModuleType("skills", "The skills the agent has, read-only.")
+        skills.__dict__["list"] = lambda tag=None: self._ask("skills.list", tag)
+        skills.__dict__["read"] = lambda name: self._ask("skills.read", name)
+        sys.modules["skills"] = skills
+        self._module.__dict__["skills"] = skills
+
+    def _ask(self, what: str, argument: object) -> object:
+        with self._speaking:
+            wire.send(self._line, {"ask": what, "argument": argument})
+            answer = wire.receive(self._line) or {"error": "the host is gone"}
+        if "error" in answer:
+            raise LookupError(answer["error"])
+        return answer["answer"]
+
+    def _say(self, message: wire.Message) -> None:
+        with self._speaking:
+            wire.send(self._line, message)
+
+
+class _ToHost(logging.Handler):
+    def __init__(self, say: Any) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say({"log": f"{record.levelname} {record.name}: {record.getMessage()}"[:2000]})
+
+
+def _stream(number: int) -> io.TextIOWrapper:
+    raw = io.BufferedWriter(io.FileIO(number, "wb", closefd=False))
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def _describe(error: BaseException) -> dict[str, Any]:
+    """The traceback from the cell on, and which module was missing, if that was it."""
+    if isinstance(error, SystemExit) and error.code in (None, 0):
+        return {"error": None}
+    frame = error.__traceback__
+    while frame and not frame.tb_frame.f_code.co_filename.startswith("<cell "):
+        frame = frame.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frame)).rstrip()
+    if len(text) > 20_000:
+        text = f"{text[:10_000]}\n[… {len(text) - 20_000:,} characters were cut]\n{text[-10_000:]}"
+    missing = error.name if isinstance(error, ModuleNotFoundError) and error.name else None
+    return {"error": text, "missing": missing, "interrupted": isinstance(error, KeyboardInterrupt)}

@@ -1,0 +1,192 @@
+"""How code is confined on this machine: the command that starts it and what it then does to itself.
+
+Bubblewrap gives a process its own view of files, network, processes and users; the process then locks itself in further
+(`inside/confine.py`). Without bubblewrap the second half alone has to do, with namespaces where the kernel allows them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from habitus.errors import Invalid
+from habitus.sandbox.inside import confine
+from habitus.sandbox.interpreter import Interpreter
+from habitus.sandbox.machine import INSIDE, NO_NESTING, Machine, boot
+from habitus.sandbox.model import Limits, Permissions
+from habitus.sandbox.protections import describe, require
+
+__all__ = ["WORK", "Jail", "Launch", "describe", "launch", "require", "rlimits"]
+
+WORK = "/sandbox"  # a name no host has, so that it hides nothing that is granted
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_FORBIDDEN = tuple(Path(path) for path in ("/", "/proc", "/sys", "/dev"))
+_PER_CALL = confine.CLONE_NEWNS | confine.CLONE_NEWPID | confine.CLONE_NEWIPC | confine.CLONE_NEWUTS
+_UNIX, _INTERNET = 1, (2, 10, 16)  # and none of vsock, packet, alg, bluetooth …
+_SYSTEM = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", "USER": "sandbox", "LOGNAME": "sandbox"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Jail:
+    """What one sandboxed process is given. Without a folder of its own it gets an empty one in memory per call."""
+
+    interpreter: Interpreter
+    permissions: Permissions = field(default_factory=Permissions)
+    limits: Limits = field(default_factory=Limits)
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """How to start a script inside: the command, its whole environment, and the first message it must be sent."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    spec: dict[str, object]
+    tidies_up: bool = False  # no namespace ends its processes with it: it has to be asked to
+
+
+def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_weaker: bool) -> Launch:
+    """Plan one sandboxed process, or refuse. `scratch` is an empty host folder for a sandbox that can't mount one."""
+    require(machine, allow_weaker=allow_weaker)
+    _check_grants(jail.permissions)
+    command = boot(jail.interpreter.executable, script)
+    if machine.bubblewrap:
+        program = [str(machine.bubblewrap), *([] if machine.bubblewrap_nests else [NO_NESTING])]
+        argv = [*program, *_bubblewrap(jail), "--", *command]
+        return Launch(argv=tuple(argv), env={}, spec=_spec(machine, jail, work=WORK))
+    work = str(jail.folder or scratch)
+    spec = _spec(machine, jail, work=work)
+    return Launch(argv=tuple(command), env=_environment(work), spec=spec, tidies_up=not machine.has_namespaces)
+
+
+def _bubblewrap(jail: Jail) -> list[str]:
+    makes_calls = jail.folder is None
+    argv = ["--unshare-all", "--unshare-user", "--new-session", "--die-with-parent"]
+    argv += ["--share-net"] if jail.permissions.network else []
+    argv += ["--clearenv", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL"]
+    if makes_calls:
+        # The server, which runs only our code, keeps what it needs to give each call its own namespaces.
+        for capability in ("CAP_SYS_ADMIN", "CAP_SETPCAP", "CAP_NET_ADMIN"):
+            argv += ["--cap-add", capability]
+    # Root without capabilities could still write kernel settings through /proc: so it is read-only.
+    argv += ["--proc", "/proc", "--remount-ro", "/proc"]
+    argv += ["--perms", "755", "--tmpfs", "/dev"]
+    for device in _DEVICES:
+        argv += ["--dev-bind", device, device]
+    room = str(jail.limits.folder_size)
+    argv += ["--size", room, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    argv += ["--size", room, "--perms", "1777", "--tmpfs", "/tmp"]
+    for path in jail.interpreter.files(network=jail.permissions.network):
+        argv += _show(path)
+    for path in jail.permissions.read:
+        argv += ["--ro-bind", str(path.resolve()), str(path)]
+    for path in jail.permissions.write:
+        argv += ["--bind", str(path.resolve()), str(path)]
+    argv += ["--dir", WORK] if jail.folder is None else ["--bind", str(jail.folder), WORK]
+    # What the server would keep writable, one call could leave for the next.
+    argv += ["--remount-ro", "/dev/shm", "--remount-ro", "/tmp"] if makes_calls else []
+    argv += ["--remount-ro", "/", "--chdir", WORK]
+    for name, value in _environment(WORK, temporary=_temporary(jail)).items():
+        argv += ["--setenv", name, value]
+    return argv
+
+
+def _show(path: Path) -> list[str]:
+    """A link stays a link (its target is shown too), so that programs find what they find outside."""
+    if path.is_symlink() and path.is_dir():
+        return ["--symlink", str(path.readlink()), str(path)]
+    return ["--ro-bind", str(path), str(path)]
+
+
+def _temporary(jail: Jail) -> str:
+    """/tmp, unless a call's own /tmp would hide something it is to see."""
+    shown = [*jail.interpreter.files(network=False), *jail.permissions.read, *jail.permissions.write]
+    hides = jail.folder is None and any(path.is_relative_to("/tmp") for path in shown if path != INSIDE)
+    return WORK if hides else "/tmp"
+
+
+def _environment(home: str, temporary: str = "") -> dict[str, str]:
+    return {**_SYSTEM, "HOME": home, "TMPDIR": temporary or home}
+
+
+def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
+    """What the process does to itself, in the words of `inside/confine.py`."""
+    wrapped = machine.bubblewrap is not None
+    own_net = not jail.permissions.network and (wrapped or machine.has_namespaces)
+    per_call = _PER_CALL | (confine.CLONE_NEWNET if own_net else 0) if wrapped or machine.has_namespaces else 0
+    packages, venv = jail.interpreter.packages, jail.interpreter.venv
+    return {
+        "rlimits": rlimits(machine, jail.limits),
+        "landlock": _landlock(machine, jail, work) if machine.landlock_abi else None,
+        "seccomp": _seccomp(machine, jail) if machine.has_seccomp else None,
+        "enter": per_call if not wrapped else 0,
+        "per_call": per_call,
+        "work": work,
+        "writable": [work, *map(str, jail.permissions.write)],
+        "private": list(dict.fromkeys([work, *([_temporary(jail), "/dev/shm"] if wrapped else [])])),
+        "room": jail.limits.folder_size,
+        "packages": str(packages) if packages else None,
+        "venv": str(venv) if venv else None,
+    }
+
+
+def rlimits(machine: Machine, limits: Limits) -> dict[str, int]:
+    # With a group the whole tree is bounded and this only makes Python say MemoryError; without, it is the bound.
+    memory = "data" if machine.cgroups else "as"
+    own_count = machine.bubblewrap is not None or machine.has_namespaces
+    bounds = {
+        memory: limits.memory,
+        "nproc": limits.processes + (8 if own_count else _tasks_of_this_user()),
+        "fsize": limits.file_size,
+        "nofile": limits.open_files,
+        "core": 0,
+        "memlock": 0,
+        "msgqueue": 0,
+    }
+    return bounds if limits.cpu_s is None else {**bounds, "cpu": limits.cpu_s}
+
+
+def _tasks_of_this_user() -> int:
+    """Where processes are counted per user, the bound has to lie above those that already run."""
+    count = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if folder.stat().st_uid == os.getuid():
+                count += sum(1 for _ in (folder / "task").iterdir())
+        except OSError:
+            continue
+    return count
+
+
+def _landlock(machine: Machine, jail: Jail, work: str) -> dict[str, object]:
+    wrapped = machine.bubblewrap is not None
+    read = [*jail.interpreter.files(network=jail.permissions.network), *jail.permissions.read]
+    processes = "/proc" if wrapped or machine.has_namespaces else "/proc/self"
+    write = [work, *jail.permissions.write, *_DEVICES, *(["/tmp", "/dev/shm"] if wrapped else [])]
+    return {
+        "read": [*map(str, read), processes],
+        "write": [*map(str, write)],
+        "may_connect": jail.permissions.network or wrapped or machine.has_namespaces,
+    }
+
+
+def _seccomp(machine: Machine, jail: Jail) -> dict[str, object]:
+    wrapped, network = machine.bubblewrap is not None, jail.permissions.network
+    # Unix sockets lead out by a path, or by an abstract name where the network is shared and Landlock can't see to it.
+    unix = wrapped and (not network or machine.landlock_abi >= 6)
+    return {
+        "families": [*([_UNIX] if unix else []), *(_INTERNET if wrapped or network else [])],
+        "shared_memory": machine.cgroups is not None,
+        "shares_host": not wrapped and not machine.has_namespaces,
+    }
+
+
+def _check_grants(permissions: Permissions) -> None:
+    for path in (*permissions.read, *permissions.write):
+        if not path.is_absolute() or not path.exists():
+            raise Invalid(f"Can't grant '{path}': it is not an existing absolute path.")
+        real = path.resolve()
+        if real in _FORBIDDEN or any(real.is_relative_to(system) for system in _FORBIDDEN[1:]):
+            raise Invalid(f"Can't grant '{path}': that would open the whole machine.", mend="Name a folder inside it.")

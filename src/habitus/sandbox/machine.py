@@ -1,0 +1,133 @@
+"""What this machine can give a sandbox. Found out by trying, once, and handed around as one value."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from habitus.sandbox.cgroups import Cgroups, find_cgroups
+
+INSIDE = Path(__file__).with_name("inside")
+_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from inside.{script} import main; main()"
+_TRIAL = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from inside import confine as c; "
+    "c.enter_user_namespace(c.CLONE_NEWNS | c.CLONE_NEWNET | c.CLONE_NEWPID | c.CLONE_NEWIPC | c.CLONE_NEWUTS)"
+)
+_FACTS = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from inside import landlock, seccomp; "
+    "print(landlock.abi(), int(seccomp.knows_this_processor()))"
+)
+# What the sandbox asks of bubblewrap, on the whole file system and with a program that does nothing.
+_BUBBLEWRAP_TRIAL = (
+    "--unshare-all", "--unshare-user", "--new-session", "--die-with-parent", "--cap-drop", "ALL",
+    "--cap-add", "CAP_SYS_ADMIN", "--ro-bind", "/", "/", "--proc", "/proc", "--remount-ro", "/proc",
+    "--size", "4096", "--perms", "1777", "--tmpfs", "/tmp",
+)  # fmt: skip
+NO_NESTING = "--disable-userns"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """The facts that decide how code is confined. Tests take one away with `replace` and run under what is left."""
+
+    system: str = "Linux"
+    is_root: bool = False
+    bubblewrap: Path | None = None
+    bubblewrap_error: str = ""
+    bubblewrap_nests: bool = False  # an old one that can't switch off user namespaces inside; the filter does it
+    has_namespaces: bool = False  # without bubblewrap's help
+    landlock_abi: int = 0
+    has_seccomp: bool = False
+    cgroups: Cgroups | None = None
+    userns_sysctl: str = ""  # the kernel setting that forbids user namespaces, e.g. "user.max_user_namespaces=0"
+    is_filtered: bool = False  # somebody, usually a container, already filters our system calls
+
+    @property
+    def is_linux(self) -> bool:
+        return self.system == "Linux"
+
+
+def probe(*, search_path: str | None = None, proc: Path = Path("/proc")) -> Machine:
+    """Try each protection on this machine. `search_path` is where to look for bubblewrap (PATH by default)."""
+    system = platform.system()
+    if system != "Linux":
+        return Machine(system=system, is_root=os.geteuid() == 0)
+    found = shutil.which("bwrap", path=search_path)
+    landlock_abi, has_seccomp = _kernel_facts()
+    nests, error = _try_bubblewrap(found, has_seccomp) if found else (False, "")
+    return Machine(
+        system=system,
+        is_root=os.geteuid() == 0,
+        bubblewrap=Path(found) if found and not error else None,
+        bubblewrap_error=error,
+        bubblewrap_nests=nests,
+        has_namespaces=not _trial(bare_python(_TRIAL)),
+        landlock_abi=landlock_abi,
+        has_seccomp=has_seccomp,
+        cgroups=find_cgroups(proc=proc),
+        userns_sysctl=_forbidding_sysctl(proc),
+        is_filtered="Seccomp:\t2" in _read(proc / "self/status"),
+    )
+
+
+def _try_bubblewrap(program: str, has_seccomp: bool) -> tuple[bool, str]:
+    """Whether it is one that leaves nested user namespaces to our filter, and why it does not work at all."""
+    error = _trial([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *bare_python("")])
+    if NO_NESTING in error and has_seccomp:
+        return True, _trial([program, *_BUBBLEWRAP_TRIAL, *bare_python("")])
+    return False, error
+
+
+def base_python() -> str:
+    """The interpreter behind this one, never a shim: what we start must start fast."""
+    return os.path.realpath(sys.executable)
+
+
+def bare_python(code: str) -> list[str]:
+    return [base_python(), "-I", "-S", "-c", code, str(INSIDE.parent)]
+
+
+def boot(python: str, script: str) -> list[str]:
+    """The command that runs one of our scripts of `inside/`."""
+    return [python, "-I", "-S", "-c", _BOOT.format(script=script), str(INSIDE.parent)]
+
+
+def _trial(command: list[str]) -> str:
+    """Why the command does not work, or nothing."""
+    try:
+        done = subprocess.run(command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"
+
+
+def _kernel_facts() -> tuple[int, bool]:
+    done = subprocess.run(bare_python(_FACTS), env={}, capture_output=True, timeout=20, check=False)
+    words = done.stdout.split()
+    return (int(words[0]), words[1] == b"1") if len(words) == 2 else (0, False)
+
+
+def _forbidding_sysctl(proc: Path) -> str:
+    for name, bad in [
+        ("kernel.apparmor_restrict_unprivileged_userns", "1"),
+        ("kernel.unprivileged_userns_clone", "0"),
+        ("user.max_user_namespaces", "0"),
+    ]:
+        if _read(proc / "sys" / name.replace(".", "/", 1)).strip() == bad:
+            return f"{name}={bad}"
+    return ""
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

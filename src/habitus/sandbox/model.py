@@ -1,0 +1,105 @@
+"""The nouns of the sandbox: what code may do, what it may use up, and what running it came to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from habitus.events import OK, Outcome
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Permissions:
+    """What a person granted beyond the own folder and Python: nothing by default."""
+
+    network: bool = False
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    env: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What one sandboxed process, with everything it starts, may use up. Sizes are bytes."""
+
+    memory: int = GIB
+    processes: int = 64
+    cpu_s: int | None = 60
+    wall_s: float = 60.0
+    file_size: int = 128 * MIB
+    folder_size: int = 256 * MIB
+    open_files: int = 256
+    output_chars: int = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeouts:
+    """How long one cell may run in all, and how long without a sign of life."""
+
+    total_s: float
+    silence_s: float
+
+
+def timeouts_for(estimated_s: float | None) -> Timeouts:
+    """With an estimate e: max(2e, e+30) in all and max(0.5e, 30) of silence; without: 120 and 30."""
+    if estimated_s is None or not math.isfinite(estimated_s) or estimated_s <= 0:
+        return Timeouts(total_s=120.0, silence_s=30.0)
+    total = max(2 * estimated_s, estimated_s + 30)
+    silence = max(0.5 * estimated_s, 30.0)
+    return Timeouts(total_s=min(total, 3600.0), silence_s=min(silence, 60.0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """A piece of code for a scratchpad and, once it ran, what it printed and what went wrong.
+
+    `description` is what the author said the cell would do; `logs` are its log records and our own messages.
+    """
+
+    code: str
+    description: str = ""
+    estimated_s: float | None = None
+    stdout: str = ""
+    stderr: str = ""
+    error: str | None = None
+    logs: tuple[str, ...] = ()
+    seconds: float = 0.0
+    outcome: Outcome = OK
+
+    @property
+    def is_clean(self) -> bool:
+        return self.error is None and not self.stderr.strip()
+
+    @property
+    def was_stopped(self) -> bool:
+        return self.error is not None and self.error.startswith(STOPPED)
+
+
+TIMED_OUT, KILLED, CANCELLED = "Cell timed out", "Cell killed", "Cancelled"
+STOPPED = (TIMED_OUT, KILLED, CANCELLED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolRun:
+    """What one call of a tool came to. `cut` counts the characters of output that were left out."""
+
+    outcome: Outcome
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int | None = None
+    seconds: float = 0.0
+    cut: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Protection:
+    """One thing the sandbox keeps code from, whether this machine gives it, and how to mend it if not."""
+
+    name: str
+    is_on: bool
+    required: bool
+    why: str
+    mend: str = ""

@@ -1,0 +1,227 @@
+"""One scratchpad: its worker, its cells, and the clock that runs while a cell does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from habitus.errors import HabitusError
+from habitus.events import OK, failed, infra
+from habitus.sandbox.capture import Capture
+from habitus.sandbox.child import Gone, Message
+from habitus.sandbox.model import CANCELLED, KILLED, TIMED_OUT, Cell, Timeouts
+from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
+
+Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
+_MOST_LOGS, _LONGEST_LOG, _LONGEST_ERROR = 200, 2_000, 25_000
+_LOST = "earlier variables are gone"
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known of a cell while it runs."""
+
+    cell: Cell
+    out: Capture
+    err: Capture
+    logs: list[str]
+    last_word: float = field(default_factory=time.monotonic)
+
+    @property
+    def last_sign(self) -> float:
+        """When it last printed, reported progress, logged or asked something."""
+        return max(self.last_word, self.out.last_fed, self.err.last_fed)
+
+    def log(self, line: str) -> None:
+        if len(self.logs) < _MOST_LOGS:
+            self.logs.append(line[:_LONGEST_LOG])
+
+
+class Pad:
+    """Runs cells, one at a time, in a worker that is started when needed and started again when it died."""
+
+    def __init__(
+        self,
+        name: str,
+        runtime: Runtime,
+        *,
+        services: Services,
+        timeouts: Callable[[float | None], Timeouts],
+        output_chars: int,
+        grace_s: float,
+        on_missing: Callable[[str, str], Awaitable[str | None]],
+    ) -> None:
+        self.name = name
+        self.cells: list[Cell] = []
+        self.watch: Callable[[str], None] | None = None
+        self._runtime = runtime
+        self._services = services
+        self._timeouts = timeouts
+        self._output_chars = output_chars
+        self._grace_s = grace_s
+        self._on_missing = on_missing
+        self._worker: WorkerProcess | None = None
+        self._turn = asyncio.Lock()
+        self._stop = asyncio.Event()
+        self._notice = ""
+
+    async def execute(self, cell: Cell) -> Cell:
+        """Run the cell. What goes wrong with it is in the cell that comes back; only a missing sandbox is an error."""
+        async with self._turn:
+            began = time.monotonic()
+            self._stop.clear()
+            done, missing = await self._attempt(cell, [])
+            if missing and (message := await self._on_missing(self.name, missing)):
+                done, _ = await self._attempt(cell, [message])
+            done = replace(done, seconds=time.monotonic() - began)
+            self.cells.append(done)
+            return done
+
+    def cancel(self) -> None:
+        self._stop.set()
+
+    async def close(self) -> None:
+        self._stop.set()
+        async with self._turn:
+            await self._end_worker()
+
+    async def _attempt(self, cell: Cell, logs: list[str]) -> tuple[Cell, str | None]:
+        """Run the cell once; the cell as it ended, and the module that was missing if that was it."""
+        try:
+            worker = await self._ready_worker()
+        except Gone as gone:
+            return replace(
+                cell, error=f"{KILLED}: the scratchpad did not start ({gone}).", outcome=infra(str(gone))
+            ), None
+        if self._notice:
+            logs = [self._notice, *logs]
+            self._notice = ""
+        run = _Run(cell, self._capture(), self._capture(), logs)
+        worker.listen(run.out, run.err)
+        try:
+            result = await self._converse(worker, run)
+        except asyncio.CancelledError:
+            # Whoever waited is gone; the cell must not go on without anybody watching it.
+            await asyncio.shield(self._lose_worker("it was stopped"))
+            self.cells.append(replace(cell, error=f"{CANCELLED}.", outcome=infra(CANCELLED), logs=tuple(run.logs)))
+            raise
+        error = result.get("error")
+        outcome = result.get("outcome", failed(_last_line(error)) if error else OK)
+        done = replace(
+            cell, stdout=run.out.text(), stderr=run.err.text(), error=error, logs=tuple(run.logs), outcome=outcome
+        )
+        return done, result.get("missing")
+
+    async def _ready_worker(self) -> WorkerProcess:
+        if self._worker and not self._worker.is_alive:
+            await self._lose_worker()
+        if self._worker is None:
+            self._worker = await self._runtime.start(self.name)
+        return self._worker
+
+    def _capture(self) -> Capture:
+        return Capture(self._output_chars, watch=self.watch)
+
+    async def _converse(self, worker: WorkerProcess, run: _Run) -> Message:
+        """Send the cell and see it to its end: by itself, by the clock, by a cancel, or by its process dying."""
+        talk = asyncio.ensure_future(self._talk(worker, run))
+        reason = ""
+        try:
+            reason = await self._reason_to_stop(talk, run)
+            if reason:
+                await worker.interrupt()
+                await asyncio.wait({talk}, timeout=self._grace_s)
+            if not talk.done():
+                await self._lose_worker("it was stopped")
+                return _stopped(f"{reason}. It did not react to an interrupt: its process was ended, {_LOST}.")
+            result = talk.result()
+        except Gone:
+            why = await self._lose_worker()
+            if reason:
+                return _stopped(f"{reason}. Its process ended ({why}): {_LOST}.")
+            return {"error": f"{KILLED}: its process ended ({why}); {_LOST}.", "outcome": failed(why)}
+        finally:
+            talk.cancel()
+            worker.listen(None, None)
+        return _stopped(f"{reason}. It was interrupted; variables are kept.") if reason else result
+
+    async def _talk(self, worker: WorkerProcess, run: _Run) -> Message:
+        """The worker's side of the conversation, until it says that the cell is done."""
+        await worker.send({"exec": run.cell.code})
+        while True:
+            message = await worker.receive()
+            run.last_word = time.monotonic()
+            if isinstance(message.get("done"), dict):
+                worker.settle()
+                return _checked(message["done"])
+            if "ask" in message:
+                await worker.send(await self._answer(message))
+            elif "progress" in message:
+                self._report(run, str(message["progress"])[:_LONGEST_LOG])
+            elif "log" in message:
+                run.log(str(message["log"]))
+
+    async def _answer(self, message: Message) -> Message:
+        service = self._services.get(str(message["ask"]))
+        if service is None:
+            return {"error": f"{message['ask']} is not offered here"}
+        try:
+            return {"answer": await service(message.get("argument"))}
+        except HabitusError as error:
+            return {"error": str(error)}
+
+    def _report(self, run: _Run, text: str) -> None:
+        if text:
+            run.log(f"progress: {text}")
+            if self.watch:
+                self.watch(f"{text}\n")
+
+    async def _reason_to_stop(self, talk: asyncio.Future[Message], run: _Run) -> str:
+        """Wait until the cell is done, or there is a reason to stop it."""
+        limits = self._timeouts(run.cell.estimated_s)
+        began = run.last_word = time.monotonic()
+        stop = asyncio.ensure_future(self._stop.wait())
+        try:
+            while not talk.done() and not stop.done():
+                now = time.monotonic()
+                total, silence = began + limits.total_s - now, run.last_sign + limits.silence_s - now
+                if total <= 0:
+                    return f"{TIMED_OUT} after {limits.total_s:g} s in total"
+                if silence <= 0:
+                    return f"{TIMED_OUT} after {limits.silence_s:g} s of silence (no output, no progress())"
+                either: set[asyncio.Future[Any]] = {talk, stop}
+                await asyncio.wait(either, timeout=min(total, silence), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+        return "" if talk.done() else CANCELLED
+
+    async def _lose_worker(self, why: str = "") -> str:
+        """End a worker whose variables somebody may miss; the next cell says so."""
+        ended = await self._end_worker()
+        self._notice = f"The scratchpad's process had ended ({why or ended}): a new one was started, {_LOST}."
+        return why or ended
+
+    async def _end_worker(self) -> str:
+        """End the worker, if there is one; how it ended when it was not our doing."""
+        worker, self._worker = self._worker, None
+        return await worker.close() if worker else ""
+
+
+def _checked(done: Message) -> Message:
+    """What the worker says of a cell: the cell may have said it in its name."""
+    error, missing = done.get("error"), done.get("missing")
+    return {
+        "error": None if error is None else str(error)[:_LONGEST_ERROR],
+        "missing": missing if isinstance(missing, str) else None,
+    }
+
+
+def _stopped(error: str) -> Message:
+    return {"error": error, "outcome": infra(error)}
+
+
+def _last_line(text: str) -> str:
+    return text.strip().splitlines()[-1][:500] if text.strip() else ""

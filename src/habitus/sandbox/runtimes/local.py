@@ -1,0 +1,242 @@
+"""Scratchpads on this machine, in the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from habitus.errors import NotFound, Refused, did_you_mean
+from habitus.sandbox.capture import Capture, Tap
+from habitus.sandbox.child import Child, Gone, Message, start
+from habitus.sandbox.interpreter import this_interpreter
+from habitus.sandbox.isolation import Jail, launch
+from habitus.sandbox.machine import Machine
+from habitus.sandbox.model import MIB, Limits, Permissions
+from habitus.sandbox.runtimes.base import check_name, ending
+from habitus.sandbox.venvs import Venvs
+
+_START_S = 30.0
+_LOOK_EVERY_S = 0.5
+
+
+class LocalRuntime:
+    """Keeps each pad in `folder/<name>/`: `venv` (read-only inside), `files` (its own folder) and a lock.
+
+    The lock names its `owner`; who comes in the name of the same owner may share the pad.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        folder: Path,
+        venvs: Venvs,
+        *,
+        permissions: Permissions,
+        limits: Limits,
+        allow_weaker: bool = False,
+        owner: str = "",
+    ) -> None:
+        self._machine = machine
+        self._owner = owner or f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._folder = folder
+        self._venvs = venvs
+        self._permissions = permissions
+        self._limits = limits
+        self._allow_weaker = allow_weaker
+        self._locks: dict[str, int] = {}
+
+    async def start(self, name: str) -> LocalWorker:
+        pad = self._own(name)
+        venv, files = pad / "venv", pad / "files"
+        files.mkdir(exist_ok=True)
+        jail = Jail(
+            interpreter=this_interpreter(venv), permissions=self._permissions, limits=self._limits, folder=files
+        )
+        await self._venvs.make(venv)
+        plan = launch(self._machine, jail, "worker", scratch=files, allow_weaker=self._allow_weaker)
+        out, their_out = os.pipe()
+        err, their_err = os.pipe()
+        try:
+            child = await start(plan, self._machine.cgroups, self._limits, give=[their_out, their_err])
+        except BaseException:
+            os.close(out)
+            os.close(err)
+            raise
+        finally:
+            os.close(their_out)
+            os.close(their_err)
+        worker = LocalWorker(child, out, err, files, self._limits)
+        try:
+            async with asyncio.timeout(_START_S):
+                await worker.greet()
+        except BaseException as error:
+            why = await worker.close()
+            if isinstance(error, TimeoutError):
+                raise Gone(f"no answer within {_START_S:g} s") from error
+            if isinstance(error, Gone):
+                raise Gone(str(error) or why) from error
+            raise
+        return worker
+
+    async def install(self, name: str, requirements: Sequence[str]) -> str:
+        pad = self._own(name)
+        await self._venvs.make(pad / "venv")
+        return await self._venvs.install(pad / "venv", requirements)
+
+    async def remove(self, name: str) -> None:
+        names = await self.names()
+        if check_name(name) not in names:
+            raise NotFound(f"No scratchpad '{name}'.", mend=did_you_mean(name, names))
+        pad = self._own(name)
+        await asyncio.to_thread(_remove, pad)
+        if name in self._locks:
+            os.close(self._locks.pop(name))
+
+    async def names(self) -> list[str]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(pad.name for pad in self._folder.iterdir() if (pad / "lock").is_file())
+
+    async def close(self) -> None:
+        while self._locks:
+            os.close(self._locks.popitem()[1])
+
+    def _own(self, name: str) -> Path:
+        """The pad's folder, locked against every other process until we close."""
+        pad = self._folder / check_name(name)
+        if name in self._locks:
+            return pad
+        pad.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(pad / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(lock, 200, 0).decode(errors="replace").strip()
+            os.close(lock)
+            if owner == self._owner:
+                return pad  # another connection of the same session holds it
+            raise Refused(
+                f"Scratchpad '{name}' is in use by another process ({owner or 'unknown'}).",
+                mend="Use another name, or close it there.",
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, self._owner.encode(), 0)
+        self._locks[name] = lock
+        return pad
+
+
+class LocalWorker:
+    """A worker in the local sandbox: its line is a socket, its output two pipes, its interrupt a signal."""
+
+    def __init__(self, child: Child, out: int, err: int, files: Path, limits: Limits) -> None:
+        self._child = child
+        self._files = files
+        self._limits = limits
+        self._guard: asyncio.Task[None] | None = None
+        self._verdict = ""
+        self._taps = (Tap(out, _ignore), Tap(err, _ignore))
+        self._pidfd: int | None = None
+        self._is_ending = False
+
+    async def greet(self) -> None:
+        _, sender = await self._child.first_message()
+        with contextlib.suppress(OSError, AttributeError):
+            self._pidfd = os.pidfd_open(sender)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._child.is_alive
+
+    def listen(self, out: Capture | None, err: Capture | None) -> None:
+        for tap, capture in zip(self._taps, (out, err), strict=True):
+            tap.sink = capture.feed if capture else _ignore
+        if self._guard:
+            self._guard.cancel()
+        self._guard = asyncio.create_task(self._guard_folder()) if out else None
+
+    async def _guard_folder(self) -> None:
+        """A disk has no bound for a folder: end a worker whose folder grows beyond its limit."""
+        pause = _LOOK_EVERY_S
+        while True:
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            if await asyncio.to_thread(size_of, self._files) > self._limits.folder_size:
+                self._verdict = f"its folder grew beyond {self._limits.folder_size // MIB} MiB"
+                self._child.process.kill()
+                return
+            pause = max(_LOOK_EVERY_S, 20 * (time.monotonic() - began))
+
+    async def send(self, message: Message) -> None:
+        await self._child.send(message)
+
+    async def receive(self) -> Message:
+        try:
+            return await self._child.receive()
+        except Gone:
+            self._is_ending = True
+            raise
+
+    def settle(self) -> None:
+        for tap in self._taps:
+            tap.drain()
+
+    async def interrupt(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd is not None:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGINT)
+            else:
+                self._child.process.send_signal(signal.SIGINT)
+
+    async def close(self) -> str:
+        if self._is_ending:
+            # Its own exit code, a moment later, says more than our kill would.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._child.process.wait(), 1.0)
+        code = self._child.process.returncode
+        if self._child.group and self._child.group.memory_kills():
+            self._verdict = f"it used more than {self._limits.memory // MIB} MiB of memory"
+        self.listen(None, None)
+        await self._child.close()
+        for tap in self._taps:
+            tap.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        return self._verdict or ending(code)
+
+
+def _remove(folder: Path) -> None:
+    """All of it, also what a cell made unreadable; links are removed, never followed."""
+    for root, folders, _ in os.walk(folder):
+        for name in folders:
+            inner = Path(root, name)
+            if not inner.is_symlink():
+                inner.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+def size_of(folder: Path) -> int:
+    """What the folder takes up on disk, as far as it can be read; links are not followed."""
+    total, folders = 0, [str(folder)]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.path)
+        except OSError:
+            continue
+    return total
+
+
+def _ignore(data: bytes) -> None:
+    """What a worker prints between cells belongs to none."""

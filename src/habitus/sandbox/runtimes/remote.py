@@ -1,0 +1,172 @@
+"""The far end of the SSH runtime: runs on the other machine and puts its local runtime on one line.
+
+The near end (`ssh.py`) brings this code along. The first message says what to do; after `start` messages to and from
+the worker, and what it prints, share the line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+from habitus.errors import HabitusError, UserError
+from habitus.sandbox.capture import Capture
+from habitus.sandbox.child import Gone, Message
+from habitus.sandbox.inside.wire import pack, unpack
+from habitus.sandbox.machine import base_python, probe
+from habitus.sandbox.model import Limits, Permissions
+from habitus.sandbox.runtimes.local import LocalRuntime, LocalWorker
+from habitus.sandbox.venvs import Venvs
+
+_BYTES_PER_CHARACTER = 4
+
+
+def main() -> None:
+    asyncio.run(_serve())
+
+
+async def _serve() -> None:
+    reader, writer = await _standard_streams()
+    order = await read_message(reader)
+    runtime = _runtime(order)
+    try:
+        result = await _obey(runtime, order)
+    except HabitusError as error:
+        mend = error.mend if isinstance(error, UserError) else ""
+        text = error.message if isinstance(error, UserError) else str(error)
+        writer.write(pack({"error": {"kind": type(error).__name__, "message": text, "mend": mend}}))
+    else:
+        if isinstance(result, LocalWorker):
+            writer.write(pack({"ok": True}))
+            await _relay(result, reader, writer)
+        else:
+            writer.write(pack({"ok": result}))
+    await writer.drain()
+    await runtime.close()
+
+
+async def _obey(runtime: LocalRuntime, order: Message) -> object:
+    name = order["name"]
+    match order["do"]:
+        case "start":
+            return await runtime.start(name)
+        case "install":
+            return await runtime.install(name, order["requirements"])
+        case "remove":
+            await runtime.remove(name)
+            return None
+        case _:
+            return await runtime.names()
+
+
+def _runtime(order: Message) -> LocalRuntime:
+    granted = order["permissions"]
+    permissions = Permissions(
+        network=granted["network"],
+        read=tuple(Path(path) for path in granted["read"]),
+        write=tuple(Path(path) for path in granted["write"]),
+        env=tuple(granted["env"]),
+    )
+    return LocalRuntime(
+        probe(),
+        Path(order["folder"]).expanduser(),
+        Venvs(os.environ, python=base_python(), uv=order["uv"]),
+        permissions=permissions,
+        limits=Limits(**order["limits"]),
+        allow_weaker=order["allow_weaker"],
+        owner=order["owner"],
+    )
+
+
+async def _relay(worker: LocalWorker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Carry messages both ways until either side ends."""
+    streams = {name: _Forward(name, writer) for name in ("out", "err")}
+    inward = asyncio.ensure_future(_inward(worker, reader, streams))
+    outward = asyncio.ensure_future(_outward(worker, writer, streams))
+    await asyncio.wait({inward, outward}, return_when=asyncio.FIRST_COMPLETED)
+    inward.cancel()
+    outward.cancel()
+    why = await worker.close()
+    if not writer.is_closing():
+        writer.write(pack({"gone": why}))
+
+
+async def _inward(worker: LocalWorker, reader: asyncio.StreamReader, streams: dict[str, _Forward]) -> None:
+    while True:
+        try:
+            message = await read_message(reader)
+        except asyncio.IncompleteReadError:
+            return  # whoever sent us is gone
+        if "listen" in message:
+            for stream in streams.values():
+                stream.begin(message["listen"])
+            worker.listen(streams["out"], streams["err"])
+        elif "interrupt" in message:
+            await worker.interrupt()
+        else:
+            await worker.send(message["to"])
+
+
+async def _outward(worker: LocalWorker, writer: asyncio.StreamWriter, streams: dict[str, _Forward]) -> None:
+    while True:
+        try:
+            message = await worker.receive()
+        except Gone:
+            return
+        worker.settle()
+        for stream in streams.values():
+            stream.own_up()
+        writer.write(pack({"from": message}))
+        await writer.drain()
+
+
+class _Forward(Capture):
+    """Sends what is printed along the line, up to what the other side will keep, and then only how much more it was."""
+
+    def __init__(self, name: str, writer: asyncio.StreamWriter) -> None:
+        super().__init__(0)
+        self._name = name
+        self._writer = writer
+        self._bytes_left = 0
+        self._skipped = 0
+
+    def begin(self, characters: int) -> None:
+        self._bytes_left = characters * _BYTES_PER_CHARACTER
+        self._skipped = 0
+
+    def feed(self, data: bytes, *, final: bool = False) -> None:
+        kept, rest = data[: self._bytes_left], data[self._bytes_left :]
+        self._bytes_left -= len(kept)
+        if kept:
+            self._writer.write(pack({self._name: base64.b64encode(kept).decode()}))
+        self._skipped += sum(1 for byte in rest if byte & 0xC0 != 0x80) if len(rest) < 4096 else _characters(rest)
+        if self._skipped > 1 << 20:
+            self.own_up()
+
+    def own_up(self) -> None:
+        if self._skipped:
+            self._writer.write(pack({"skipped": self._name, "count": self._skipped}))
+            self._skipped = 0
+
+
+def _characters(data: bytes) -> int:
+    """How many UTF-8 characters begin in the data."""
+    return len(data.translate(None, bytes(range(0x80, 0xC0))))
+
+
+async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
+    (length,) = struct.unpack(">I", await reader.readexactly(4))
+    return unpack(await reader.readexactly(length))
+
+
+async def _standard_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=1 << 20)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout.buffer)
+    return reader, asyncio.StreamWriter(transport, protocol, None, loop)

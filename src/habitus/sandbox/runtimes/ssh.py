@@ -1,0 +1,267 @@
+"""Scratchpads on another machine, over SSH. It needs nothing there but Python 3.11, SSH and, for packages, uv.
+
+Our own code goes along, so the other machine isolates cells exactly as this one would (`remote.py` is the far end).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import io
+import os
+import platform
+import shlex
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import packaging
+
+from habitus import errors
+from habitus.errors import HabitusError, StorageFailed, UserError
+from habitus.sandbox.capture import Capture
+from habitus.sandbox.child import Gone, Message
+from habitus.sandbox.inside.wire import pack
+from habitus.sandbox.model import Limits, Permissions
+from habitus.sandbox.runtimes.base import check_name
+from habitus.sandbox.runtimes.remote import read_message
+
+_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o", "ConnectTimeout=15")
+_ANSWER_S = 120.0
+_CLOSE_S = 5.0
+
+# Unpacks the code that comes first on the line into a folder named by its hash, and goes on with it.
+_BOOT = """
+import io, os, struct, sys, zipfile
+if sys.version_info < (3, 11): sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0])
+def exactly(count):
+    data = b""
+    while len(data) < count:
+        part = os.read(0, count - len(data))
+        if not part: sys.exit("the connection ended early")
+        data += part
+    return data
+data = exactly(struct.unpack(">I", exactly(4))[0])
+home = os.path.expanduser(sys.argv[1])
+if not os.path.isdir(home):
+    half = home + "." + str(os.getpid())
+    zipfile.ZipFile(io.BytesIO(data)).extractall(half)
+    try: os.rename(half, home)
+    except OSError: pass
+sys.path.insert(0, home)
+from habitus.sandbox.runtimes.remote import main
+main()
+"""
+
+
+class SshRuntime:
+    """Keeps pads in `folder` on `host`. `options` are more arguments for ssh: a port, an identity, a jump host."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        folder: str = "~/.habitus/pads",
+        options: Sequence[str] = (),
+        python: str = "python3",
+        uv: str | None = None,
+        permissions: Permissions,
+        limits: Limits,
+        allow_weaker: bool = False,
+    ) -> None:
+        if host.startswith("-"):
+            raise errors.Invalid(f"'{host}' is not the name of a host.")
+        self._host = host
+        self._bundle = _bundle()
+        home = f"{folder}/.code/{hashlib.sha256(self._bundle).hexdigest()[:16]}"
+        remote = shlex.join([python, "-I", "-c", _BOOT, home])
+        self._command = ["ssh", *_OPTIONS, *options, "--", host, remote]
+        self._order: Message = {
+            "folder": folder,
+            "uv": uv,
+            "permissions": {**asdict(permissions), "read": [*map(str, permissions.read)]}
+            | {"write": [*map(str, permissions.write)]},
+            "limits": asdict(limits),
+            "allow_weaker": allow_weaker,
+            "owner": f"{platform.node()}-{os.getpid()}-{os.urandom(4).hex()}",
+        }
+
+    async def start(self, name: str) -> SshWorker:
+        connection, _ = await self._ask("start", check_name(name))
+        return SshWorker(connection)
+
+    async def install(self, name: str, requirements: Sequence[str]) -> str:
+        return str(await self._do("install", check_name(name), list(requirements)))
+
+    async def remove(self, name: str) -> None:
+        await self._do("remove", check_name(name))
+
+    async def names(self) -> list[str]:
+        found = await self._do("names", "")
+        return [str(name) for name in found] if isinstance(found, list) else []
+
+    async def close(self) -> None:
+        """Every connection belongs to a worker, and ends with it."""
+
+    async def _do(self, what: str, name: str, requirements: Sequence[str] = ()) -> object:
+        connection, answer = await self._ask(what, name, requirements)
+        await connection.end()
+        return answer
+
+    async def _ask(self, what: str, name: str, requirements: Sequence[str] = ()) -> tuple[_Connection, object]:
+        """Connect, send our code and the order, and wait for the answer."""
+        connection = await _connect(self._command)
+        order = {**self._order, "do": what, "name": name, "requirements": list(requirements)}
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                with contextlib.suppress(ConnectionError):
+                    connection.to.write(len(self._bundle).to_bytes(4, "big") + self._bundle + pack(order))
+                    await connection.to.drain()
+                answer = await read_message(connection.back)
+        except BaseException as error:
+            words = await connection.end()
+            if isinstance(error, asyncio.IncompleteReadError):
+                raise StorageFailed(f"Could not reach '{self._host}' by SSH: {words or 'no answer'}") from error
+            if isinstance(error, TimeoutError):
+                raise StorageFailed(f"'{self._host}' did not answer within {_ANSWER_S:g} s.") from error
+            raise
+        if "error" in answer:
+            await connection.end()
+            raise _same_error(answer["error"])
+        return connection, answer.get("ok")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Connection:
+    """One ssh process, the two directions of its line, and what it complains about."""
+
+    process: asyncio.subprocess.Process
+    to: asyncio.StreamWriter
+    back: asyncio.StreamReader
+    noise: IO[bytes]
+
+    async def end(self) -> str:
+        """Hang up, give the far end a moment to end its worker, then be sure; ssh's last words."""
+        with contextlib.suppress(ConnectionError):
+            self.to.close()
+            await self.to.wait_closed()
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                while await self.back.read(1 << 16):
+                    pass
+                await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+        if self.noise.closed:
+            return ""
+        self.noise.seek(0)
+        lines = self.noise.read(64_000).decode(errors="replace").strip().splitlines()
+        self.noise.close()
+        return lines[-1] if lines else ""
+
+
+async def _connect(command: Sequence[str]) -> _Connection:
+    noise = tempfile.TemporaryFile()  # noqa: SIM115 (the connection owns and closes it)
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=noise)
+    except FileNotFoundError as error:
+        noise.close()
+        raise StorageFailed("The program 'ssh' is not installed.", mend="Install an SSH client.") from error
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("a process that was given pipes has none")
+    return _Connection(process=process, to=process.stdin, back=process.stdout, noise=noise)
+
+
+class SshWorker:
+    """A worker on the other machine; its line is the SSH connection."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._line = connection
+        self._captures: dict[str, Capture | None] = {"out": None, "err": None}
+        self._why = ""
+        self._is_alive = True
+
+    @property
+    def is_alive(self) -> bool:
+        return self._is_alive and self._line.process.returncode is None
+
+    def listen(self, out: Capture | None, err: Capture | None) -> None:
+        self._captures = {"out": out, "err": err}
+        if out and self.is_alive:
+            self._line.to.write(pack({"listen": out.limit}))
+
+    async def send(self, message: Message) -> None:
+        await self._tell({"to": message})
+
+    async def receive(self) -> Message:
+        while True:
+            try:
+                frame = await read_message(self._line.back)
+            except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
+                self._is_alive = False
+                raise Gone("the connection was lost") from error
+            if "from" in frame:
+                return dict(frame["from"])
+            if "gone" in frame:
+                self._why = str(frame["gone"])
+                self._is_alive = False
+                raise Gone(self._why)
+            self._hear(frame)
+
+    def _hear(self, frame: Message) -> None:
+        for name, capture in self._captures.items():
+            if capture and name in frame:
+                capture.feed(base64.b64decode(frame[name]))
+            if capture and frame.get("skipped") == name:
+                capture.skip(int(frame["count"]))
+
+    def settle(self) -> None:
+        """What was printed first also came first."""
+
+    async def interrupt(self) -> None:
+        await self._tell({"interrupt": True})
+
+    async def close(self) -> str:
+        self._is_alive = False
+        await self._line.end()
+        return self._why or "the connection was lost"
+
+    async def _tell(self, frame: Message) -> None:
+        try:
+            self._line.to.write(pack(frame))
+            await self._line.to.drain()
+        except ConnectionError as error:
+            self._is_alive = False
+            raise Gone("the connection was lost") from error
+
+
+def _same_error(told: Message) -> HabitusError:
+    """The far end's error, as if it had been raised here."""
+    kind = getattr(errors, str(told["kind"]), None)
+    if isinstance(kind, type) and issubclass(kind, UserError):
+        return kind(str(told["message"]), mend=str(told["mend"]))
+    if told["kind"] == "Gone":
+        return Gone(str(told["message"]))
+    return errors.ToolFailed(str(told["message"]))
+
+
+def _bundle() -> bytes:
+    """The part of Habitus that runs there, with the one library it uses, always packed the same way."""
+    package = Path(errors.__file__).parent
+    files = [package / "errors.py", package / "events.py", *(package / "sandbox").rglob("*.py")]
+    entries = {f"habitus/{file.relative_to(package)}": file for file in files}
+    library = Path(packaging.__file__).parent
+    entries |= {f"packaging/{file.relative_to(library)}": file for file in library.rglob("*.py")}
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file in sorted(entries.items()):
+            archive.writestr(zipfile.ZipInfo(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
+        archive.writestr(zipfile.ZipInfo("habitus/__init__.py"), "")
+    return held.getvalue()

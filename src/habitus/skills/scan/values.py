@@ -1,0 +1,265 @@
+"""What the names and expressions of a Python file stand for: imports, constant texts, and where data comes from."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Origin(StrEnum):
+    """Where a value comes from, as far as it matters."""
+
+    FETCHED = "fetched"
+    DECODED = "decoded"
+    SECRET = "secret"
+    GIVEN = "given"  # a parameter, an argument, typed input
+
+
+Origins = frozenset[Origin]
+NONE: Origins = frozenset()
+
+FETCHES = re.compile(
+    r"(?:requests|httpx|session|client|aiohttp)\.(?:get|post|put|request|stream)|urllib\.request\.(?:urlopen|urlretrieve)|"
+    r"urllib2\.urlopen|urlopen|http\.client\.\w+|.*\.(?:recv|recvfrom)|ftplib\..*|wget\.download|urllib3\..*"
+)
+DECODES = re.compile(
+    r"base64\.\w*decode|bytes\.fromhex|binascii\.(?:unhexlify|a2b_\w+)|codecs\.decode|b64decode|unhexlify|"
+    r"(?:zlib|gzip|bz2|lzma)\.decompress|marshal\.loads|.*\.decrypt"
+)
+SPIES = re.compile(
+    r"(?:pyperclip|clipboard)\.paste|(?:PIL\.)?ImageGrab\.grab|pyautogui\.screenshot|mss\.mss|pynput\..*|"
+    r"keyboard\.(?:on_press|hook|record)|cv2\.VideoCapture|sounddevice\.rec|pyaudio\..*|browser_cookie3\..*|keyring\.get_password"
+)
+_SECRET_PATH = re.compile(
+    r"\.(?:ssh|aws|kube|azure)(?:/|\\|$)|id_rsa|id_ed25519|\.(?:netrc|pgpass|git-credentials|gnupg|npmrc|pypirc|docker/config)|"
+    r"gcloud|/etc/(?:passwd|shadow)|/proc/self/environ|Login Data|Cookies$|key4\.db|logins\.json|wallet\.dat|"
+    r"\.(?:bash|zsh)_history|"
+    r"Google/Chrome|google-chrome|BraveSoftware|Firefox/Profiles|\.mozilla|Keychains|\.config/gh/hosts"
+)
+_DOTENV = re.compile(r"(?:^|/)\.env(?:\.\w+)?\s*$")
+_KEY_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|AUTH|PRIVATE", re.IGNORECASE)
+_SQL = re.compile(
+    r"\s*(?:SELECT\s.{0,200}\sFROM|INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|DROP\s+TABLE)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_PATH_MAKERS = frozenset({"Path", "PurePath", "join", "expanduser", "expandvars", "str"})
+_TEXT_METHODS = frozenset({"expanduser", "joinpath", "format", "resolve", "encode", "strip", "lower"})
+_OPENERS = (".read_text", ".read_bytes", ".open", ".copy", ".copyfile", ".copytree")
+_MOST_DEPTH = 60
+_MOST_TEXT = 4096
+
+_Binding = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For | ast.withitem | ast.comprehension
+
+
+@dataclass
+class Values:
+    """One table for the whole file: a name is taken to mean the same in every function."""
+
+    names: dict[str, str] = field(default_factory=dict)  # what an imported name stands for
+    origins: dict[str, Origins] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    secret_paths: set[str] = field(default_factory=set)
+    built_queries: set[str] = field(default_factory=set)
+
+    def learn(self, tree: ast.AST) -> None:
+        bindings: list[_Binding] = []
+        for node in ast.walk(tree):
+            match node:
+                case ast.Import(names=names):
+                    for name in names:
+                        top = name.name.partition(".")[0]
+                        self.names[name.asname or top] = name.name if name.asname else top
+                case ast.ImportFrom(module=str(module), names=names):
+                    self.names |= {name.asname or name.name: f"{module}.{name.name}" for name in names}
+                case ast.FunctionDef(args=args) | ast.AsyncFunctionDef(args=args):
+                    for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
+                        if arg.arg not in ("self", "cls"):
+                            self.origins[arg.arg] = frozenset({Origin.GIVEN})
+                case _ if isinstance(node, _Binding):
+                    bindings.append(node)
+        for _ in range(2):  # once more for what is bound above from what is bound below
+            for binding in bindings:
+                self._bind(binding)
+
+    def _bind(self, node: _Binding) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                pass
+            case ast.AnnAssign(target=target, value=value) | ast.AugAssign(target=target, value=value):
+                targets = [target]
+            case ast.NamedExpr(target=target, value=value):
+                targets = [target]
+            case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+                targets = [target]
+            case ast.withitem(optional_vars=target, context_expr=value):
+                targets = [target] if target is not None else []
+        if value is None:
+            return
+        origins, text = self.origins_of(value), self.text_of(value)
+        is_secret, is_query = self.is_secret_path(value), self.is_built_query(value)
+        for name in (name for target in targets for name in bound_names(target)):
+            self.origins[name] = self.origins.get(name, NONE) | origins
+            if text:
+                self.texts[name] = text
+            if is_secret:
+                self.secret_paths.add(name)
+            if is_query:
+                self.built_queries.add(name)
+
+    def name_of(self, node: ast.AST) -> str:
+        """The dotted name that is called, with imports resolved: `sp.run` is `subprocess.run`."""
+        parts: list[str] = []
+        for _ in range(_MOST_DEPTH):
+            match node:
+                case ast.Attribute(value=inner, attr=attr):
+                    parts.append(attr)
+                    node = inner
+                case ast.Name(id=name):
+                    parts.append(self.names.get(name, name))
+                    break
+                case ast.Call(func=ast.Name(id="__import__"), args=[ast.Constant(value=str(module)), *_]):
+                    parts.append(module)
+                    break
+                case ast.Call(func=inner):
+                    node = inner
+                case _:
+                    parts.append("")  # a method of something without a name
+                    break
+        return ".".join(reversed(parts))
+
+    def text_of(self, node: ast.AST, depth: int = 0) -> str:
+        """The constant text that an expression gives, with its pieces joined; unknown pieces are left out."""
+        if depth > _MOST_DEPTH:
+            return ""
+        match node:
+            case ast.Constant(value=str(text)):
+                return text[:_MOST_TEXT]
+            case ast.Constant(value=bytes(data)):
+                return data[:_MOST_TEXT].decode("latin-1")
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                return self.texts.get(name, "")
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self._joined("", [left, right], depth)
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return self._joined("/", [left, right], depth)
+            case ast.BinOp(left=left, op=ast.Mod()):
+                return self.text_of(left, depth + 1)
+            case ast.JoinedStr(values=values):
+                return self._joined("", values, depth)
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return self._joined(" ", items, depth)
+            case ast.Subscript(value=inner, slice=ast.Slice(step=ast.UnaryOp(op=ast.USub()))):
+                return self.text_of(inner, depth + 1)[::-1]
+            case ast.Call():
+                return self._text_of_call(node, depth)
+        return ""
+
+    def _text_of_call(self, node: ast.Call, depth: int) -> str:
+        match node:
+            case ast.Call(func=ast.Name(id="chr"), args=[ast.Constant(value=int(code))]) if 0 < code < 0x110000:
+                return chr(code)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Constant(value=str(mark)), attr="join"), args=[ast.List(elts=items)]
+            ):
+                return self._joined(mark, items, depth)
+            case ast.Call(func=ast.Attribute(value=inner, attr=attr), args=args) if attr in _TEXT_METHODS:
+                return self._joined("/", [inner, *args], depth)
+        name = self.name_of(node.func)
+        if name.endswith("Path.home"):
+            return "~"
+        return self._joined("/", node.args, depth) if name.rpartition(".")[2] in _PATH_MAKERS else ""
+
+    def _joined(self, mark: str, nodes: list[ast.expr], depth: int) -> str:
+        pieces = (self.text_of(node, depth + 1) for node in nodes[:200])
+        return mark.join(piece for piece in pieces if piece)[:_MOST_TEXT]
+
+    def origins_of(self, node: ast.AST | None, depth: int = 0) -> Origins:
+        """Where the parts of an expression come from."""
+        match node:
+            case None | ast.Lambda() | ast.Constant():
+                return NONE
+            case ast.Name(id=name):
+                return self.origins.get(name, NONE)
+            case ast.Subscript(value=ast.Attribute() as inner, slice=key) if self.name_of(inner) == "os.environ":
+                return _secret_if(_KEY_NAME.search(self.text_of(key)) is not None)
+            case ast.Attribute(attr="environ") if self.name_of(node) == "os.environ":
+                return frozenset({Origin.SECRET})
+            case ast.Attribute(attr="argv") if self.name_of(node) == "sys.argv":
+                return frozenset({Origin.GIVEN})
+        found = self.origins.get(node.attr, NONE) if isinstance(node, ast.Attribute) else NONE
+        if isinstance(node, ast.Call):
+            found |= self._origin_of_call(self.name_of(node.func), node)
+            if self.name_of(node.func) in ("os.getenv", "os.environ.get"):
+                return found
+        if depth < _MOST_DEPTH:
+            for part in ast.iter_child_nodes(node):
+                found |= self.origins_of(part, depth + 1)
+        return found
+
+    def _origin_of_call(self, name: str, node: ast.Call) -> Origins:
+        if name in ("os.getenv", "os.environ.get"):
+            return _secret_if(bool(node.args) and _KEY_NAME.search(self.text_of(node.args[0])) is not None)
+        if FETCHES.fullmatch(name):
+            return frozenset({Origin.FETCHED})
+        if DECODES.fullmatch(name):
+            return frozenset({Origin.DECODED})
+        if name == "input":
+            return frozenset({Origin.GIVEN})
+        return _secret_if(SPIES.fullmatch(name) is not None or (opens(name) and self.is_secret_path(node)))
+
+    def is_secret_path(self, node: ast.AST) -> bool:
+        texts = [self.text_of(node)]
+        if isinstance(node, ast.Call):
+            texts += map(self.text_of, node.args[:3])
+            texts += [self.text_of(node.func.value)] if isinstance(node.func, ast.Attribute) else []
+        if isinstance(node, ast.Name) and node.id in self.secret_paths:
+            return True
+        return any(_SECRET_PATH.search(text) or _DOTENV.search(text) for text in texts)
+
+    def is_dotenv(self, node: ast.AST) -> bool:
+        return _DOTENV.search(self.text_of(node)) is not None
+
+    def is_built_query(self, node: ast.AST) -> bool:
+        """A database query that is put together rather than given parameters."""
+        match node:
+            case ast.Name(id=name):
+                return name in self.built_queries
+            case ast.JoinedStr(values=values):
+                is_built = any(isinstance(value, ast.FormattedValue) for value in values)
+            case ast.BinOp(right=right):
+                is_built = not isinstance(right, ast.Constant)
+            case ast.Call(func=ast.Attribute(attr="format")):
+                is_built = True
+            case _:
+                is_built = False
+        return is_built and _SQL.match(self.text_of(node)) is not None
+
+    def is_built_path(self, node: ast.AST) -> bool:
+        """A path made of a directory and something given."""
+        is_built = isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Div)
+        )
+        is_built = is_built or (isinstance(node, ast.Call) and self.name_of(node.func) == "os.path.join")
+        return is_built and Origin.GIVEN in self.origins_of(node) and bool(self.text_of(node).strip("/"))
+
+
+def opens(name: str) -> bool:
+    return name in ("open", "io.open", "codecs.open", "aiofiles.open") or name.endswith(_OPENERS)
+
+
+def bound_names(target: ast.AST) -> Iterator[str]:
+    match target:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            yield name
+        case ast.Subscript(value=inner) | ast.Starred(value=inner):
+            yield from bound_names(inner)
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            for item in items:
+                yield from bound_names(item)
+
+
+def _secret_if(is_secret: bool) -> Origins:
+    return frozenset({Origin.SECRET}) if is_secret else NONE

@@ -1,0 +1,298 @@
+"""What every place that runs scratchpads must do. A new runtime joins by one line in `RUNTIMES`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from habitus.errors import Invalid, NotFound, Refused, StorageFailed
+from habitus.sandbox.machine import Machine, base_python, probe
+from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
+from habitus.sandbox.runtimes.base import Runtime
+from habitus.sandbox.runtimes.local import LocalRuntime
+from habitus.sandbox.runtimes.ssh import SshRuntime
+from habitus.sandbox.scratchpads import Scratchpads
+from habitus.sandbox.venvs import Venvs
+
+pytestmark = [pytest.mark.req("SB-13", "SB-01"), pytest.mark.timeout(300)]
+
+LIMITS = Limits(cpu_s=None, memory=512 * MIB)
+RUNTIMES = ("local", "local without bubblewrap", "local with Landlock alone", "ssh")
+MakeRuntime = Callable[[], Runtime]
+
+
+@pytest.fixture(scope="session")
+def machine() -> Machine:
+    return probe()
+
+
+@pytest.fixture(scope="session")
+def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One virtual environment, copied into each test's pads: making one costs more than most tests."""
+    folder = tmp_path_factory.mktemp("seed") / "venv"
+    asyncio.run(Venvs(os.environ, python=base_python()).make(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Settings for an index that is a folder with one small wheel."""
+    folder = tmp_path_factory.mktemp("shelf")
+    with zipfile.ZipFile(folder / "habitus_greeting-1.0-py3-none-any.whl", "w") as wheel:
+        info = "habitus_greeting-1.0.dist-info"
+        wheel.writestr("habitus_greeting.py", "HELLO = 'hello'\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: habitus_greeting\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return {"UV_FIND_LINKS": str(folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(folder / "cache")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sshd:
+    port: int
+    key: Path
+    known_hosts: Path
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory, shelf: dict[str, str]) -> Iterator[Sshd]:
+    """A real SSH server of our own on loopback, with its own keys."""
+    program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    if program is None or shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
+        pytest.skip("no SSH server here (Debian: apt-get install openssh-server)")
+    folder = tmp_path_factory.mktemp("sshd")
+    folder.chmod(0o700)
+    for name in ("host", "user"):
+        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        subprocess.run(make, check=True, stdin=subprocess.DEVNULL)
+    (folder / "authorized").write_bytes((folder / "user.pub").read_bytes())
+    (folder / "authorized").chmod(0o600)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {
+        "ListenAddress": f"127.0.0.1:{port}",
+        "HostKey": folder / "host",
+        "PidFile": folder / "pid",
+        "AuthorizedKeysFile": folder / "authorized",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PasswordAuthentication": "no",
+        "PermitRootLogin": "prohibit-password",
+        "LogLevel": "ERROR",
+        "SetEnv": " ".join(f"{name}={value}" for name, value in shelf.items()),
+    }
+    (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    public = (folder / "host.pub").read_text().split()
+    (folder / "known").write_text(f"[127.0.0.1]:{port} {public[0]} {public[1]}\n")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    log = (folder / "log").open("wb")
+    server = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "config")], stderr=log)
+    try:
+        _wait_for(port, server, folder / "log")
+        made = Sshd(port=port, key=folder / "user", known_hosts=folder / "known")
+        trial = subprocess.run(["ssh", *_options(made), "127.0.0.1", "true"], capture_output=True, text=True)
+        if trial.returncode:
+            pytest.skip(f"this user can't log in by SSH: {trial.stderr.strip()[-200:]}")
+        yield made
+    finally:
+        server.terminate()
+        server.wait()
+        log.close()
+
+
+def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    while server.poll() is None:
+        with socket.socket() as line:
+            if line.connect_ex(("127.0.0.1", port)) == 0:
+                return
+    pytest.skip(f"sshd does not start here: {log.read_text().strip()[-300:]}")
+
+
+def _options(server: Sshd) -> list[str]:
+    options = ["-p", str(server.port), "-i", str(server.key), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
+    return [*options, "-o", f"UserKnownHostsFile={server.known_hosts}", "-F", "none"]
+
+
+def _ssh_runtime(server: Sshd, folder: str) -> SshRuntime:
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent))
+    return SshRuntime(
+        "127.0.0.1",
+        folder=folder,
+        options=_options(server),
+        python=base_python(),
+        uv=uv,
+        permissions=Permissions(),
+        limits=LIMITS,
+    )
+
+
+@pytest.fixture(params=RUNTIMES)
+def make_runtime(
+    request: pytest.FixtureRequest, machine: Machine, tmp_path: Path, seed: Path, shelf: dict[str, str]
+) -> MakeRuntime:
+    """Makes runtimes that share one place, as two programs on one machine would."""
+    folder = tmp_path / "pads"
+    (folder / "one").mkdir(parents=True)
+    shutil.copytree(seed, folder / "one" / "venv", symlinks=True)
+    if request.param == "ssh":
+        server: Sshd = request.getfixturevalue("sshd")
+        return lambda: _ssh_runtime(server, str(folder))
+    weaker = {
+        "local": machine,
+        "local without bubblewrap": replace(machine, bubblewrap=None),
+        "local with Landlock alone": replace(machine, bubblewrap=None, has_namespaces=False),
+    }[request.param]
+    venvs = Venvs({**os.environ, **shelf}, python=base_python())
+    return lambda: LocalRuntime(weaker, folder, venvs, permissions=Permissions(), limits=LIMITS)
+
+
+@pytest.fixture
+async def pads(make_runtime: MakeRuntime) -> AsyncIterator[Scratchpads]:
+    made = Scratchpads(make_runtime(), timeouts=lambda _: Timeouts(total_s=60, silence_s=60), grace_s=2)
+    yield made
+    await made.close()
+
+
+async def test_variables_live_from_cell_to_cell(pads: Scratchpads) -> None:
+    await pads.exec("one", "answer = 42")
+    cell = await pads.exec("one", "print('it is')\nanswer")
+    assert (cell.stdout, cell.stderr, cell.error) == ("it is\n42\n", "", None)
+
+
+async def test_an_error_is_in_the_cell_with_its_line(pads: Scratchpads) -> None:
+    cell = await pads.exec("one", "def f():\n    return 1 / 0\n\nf()")
+    assert cell.error is not None
+    assert cell.error.splitlines()[-1] == "ZeroDivisionError: division by zero"
+    assert "return 1 / 0" in cell.error
+    assert cell.outcome.kind == "failed"
+
+
+async def test_output_and_errors_are_kept_apart_and_bounded(pads: Scratchpads) -> None:
+    cell = await pads.exec("one", "import sys\nprint('é' * 30_000)\nprint('oh', file=sys.stderr)")
+    assert cell.stdout == "é" * 10_000 + "\n[… 20,001 more characters were cut]"
+    assert cell.stderr == "oh\n"
+
+
+async def test_output_comes_while_the_cell_runs(pads: Scratchpads) -> None:
+    seen: list[str] = []
+    cell = await pads.exec("one", "print('first')\nprogress('half')\nprint('second')", watch=seen.append)
+    assert "".join(seen).count("first") == 1
+    assert "half\n" in "".join(seen)
+    assert cell.logs == ("progress: half",)
+
+
+async def test_a_cell_that_ends_its_process_is_reported_and_the_next_one_runs(pads: Scratchpads) -> None:
+    await pads.exec("one", "x = 1")
+    dead = await pads.exec("one", "import os\nos._exit(3)")
+    assert dead.error == "Cell killed: its process ended (exit code 3); earlier variables are gone."
+    after = await pads.exec("one", "'x' in globals()")
+    assert after.stdout == "False\n"
+    assert "a new one was started" in after.logs[0]
+
+
+@pytest.mark.req("SB-02")
+async def test_a_cell_can_be_cancelled_and_its_variables_stay(pads: Scratchpads) -> None:
+    started = asyncio.Event()
+    code = "kept = 7\nprint('go')\nwhile True: pass"
+    task = asyncio.ensure_future(pads.exec("one", code, watch=lambda _: started.set()))
+    await started.wait()
+    pads.cancel("one")
+    cell = await task
+    assert cell.error == "Cancelled. It was interrupted; variables are kept."
+    assert (await pads.exec("one", "kept")).stdout == "7\n"
+
+
+async def test_files_stay_after_a_reset_and_variables_do_not(pads: Scratchpads) -> None:
+    await pads.exec("one", "x = 1\nopen('note.txt', 'w').write('kept')")
+    await pads.reset("one")
+    cell = await pads.exec("one", "print(open('note.txt').read(), 'x' in globals())")
+    assert cell.stdout == "kept False\n"
+
+
+async def test_a_removed_pad_is_gone_with_its_files(pads: Scratchpads) -> None:
+    await pads.exec("one", "open('note.txt', 'w').write('kept')")
+    assert await pads.names() == ["one"]
+    await pads.remove("one")
+    assert await pads.names() == []
+    with pytest.raises(NotFound):
+        await pads.remove("one")
+
+
+async def test_two_programs_can_not_share_a_pad(pads: Scratchpads, make_runtime: MakeRuntime) -> None:
+    await pads.exec("one", "1")
+    other = Scratchpads(make_runtime())
+    with pytest.raises(Refused, match="Scratchpad 'one' is in use by another process"):
+        await other.exec("one", "1")
+    await other.close()
+
+
+@pytest.mark.parametrize("name", ["../up", "", ".", "a/b", "-x", "a" * 65, "a\n", "ü"])
+async def test_a_name_that_is_no_folder_name_is_refused(pads: Scratchpads, name: str) -> None:
+    with pytest.raises(Invalid):
+        await pads.exec(name, "1")
+    with pytest.raises(Invalid):
+        await pads.install(name, ["six"])
+
+
+async def test_only_plain_package_names_are_installed(pads: Scratchpads) -> None:
+    for requirement in ("--index-url=http://evil.example", "x @ file:///etc/passwd", "../here", ""):
+        with pytest.raises(Invalid):
+            await pads.install("one", [requirement])
+
+
+@pytest.mark.req("SB-03")
+async def test_a_package_can_be_added_while_the_pad_is_open(pads: Scratchpads) -> None:
+    await pads.exec("one", "x = 1")
+    await pads.install("one", ["habitus-greeting"])
+    cell = await pads.exec("one", "import habitus_greeting\nhabitus_greeting.HELLO, x")
+    assert (cell.stdout, cell.error) == ("('hello', 1)\n", None)
+
+
+async def test_a_new_pad_gets_its_own_environment(pads: Scratchpads) -> None:
+    cell = await pads.exec("two", "import sys\nsys.prefix != sys.base_prefix, 'two/venv' in sys.prefix")
+    assert cell.stdout == "(True, True)\n"
+
+
+@pytest.mark.req("SB-09")
+async def test_a_cell_has_no_network_and_no_foreign_files(pads: Scratchpads, tmp_path: Path) -> None:
+    (tmp_path / "treasure").write_text("gold")
+    code = f"""
+import socket
+won = []
+for deed in (
+    lambda: open({str(tmp_path / "treasure")!r}).read(),
+    lambda: open("/etc/passwd").read(),
+    lambda: open({str(tmp_path / "pads/one/venv/planted.pth")!r}, "w"),
+    lambda: socket.create_connection(("127.0.0.1", 22), 1),
+    lambda: socket.socket(40, 1),
+):
+    try:
+        won.append(repr(deed()))
+    except OSError:
+        pass
+won
+"""
+    assert (await pads.exec("one", code)).stdout == "[]\n"
+
+
+async def test_a_host_that_does_not_answer_is_an_error_with_its_reason(sshd: Sshd) -> None:
+    runtime = SshRuntime("127.0.0.1", options=["-p", "1", "-F", "none"], permissions=Permissions(), limits=LIMITS)
+    with pytest.raises(StorageFailed, match=r"Could not reach '127\.0\.0\.1' by SSH"):
+        await runtime.names()
+
+
+async def test_an_option_is_not_a_host() -> None:
+    with pytest.raises(Invalid):
+        SshRuntime("-oProxyCommand=evil", permissions=Permissions(), limits=LIMITS)

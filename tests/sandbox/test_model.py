@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.sandbox.capture import Capture
+from habitus.sandbox.model import Cell, Timeouts, timeouts_for
+
+
+@pytest.mark.req("SB-02")
+@pytest.mark.parametrize(
+    ("estimate", "total", "silence"),
+    [
+        (None, 120, 30),
+        (1, 31, 30),
+        (10, 40, 30),
+        (30, 60, 30),
+        (100, 200, 50),
+        (300, 600, 60),
+        (5000, 3600, 60),
+        (0, 120, 30),
+        (-5, 120, 30),
+        (float("nan"), 120, 30),
+        (float("inf"), 120, 30),
+    ],
+)
+def test_timeouts_follow_the_estimate(estimate: float | None, total: float, silence: float) -> None:
+    assert timeouts_for(estimate) == Timeouts(total_s=total, silence_s=silence)
+
+
+@pytest.mark.req("SB-02")
+@given(st.floats(min_value=0.001, max_value=1e9))
+def test_timeouts_stay_within_their_bounds(estimate: float) -> None:
+    limits = timeouts_for(estimate)
+    assert 30 <= limits.silence_s <= 60
+    assert limits.silence_s <= limits.total_s <= 3600
+
+
+def test_a_stopped_cell_is_known_by_how_its_error_begins() -> None:
+    for error in ("Cell timed out after 5 s", "Cell killed: exit code 3", "Cancelled."):
+        assert Cell(code="", error=error).was_stopped
+    assert not Cell(code="", error="ValueError: Cancelled").was_stopped
+    assert Cell(code="", stderr=" \n").is_clean
+
+
+@pytest.mark.req("SB-03")
+@given(st.text(), st.integers(0, 50), st.integers(1, 7))
+def test_a_capture_keeps_the_head_and_counts_the_rest(text: str, limit: int, step: int) -> None:
+    data = text.encode("utf-8", errors="replace")
+    whole = data.decode()
+    capture = Capture(limit)
+    for start in range(0, len(data), step):
+        capture.feed(data[start : start + step])
+    assert capture.text().startswith(whole[:limit])
+    assert capture.cut == max(0, len(whole) - limit)

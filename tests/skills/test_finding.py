@@ -1,0 +1,182 @@
+"""Search over the library, the answer to 'why', trigger cases, and what is wrong with a whole set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus
+from habitus.errors import Invalid
+from habitus.events import OutcomeKind
+from habitus.journal.model import Place, Selected, Turn, TurnOutcome
+from habitus.settings import load
+from habitus.skills import evals, lint, menu, trees
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.formats import skill_md
+from habitus.skills.model import Actor, Author, Manifest, Skill
+from habitus.skills.review import Action, Change
+from habitus.skills.selection import Request
+from habitus.skills.why import Why, explain
+
+SKILLS = [
+    Skill(
+        name="csv-summary",
+        description="Summarises a table of values.",
+        when_to_use="somebody hands over a CSV or spreadsheet and wants to know what is in it",
+        body="1. Load the table.\n2. Count rows and columns.\n3. Describe every column.",
+    ),
+    Skill(
+        name="release-notes",
+        description="Writes release notes from merged changes.",
+        when_to_use="a new version ships and its changes must be announced",
+        body="1. Collect merged pull requests.\n2. Group them.\n3. Write one line each.",
+    ),
+    Skill(
+        name="incident-report",
+        description="Writes the report after an outage.",
+        when_to_use="a service was down and the cause must be written up",
+        body="1. Build the timeline.\n2. Find the cause.\n3. Name the follow-ups.",
+    ),
+]
+
+
+@pytest.fixture
+def habitus(tmp_path: Path) -> Iterator[Habitus]:
+    with Habitus.open(load({"HOME": str(tmp_path), "USER": "ada", "HABITUS_LOOK_EVERY": "0"}, tmp_path)) as habitus:
+        for skill in SKILLS:
+            habitus.skills.create(skill, habitus.person())
+        yield habitus
+
+
+def first(habitus: Habitus, query: str) -> str:
+    return habitus.finder.search(query, k=1).hits[0].id
+
+
+@pytest.mark.req("SE-10")
+def test_a_paraphrase_finds_the_skill_and_an_edit_is_found_at_once(habitus: Habitus) -> None:
+    assert first(habitus, "tell me what this spreadsheet contains") == "csv-summary"
+    assert first(habitus, "write up the outage of last night") == "incident-report"
+    change = Edit(operation=Operation.APPEND, content="4. Draw a zeppelin over the chart.")
+    habitus.skills.edit("release-notes", change, habitus.person())
+    assert first(habitus, "zeppelin") == "release-notes"
+    habitus.skills.remove("release-notes", habitus.person())
+    assert all(hit.id != "release-notes" for hit in habitus.finder.search("zeppelin", k=10).hits)
+
+
+@pytest.mark.req("SE-10")
+def test_the_index_is_kept_and_shared_by_processes(habitus: Habitus) -> None:
+    assert first(habitus, "spreadsheet") == "csv-summary"
+    with Habitus.open(habitus.settings) as other:
+        assert first(other, "spreadsheet") == "csv-summary"
+        other.skills.create(
+            replace(SKILLS[0], name="zeppelin-care", when_to_use="a zeppelin needs care"), other.person()
+        )
+    assert first(habitus, "zeppelin") == "zeppelin-care"
+
+
+@pytest.mark.req("SE-10")
+@pytest.mark.parametrize("query", ["", "   ", "🎉🎉", "x" * 1_000_000, "\x00", "数据表里有什么"])
+def test_no_request_breaks_the_search(habitus: Habitus, query: str) -> None:
+    habitus.finder.search(query)
+
+
+def explained(habitus: Habitus, name: str, request: Request) -> Why:
+    selection = habitus.select(request)
+    drawn = menu.compose(selection.menu, 4000)
+    among = {choice.name for choice in (*selection.eager, *selection.menu)}
+    return explain(habitus.skills.find(name), selection, drawn, habitus.finder.search(request.text, k=99, among=among))
+
+
+@pytest.mark.req("SE-08")
+def test_why_tells_the_rule_the_rank_and_the_gate(habitus: Habitus) -> None:
+    asked = Request(text="what is in this spreadsheet")
+    found = explained(habitus, "csv-summary", asked)
+    assert (found.place, found.rank) == ("menu", 1)
+    assert found.parts
+    assert "ranks 1" in " ".join(found.sentences())
+    with_rule = replace(SKILLS[0], name="always-there", manifest=Manifest(always_include=True))
+    habitus.skills.create(with_rule, habitus.person())
+    assert explained(habitus, "always-there", asked).reason == "always_include"
+    habitus.skills.set_enabled("csv-summary", False, habitus.person())
+    found = explained(habitus, "csv-summary", asked)
+    assert (found.place, found.reason) == ("left_out", "disabled: switched off")
+
+
+@pytest.mark.req("SE-08", "SE-07")
+def test_why_tells_that_there_was_no_room(habitus: Habitus) -> None:
+    selection = habitus.select(Request(text=""))
+    drawn = menu.compose(selection.menu, 60)
+    assert drawn.cut
+    found = explain(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
+    assert found.place == "cut"
+    assert "the menu is full" in found.sentences()[0]
+
+
+@pytest.mark.req("SE-03")
+def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
+    habitus.journal.record(
+        Turn(
+            id="t1",
+            session="s",
+            conversation="c",
+            request="sum it",
+            started_on=datetime.now(UTC),
+            selected=(Selected(name="csv-summary", place=Place.LOADED, reason="recall_skill"),),
+        )
+    )
+    follow_up = Request(text="and the other file", source_type="talk", conversation="c", now=datetime.now(UTC))
+    assert habitus.select(follow_up).eager == ()
+    habitus.journal.judge("t1", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"))
+    assert [str(choice) for choice in habitus.select(follow_up).eager] == ["csv-summary(sticky=t1)"]
+
+
+@pytest.mark.req("SE-10")
+def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
+    def cases(text: str) -> list[evals.Case]:
+        return evals.read("x", {evals.FILE: trees.file_of(text.encode())})
+
+    one = [evals.Case(query="a", should_trigger=False)]
+    assert cases('[{"query": "a", "should_trigger": false}]') == one
+    assert cases('{"evals": [{"prompt": "a", "should_trigger": false}]}') == one
+    assert evals.read("x", {}) == []
+    for bad in ("{", '{"other": 1}', '[{"should_trigger": true}]', '["a"]', "7"):
+        with pytest.raises(Invalid, match=evals.FILE):
+            cases(bad)
+    kept = evals.with_case({evals.FILE: trees.file_of(b'[{"query": "a"}]')}, "x", one[0])
+    assert json.loads(kept) == [{"query": "a", "should_trigger": False}]
+
+
+@pytest.mark.req("SK-20")
+def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_path: Path) -> None:
+    habitus.skills.create(replace(SKILLS[0], name="table-summary"), habitus.person())
+    other = tmp_path / ".claude/skills/release-notes"
+    other.mkdir(parents=True)
+    (other / "SKILL.md").write_text("---\nname: release-notes\ndescription: Another.\n---\n\nOther.\n")
+    found = list(
+        lint.check(
+            habitus.skills.listing(),
+            budget=4000,
+            search=lambda cue: habitus.finder.search(cue, k=5),
+            similar=lambda name: habitus.finder.similar(name, k=3),
+            progress=lambda done: None,
+        )
+    )
+    pairs = {frozenset(finding.names) for finding in found if finding.kind == "duplicate"}
+    assert pairs == {frozenset({"csv-summary", "table-summary"})}
+    assert [finding.names for finding in found if finding.kind == "shadowed"] == [("release-notes",)]
+    assert all(finding.mend for finding in found)
+
+
+@pytest.mark.req("SK-20", "SK-21")
+def test_a_new_skill_of_the_agent_that_duplicates_another_waits_and_says_so(habitus: Habitus) -> None:
+    agent = Author(actor=Actor.AGENT, name="main")
+    copy = {"SKILL.md": trees.file_of(skill_md.render(replace(SKILLS[0], name="table-summary")))}
+    change = Change(action=Action.WRITE, name="table-summary", layer="user", tree=copy)
+    proposal = habitus.review.submit(change, agent).proposal
+    assert proposal is not None
+    assert proposal.reasons[-1].startswith("near-duplicate of csv-summary (0.")
