@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import sqlite3
 import subprocess
@@ -9,6 +11,7 @@ import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -18,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import habitus.migrations.versions
-from habitus import app, sql  # the composition root declares every table
+from habitus import app, sql
 from habitus.errors import StorageFailed
 
 
@@ -36,13 +39,23 @@ def _execute(path: Path, statement: str) -> None:
 
 
 def test_the_migrations_make_exactly_the_declared_tables(database: Path) -> None:
+    for module in pkgutil.walk_packages(habitus.__path__, "habitus."):
+        if not module.name.startswith(("habitus.migrations", "habitus.__main__")):
+            importlib.import_module(module.name)
     engine = sql.create_engine(sql.sqlite_url(database))
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        context = MigrationContext.configure(connection, opts={"compare_server_default": _is_another_default})
         # The table with what older code may read belongs to the migrations alone.
         differences = [d for d in compare_metadata(context, sql.metadata) if "schema_compatibility" not in str(d)]
     engine.dispose()
     assert differences == []
+
+
+def _is_another_default(
+    _context: object, _there: object, _wanted: object, there: str | None, *more: Any
+) -> bool | None:
+    """SQLite writes an empty text as `('')`, which is the same default; the rest is left to alembic."""
+    return False if there == "('')" and more[1] == "" else None
 
 
 def test_head_is_the_newest_migration() -> None:

@@ -49,6 +49,10 @@ class Direct:
         assert (ran.code, ran.err) == (0, "")
         return json.loads(ran.out)
 
+    def own(self, *options: str) -> Any:
+        """The person's own skills, as a listing shows them."""
+        return self.json("skills", "list", "--layer", "user", *options)["skills"]
+
     def ok(self, *args: str, **more: Any) -> str:
         ran = self(*args, **more)
         assert (ran.code, ran.err) == (0, "")

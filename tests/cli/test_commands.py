@@ -35,7 +35,7 @@ def test_every_command_has_help_and_json(direct: Direct, command: tuple[str, ...
 
 
 def test_a_new_skill_is_listed_with_name_and_state(stocked: Direct) -> None:
-    (item,) = stocked.json("skills", "list")["skills"]
+    (item,) = stocked.own()
     wanted = {
         "name": "csv-summary",
         "state": "ok",
@@ -59,13 +59,12 @@ def test_a_listing_can_be_narrowed(stocked: Direct) -> None:
     stocked.ok("skills", "disable", "other")
 
     def names(*options: str) -> list[str]:
-        return [item["name"] for item in stocked.json("skills", "list", *options)["skills"]]
+        return [item["name"] for item in stocked.own(*options)]
 
     assert names() == ["csv-summary", "other"]
     assert names("--tag", "data") == ["csv-summary"]
     assert names("--state", "disabled") == ["other"]
-    assert names("--layer", "user") == ["csv-summary", "other"]
-    assert names("--layer", "claude") == []
+    assert stocked.json("skills", "list", "--layer", "claude") == {"skills": []}
     assert "No skill fits." in stocked.ok("skills", "list", "--tag", "nothing")
 
 
@@ -159,7 +158,7 @@ def test_the_undo_line_of_a_change_takes_it_back(direct: Direct, change: tuple[s
     out = direct.ok(*at, *change)
     _undo(direct, out)
     assert direct.json(*at, "skills", "show", "csv-summary")["body"] == before
-    assert len(direct.json(*at, "skills", "list")["skills"]) == 2
+    assert len(direct.json(*at, "skills", "list", "--layer", "user")["skills"]) == 2
 
 
 def test_the_undo_lines_of_new_and_restore_remove(direct: Direct) -> None:
@@ -171,10 +170,10 @@ def test_the_undo_lines_of_new_and_restore_remove(direct: Direct) -> None:
 
 def test_disable_and_enable_make_no_version_and_undo_each_other(stocked: Direct) -> None:
     out = stocked.ok("skills", "disable", "CSV_Summary")
-    (item,) = stocked.json("skills", "list")["skills"]
+    (item,) = stocked.own()
     assert (item["state"], item["reason"], item["version"]) == ("disabled", "switched off", 1)
     _undo(stocked, out)
-    assert stocked.json("skills", "list")["skills"][0]["state"] == "ok"
+    assert stocked.own()[0]["state"] == "ok"
     assert stocked.json("skills", "disable", "csv-summary") == {"skills": [{"name": "csv-summary", "enabled": False}]}
 
 
@@ -188,7 +187,7 @@ def test_remove_and_restore(stocked: Direct) -> None:
     assert (entry["name"], entry["version"], entry["author"]["reason"]) == ("csv-summary", 1, "old")
     assert f"#{entry['id']}" in stocked.ok("skills", "restore")
     assert stocked.json("skills", "restore", f"#{entry['id']}", "--as", "again") == {"name": "again", "layer": "user"}
-    assert [item["name"] for item in stocked.json("skills", "list")["skills"]] == ["again"]
+    assert [item["name"] for item in stocked.own()] == ["again"]
 
 
 @pytest.mark.req("SK-11")
@@ -216,9 +215,9 @@ def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
     assert stocked.ok("resume") == "Nothing was paused.\n"
     steps = stocked.json("rollback", "--to", "2 days ago", "--dry-run")["steps"]
     assert [(step["name"], step["action"]) for step in steps] == [("csv-summary", "archive")]
-    assert len(stocked.json("skills", "list")["skills"]) == 1
+    assert len(stocked.own()) == 1
     stocked.ok("rollback", "--to", "yesterday")
-    assert stocked.json("skills", "list")["skills"] == []
+    assert stocked.own() == []
     assert "Nothing has changed" in stocked.ok("rollback", "--to", "now")
 
 
@@ -244,7 +243,7 @@ def test_lint_looks_at_directories_outside_the_library(direct: Direct) -> None:
 @pytest.mark.req("SK-02")
 def test_a_broken_skill_is_shown_as_it_is_with_what_is_wrong(stocked: Direct) -> None:
     stocked.skill_file("csv-summary").write_text("---\nunclosed: yes\n")
-    (item,) = stocked.json("skills", "list")["skills"]
+    (item,) = stocked.own()
     assert (item["name"], item["state"]) == ("csv-summary", "broken")
     assert "never closed" in item["reason"]
     ran = stocked("skills", "show", "csv-summary")

@@ -126,7 +126,7 @@ def test_a_file_that_is_no_skill_is_refused_and_nothing_is_written(
     assert ran.code == 1
     assert says in ran.err
     assert ran.err.count("\n") == 1
-    assert direct.json("skills", "list")["skills"] == []
+    assert direct.own() == []
 
 
 @pytest.mark.req("SK-02")
@@ -152,7 +152,7 @@ def test_a_bad_file_never_hides_its_neighbours(stocked: Direct, path: str, conte
     bad = stocked.home / "skills" / path
     bad.parent.mkdir(parents=True)
     bad.write_bytes(content)
-    listed = {item["name"]: item["state"] for item in stocked.json("skills", "list")["skills"]}
+    listed = {item["name"]: item["state"] for item in stocked.own()}
     assert listed.pop("csv-summary") == "ok"
     assert len(listed) == 1
     assert bad.read_bytes() == content
@@ -163,15 +163,27 @@ def test_a_link_out_of_the_root_is_broken_not_followed(stocked: Direct, tmp_path
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "SKILL.md").write_text("---\nname: out\ndescription: d\n---\nb")
     (stocked.home / "skills" / "out").symlink_to(tmp_path / "outside")
-    listed = {item["name"]: item["state"] for item in stocked.json("skills", "list")["skills"]}
+    listed = {item["name"]: item["state"] for item in stocked.own()}
     assert listed == {"csv-summary": "ok", "out": "broken"}
+
+
+def test_a_home_that_cannot_be_one_is_said_in_one_line(direct: Direct) -> None:
+    direct.home.write_text("I am a file")
+    for home in (str(direct.home), str(direct.home / "below"), "/proc/habitus", "x" * 300, "~nobody-here/x"):
+        ran = direct("--home", home, "skills", "list")
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith("habitus: ")
+        assert ran.err.count("\n") == 1
+        assert "should not have happened" not in ran.err
+    assert direct.home.read_text() == "I am a file"
 
 
 def test_odd_settings_are_said_and_wrong_ones_stop(stocked: Direct) -> None:
     toml = stocked.home / "habitus.toml"
     toml.write_text("disabled_skils = ['csv-summary']")
     ran = stocked("skills", "list", "--json")
-    assert (ran.code, len(json.loads(ran.out)["skills"])) == (0, 1)
+    assert ran.code == 0
+    assert "csv-summary" in [item["name"] for item in json.loads(ran.out)["skills"]]
     assert "Did you mean 'disabled_skills'?" in ran.err
     toml.write_text("look_every = 'often'")
     assert stocked("skills", "list").code == 1
@@ -185,12 +197,12 @@ def test_odd_settings_are_said_and_wrong_ones_stop(stocked: Direct) -> None:
 def test_gates_show_in_the_listing_with_what_opens_them(stocked: Direct) -> None:
     toml = stocked.home / "habitus.toml"
     toml.write_text("disabled_skills = ['CSV_Summary']")
-    (item,) = stocked.json("skills", "list")["skills"]
+    (item,) = stocked.own()
     assert (item["state"], item["reason"]) == ("disabled", "switched off in the settings")
     toml.write_text("[users.bea]\nadmin = true\n")
     path = stocked.skill_file("csv-summary")
     path.write_text(
         "---\nname: csv-summary\ndescription: D\nadmin_only: true\ndependencies: [no-such-package]\n---\n\nB\n"
     )
-    (item,) = stocked.json("skills", "list")["skills"]
+    (item,) = stocked.own()
     assert (item["state"], item["reason"]) == ("gated", "for administrators only; needs the package 'no-such-package'")

@@ -277,7 +277,8 @@ def test_fields_of_other_agents_are_read_kept_and_said() -> None:
             "The file says name 'other', the folder 'csv-summary'; the folder counts.",
         ),
         ("csv-summary", "yes", "csv-summary", "The file says name 'yes', the folder 'csv-summary'; the folder counts."),
-        ("csv-summary", "CSV_Summary", "csv-summary", None),
+        ("csv-summary", "csv-summary", "csv-summary", None),
+        ("csv-summary", "CSV_Summary", "csv-summary", "The name is spelt 'CSV_Summary', the folder 'csv-summary'."),
         (
             "CSV_Summary",
             "csv-summary",
@@ -297,7 +298,8 @@ def test_fields_of_other_agents_are_read_kept_and_said() -> None:
 def test_the_folder_names_the_skill(folder: str, name: str, found: str, says: str | None) -> None:
     content = f"---\nname: {name}\ndescription: D\n---\n\nBody\n"
     assert _skill(content, folder).name == found
-    assert [what for _, what in _said(content, folder)] == ([] if says is None else [says])
+    said = [what for _, what in _said(content, folder)]
+    assert said == [] if says is None else says in said
 
 
 @pytest.mark.req("SK-02")
