@@ -51,8 +51,9 @@ class Dataset:
 
     @property
     def repeats(self) -> bool:
-        """Enough requests per document to learn from some and test on others."""
-        return len(self.queries) > 3 * len({query["relevant_ids"][0] for query in self.queries})
+        """Enough requests per document to learn from some and test on others, each for one document."""
+        answers = [id for query in self.queries for id in query["relevant_ids"]]
+        return len(answers) == len(self.queries) > 3 * len(set(answers))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.embedding import Vectors
+from habitus.search.embedding import Vectors, unit
 from habitus.search.entry import Vector, text_digest
 from habitus.search.words import code, terms
 
@@ -60,11 +60,12 @@ def excess(requests: Iterable[Request], now: float) -> list[Request]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Liking:
-    """How like its learned requests a new one is, per item, with `nearest` the best single cosine."""
+    """How like its learned requests a new one is, per item: cosines with the nearest and with their mean as well."""
 
     items: Mapping[str, int]
     values: NDArray[np.float32]
     nearest: NDArray[np.float32]
+    usual: NDArray[np.float32]
     familiarity: NDArray[np.float32]
 
 
@@ -139,10 +140,11 @@ class _Summary:
         self._counts = np.bincount(self._owners, weights=self._strengths).astype(np.float32)
         self._vectors = np.array([r.vector for r in requests], dtype=np.float32).reshape(-1, width)
         if width:
-            self._directions, self._offsets = self._discriminant()
+            self._means, self._directions, self._offsets = self._discriminant()
         self._words, self._word_sums, self._all_words = self._count_words([r.text for r in requests])
 
-    def _discriminant(self) -> tuple[Vectors, NDArray[np.float32]]:
+    def _discriminant(self) -> tuple[Vectors, Vectors, NDArray[np.float32]]:
+        """The mean request of each item as a direction, then the discriminant and its offsets."""
         weighted = self._vectors * self._strengths[:, None]
         everything = weighted.sum(0) / max(float(self._strengths.sum()), 1e-9)
         sums = np.zeros((len(self._items), self._vectors.shape[1]), dtype=np.float32)
@@ -157,7 +159,7 @@ class _Summary:
         directions = (means @ inverse).astype(np.float32)
         base = everything @ inverse
         offsets = ((directions * means).sum(1) - base @ everything) / 2
-        return directions - base, offsets.astype(np.float32)
+        return unit(sums), directions - base, offsets.astype(np.float32)
 
     def _count_words(
         self, texts: list[str]
@@ -176,14 +178,16 @@ class _Summary:
     def liking(self, text: str, vector: Vector) -> Liking:
         log_ratios, coverage = self._by_words(text)
         meaning = np.zeros(len(self._items), dtype=np.float32)
-        nearest = np.zeros(len(self._items), dtype=np.float32)
+        nearest, usual = np.zeros_like(meaning), np.zeros_like(meaning)
         if len(vector):
             meaning = self._directions @ vector - self._offsets
+            usual = self._means @ vector
             np.maximum.at(nearest, self._owners, self._vectors @ vector)
         return Liking(
             items=self._items,
             values=np.stack([meaning / 10, log_ratios / 10, coverage], axis=1).astype(np.float32),
             nearest=nearest,
+            usual=usual,
             familiarity=self._counts / (self._counts + _ENOUGH),
         )
 

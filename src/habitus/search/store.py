@@ -82,13 +82,19 @@ def load(connection: sa.Connection, space: Space, *, after: int) -> Loaded:
     for id, digest, meaning, says_when, codes, words, blob in connection.execute(query):
         entry = unpack(id=id, digest=digest, meaning=meaning, codes=codes, words=words, says_when=says_when)
         blob = blob if space.width else b""
-        if entry is None or not _is_sound(blob, space.width):
+        if entry is None or blob is None or len(blob) != 4 * space.width:
             damaged.append(id)
         else:
             entries.append(entry)
             blobs.append(blob)
     matrix = np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(blobs), space.width)
-    return Loaded(entries=entries, vectors=matrix, damaged=damaged)
+    sound = np.isfinite(matrix.sum(axis=1))
+    damaged += [entry.id for entry, is_sound in zip(entries, sound, strict=True) if not is_sound]
+    return Loaded(
+        entries=[entry for entry, is_sound in zip(entries, sound, strict=True) if is_sound],
+        vectors=matrix if sound.all() else matrix[sound],
+        damaged=damaged,
+    )
 
 
 def _with_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: Space) -> sa.Select[Any]:
