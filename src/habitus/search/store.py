@@ -152,16 +152,21 @@ def write(connection: sa.Connection, collection: str, generation: int, items: Se
                 "says_when": entry.says_when,
                 "codes": codes,
                 "words": words,
-                "name": document.name,
-                "cue": document.cue,
+                "name": _storable(document.name),
+                "cue": _storable(document.cue),
                 "tags": json.dumps(document.tags),
-                "description": document.description,
-                "body": document.body,
+                "description": _storable(document.description),
+                "body": _storable(document.body),
             }
         )
     if rows:
         connection.execute(sa.insert(documents), rows)
     _drop_vectors(connection, before)
+
+
+def _storable(text: str) -> str:
+    """Without what no database takes: lone surrogates and NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
 def delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> None:
@@ -247,7 +252,7 @@ def write_requests(
             "generation": generation,
             "weight": request.weight,
             "at": request.at,
-            "text": request.text,
+            "text": _storable(request.text),
         }
         for request in requests
     ]
