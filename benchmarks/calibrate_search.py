@@ -51,8 +51,9 @@ class Dataset:
 
     @property
     def repeats(self) -> bool:
-        """Enough requests per document to learn from some and test on others."""
-        return len(self.queries) > 3 * len({query["relevant_ids"][0] for query in self.queries})
+        """Enough requests per document to learn from some and test on others, each for one document."""
+        answers = [id for query in self.queries for id in query["relevant_ids"]]
+        return len(answers) == len(self.queries) > 3 * len(set(answers))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,12 +216,12 @@ def _minimum(loss: Callable[[Array], tuple[float, Array]], start: Array, free: i
 
 
 def fit_use(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: Tier) -> Tier:
-    """For libraries where every document has k past requests, or only every other one has."""
+    """For libraries where every document has k past requests, every other one, or only one in ten."""
     cases: dict[str, list[Case]] = {}
     for data in (data for data in sets if data.repeats):
         for k in HISTORY:
-            for every in (1, 2):
-                progress(f"use: reading {data.name}, {k} past requests for every {'one' if every == 1 else 'other'}")
+            for every in (1, 2, 10):
+                progress(f"use: reading {data.name}, {k} past requests for one document in {every}")
                 index, tests = with_history(data, embedder, k, every)
                 cases[f"{data.name} k={k} every={every}"] = _use_cases(index, _spread(tests, most), tier)
     weights = _show_folds(cases, lambda train: _softmax_fit(train, l2=1e-4))

@@ -66,6 +66,13 @@ def test_ten_thousand_identical_descriptions_keep_a_stable_order(engine: sa.Engi
     assert len(found.hits) == 5
 
 
+def test_text_that_no_database_takes_is_kept_without_it(index: Index) -> None:
+    index.put([Document(id="odd", name="tele\ud800port", description="Move\x00 at once", tags=("\ud800",))])
+    index.learn("odd", "beam me up\x00 \ud800")
+    assert index.search("beam me up").hits[0].id == "odd"
+    assert index.search("teleport").hits
+
+
 @given(document=st.builds(Document, id=TEXT, name=TEXT, cue=TEXT, description=TEXT, body=TEXT, tags=st.tuples(TEXT)))
 def test_a_stored_entry_reads_back_as_it_was(document: Document) -> None:
     entry = encode(document)

@@ -111,7 +111,8 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 def readable(text: str) -> str:
     """Identifiers as words, in lower case: both models know `parse csv file` better than `parseCsv_file`."""
-    return _CAMEL.sub(" ", _SEPARATORS.sub(" ", text)).lower()
+    valid = text.encode("utf-8", "replace").decode()  # the tokenizers take no lone surrogates
+    return _CAMEL.sub(" ", _SEPARATORS.sub(" ", valid)).lower()
 
 
 def _find_wordllama() -> Path:

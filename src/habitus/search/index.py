@@ -126,6 +126,7 @@ class Index:
             if row is not None:
                 usage.values[place] = liking.values[row]
                 usage.nearest[place] = liking.nearest[row]
+                usage.usual[place] = liking.usual[row]
                 usage.familiarity[place] = liking.familiarity[row]
         return usage
 

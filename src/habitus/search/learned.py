@@ -1,8 +1,8 @@
 """Learning from use: requests after which a document was used, and how much a new request is like them.
 
 An item is likened by meaning (a shrunken discriminant: its mean request against the mean of all, in units of how
-requests scatter) and by words (a naive Bayes log-ratio and a coverage). Each compares with requests in general, so
-that an item nobody has used yet stands at zero and is neither helped nor hurt.
+requests scatter), by words (a naive Bayes log-ratio) and by its nearest request. Each is measured
+against what is common to all requests: an item nobody has used yet stands at zero and is neither helped nor hurt.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.embedding import Vectors
+from habitus.search.embedding import Vectors, unit
 from habitus.search.entry import Vector, text_digest
 from habitus.search.words import code, terms
 
 MOST_PER_ITEM = 32
 HALF_LIFE_DAYS = 90.0
 HEAVIEST = 3.0
-NAMES = ("used_meaning", "used_words", "used_coverage")
+NAMES = ("used_meaning", "used_words", "used_before")
 
 _SHRINK_MEAN = 3.0
 _SHRINK_SCATTER = 0.3
@@ -60,11 +60,12 @@ def excess(requests: Iterable[Request], now: float) -> list[Request]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Liking:
-    """How like its learned requests a new one is, per item, with `nearest` the best single cosine."""
+    """How like its learned requests a new one is, per item: cosines with the nearest and with their mean as well."""
 
     items: Mapping[str, int]
     values: NDArray[np.float32]
     nearest: NDArray[np.float32]
+    usual: NDArray[np.float32]
     familiarity: NDArray[np.float32]
 
 
@@ -137,12 +138,14 @@ class _Summary:
         self._owners = np.array([self._items.setdefault(r.item, len(self._items)) for r in requests])
         self._strengths = np.array([strength(r, now) for r in requests], dtype=np.float32)
         self._counts = np.bincount(self._owners, weights=self._strengths).astype(np.float32)
-        self._vectors = np.array([r.vector for r in requests], dtype=np.float32).reshape(-1, width)
+        self._vectors = np.array([r.vector for r in requests], dtype=np.float32).reshape(len(requests), width)
         if width:
-            self._directions, self._offsets = self._discriminant()
-        self._words, self._word_sums, self._all_words = self._count_words([r.text for r in requests])
+            self._means, self._directions, self._offsets = self._discriminant()
+        self._said = [_features(request.text) for request in requests]
+        self._words, self._word_sums = self._count_words()
 
-    def _discriminant(self) -> tuple[Vectors, NDArray[np.float32]]:
+    def _discriminant(self) -> tuple[Vectors, Vectors, NDArray[np.float32]]:
+        """The mean request of each item as a direction, then the discriminant and its offsets."""
         weighted = self._vectors * self._strengths[:, None]
         everything = weighted.sum(0) / max(float(self._strengths.sum()), 1e-9)
         sums = np.zeros((len(self._items), self._vectors.shape[1]), dtype=np.float32)
@@ -157,50 +160,58 @@ class _Summary:
         directions = (means @ inverse).astype(np.float32)
         base = everything @ inverse
         offsets = ((directions * means).sum(1) - base @ everything) / 2
-        return directions - base, offsets.astype(np.float32)
+        return unit(sums), directions - base, offsets.astype(np.float32)
 
-    def _count_words(
-        self, texts: list[str]
-    ) -> tuple[dict[int, dict[int, float]], NDArray[np.float32], dict[int, float]]:
+    def _count_words(self) -> tuple[dict[int, dict[int, float]], NDArray[np.float32]]:
+        """How often each word was said in the requests of each item, and the sums per item."""
         words: dict[int, dict[int, float]] = {}
         sums = np.zeros(len(self._items), dtype=np.float32)
-        everywhere: dict[int, float] = {}
-        for text, owner, weight in zip(texts, self._owners.tolist(), self._strengths.tolist(), strict=True):
-            for number in _features(text):
+        for said, owner, weight in zip(self._said, self._owners.tolist(), self._strengths.tolist(), strict=True):
+            for number in said:
                 per_item = words.setdefault(number, {})
                 per_item[owner] = per_item.get(owner, 0.0) + weight
-                everywhere[number] = everywhere.get(number, 0.0) + weight
-                sums[owner] += weight
-        return words, sums, everywhere
+            sums[owner] += weight * len(said)
+        return words, sums
 
     def liking(self, text: str, vector: Vector) -> Liking:
-        log_ratios, coverage = self._by_words(text)
+        asked = _features(text)
         meaning = np.zeros(len(self._items), dtype=np.float32)
-        nearest = np.zeros(len(self._items), dtype=np.float32)
+        nearest, usual = np.zeros_like(meaning), np.zeros_like(meaning)
         if len(vector):
             meaning = self._directions @ vector - self._offsets
+            usual = self._means @ vector
             np.maximum.at(nearest, self._owners, self._vectors @ vector)
+        else:
+            np.maximum.at(nearest, self._owners, self._shared(asked))
         return Liking(
             items=self._items,
-            values=np.stack([meaning / 10, log_ratios / 10, coverage], axis=1).astype(np.float32),
+            values=np.stack([meaning / 10, self._by_words(asked) / 10, _above_chance(nearest)], axis=1),
             nearest=nearest,
+            usual=usual,
             familiarity=self._counts / (self._counts + _ENOUGH),
         )
 
-    def _by_words(self, text: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        known = [number for number in sorted(_features(text)) if number in self._words]
+    def _by_words(self, asked: set[int]) -> NDArray[np.float32]:
+        """Per item the log-ratio of the known words under its requests and under all requests."""
+        known = [number for number in sorted(asked) if number in self._words]
         ratios = len(known) * np.log(_SHRINK_WORDS / (self._word_sums + _SHRINK_WORDS))
-        coverage = np.zeros(len(self._items))
-        total, rarities = max(sum(self._all_words.values()), 1e-9), 0.0
+        total = max(float(self._word_sums.sum()), 1e-9)
         for number in known:
             per_item = self._words[number]
             where = np.fromiter(per_item, dtype=np.int64, count=len(per_item))
             counts = np.fromiter(per_item.values(), dtype=np.float64, count=len(per_item))
-            ratios[where] += np.log1p(counts / (_SHRINK_WORDS * self._all_words[number] / total))
-            rarity = np.log1p(len(self._items) / len(per_item))
-            coverage[where] += rarity * counts / (counts + 1)
-            rarities += rarity
-        return ratios.astype(np.float32), (coverage / max(rarities, 1e-9)).astype(np.float32)
+            ratios[where] += np.log1p(counts * total / (_SHRINK_WORDS * counts.sum()))
+        return np.asarray(ratios, dtype=np.float32)
+
+    def _shared(self, asked: set[int]) -> NDArray[np.float32]:
+        """Per learned request the share of words in common, which stands in for a cosine where there is no model."""
+        return np.array([len(asked & past) / max(len(asked | past), 1) for past in self._said], dtype=np.float32)
+
+
+def _above_chance(nearest: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Two requests have a cosine of 0.4 without having anything to do with each other; 1 is the same request."""
+    above: NDArray[np.float32] = np.clip((nearest - 0.4) / 0.6, 0, 1).astype(np.float32)
+    return above
 
 
 def _features(text: str) -> set[int]:

@@ -17,7 +17,19 @@ from habitus.search.signals import Signals
 
 Floats = NDArray[np.float32]
 
-CONFIDENCE_NAMES = ("strength", "coverage", "meaning", "part", "words", "said", "name", "lead", "nearest", "liking")
+CONFIDENCE_NAMES = (
+    "strength",
+    "coverage",
+    "meaning",
+    "part",
+    "words",
+    "said",
+    "name",
+    "lead",  # how much likelier the best is than all others together
+    "nearest",
+    "usual",
+    "liking",  # what use adds to the score
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +38,7 @@ class Usage:
 
     values: Floats
     nearest: Floats
+    usual: Floats
     familiarity: Floats
 
     @classmethod
@@ -33,6 +46,7 @@ class Usage:
         return cls(
             values=np.zeros((count, len(learned.NAMES)), dtype=np.float32),
             nearest=np.zeros(count, dtype=np.float32),
+            usual=np.zeros(count, dtype=np.float32),
             familiarity=np.zeros(count, dtype=np.float32),
         )
 
@@ -73,6 +87,7 @@ def confidence_evidence(found: Signals, usage: Usage, ranking: Ranking, best: in
         "strength": float(found.strength[best]),
         "lead": float(_softmax(ranking.scores)[best]),
         "nearest": float(usage.nearest[best]),
+        "usual": float(usage.usual[best]),
         "liking": float(ranking.parts[best, len(signals.NAMES) :].sum()) / 10,
     }
     return np.array([of_best[name] for name in CONFIDENCE_NAMES], dtype=np.float32)

@@ -226,12 +226,13 @@ def _word_by_word(corpus: Corpus, embedder: Embedder, request: Request, slots: S
     starts = np.cumsum(sizes) - sizes
     unique, back = np.unique(np.concatenate(ids), return_inverse=True)
     asked = list(request.words) or [""]
-    near, meant = _nearness(corpus, embedder, asked, unique)
     asked_codes = np.array([word_code(word) for word in asked], dtype=np.uint32)
+    codes, vectors = corpus.words_of(unique)
+    near, meant = _nearness(embedder.words(asked), asked_codes, vectors, codes)
     worth = corpus.rarity(asked_codes) * np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near[back], starts, axis=0)
     words = best_for_asked @ worth / max(float(worth.sum()), 1e-9)
-    rarity = corpus.rarity(corpus.word_codes(unique))[back]
+    rarity = corpus.rarity(codes)[back]
     nearest = near.max(1)[back] * rarity
     said = np.add.reduceat(nearest, starts) / np.maximum(np.add.reduceat(rarity, starts), 1e-9)
     names = np.array([corpus.entries[slot].name_words for slot in slots.tolist()])
@@ -241,13 +242,12 @@ def _word_by_word(corpus: Corpus, embedder: Embedder, request: Request, slots: S
     return _floats(words), _floats(said), _floats(name)
 
 
-def _nearness(corpus: Corpus, embedder: Embedder, asked: list[str], ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
+def _nearness(asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes) -> tuple[Floats, Floats]:
     """Cosines of document words (rows) and request words, and how much each request word means by itself."""
-    theirs, mine = corpus.word_vectors(ids), embedder.words(asked)
-    if not mine.shape[1]:
-        same = corpus.word_codes(ids)[:, None] == np.array([word_code(word) for word in asked])[None, :]
+    if not asked.shape[1]:
+        same = codes[:, None] == asked_codes[None, :]
         return same.astype(np.float32), np.ones(len(asked), np.float32)
-    return theirs @ unit(mine).T, np.minimum(np.linalg.norm(mine, axis=1), _MEANING_CAP)
+    return vectors @ unit(asked).T, np.minimum(np.linalg.norm(asked, axis=1), _MEANING_CAP)
 
 
 def _floats(values: NDArray[Any]) -> Floats:

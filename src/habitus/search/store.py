@@ -82,13 +82,19 @@ def load(connection: sa.Connection, space: Space, *, after: int) -> Loaded:
     for id, digest, meaning, says_when, codes, words, blob in connection.execute(query):
         entry = unpack(id=id, digest=digest, meaning=meaning, codes=codes, words=words, says_when=says_when)
         blob = blob if space.width else b""
-        if entry is None or not _is_sound(blob, space.width):
+        if entry is None or blob is None or len(blob) != 4 * space.width:
             damaged.append(id)
         else:
             entries.append(entry)
             blobs.append(blob)
     matrix = np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(blobs), space.width)
-    return Loaded(entries=entries, vectors=matrix, damaged=damaged)
+    sound = np.isfinite(matrix.sum(axis=1))
+    damaged += [entry.id for entry, is_sound in zip(entries, sound, strict=True) if not is_sound]
+    return Loaded(
+        entries=[entry for entry, is_sound in zip(entries, sound, strict=True) if is_sound],
+        vectors=matrix if sound.all() else matrix[sound],
+        damaged=damaged,
+    )
 
 
 def _with_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: Space) -> sa.Select[Any]:
@@ -146,16 +152,21 @@ def write(connection: sa.Connection, collection: str, generation: int, items: Se
                 "says_when": entry.says_when,
                 "codes": codes,
                 "words": words,
-                "name": document.name,
-                "cue": document.cue,
+                "name": _storable(document.name),
+                "cue": _storable(document.cue),
                 "tags": json.dumps(document.tags),
-                "description": document.description,
-                "body": document.body,
+                "description": _storable(document.description),
+                "body": _storable(document.body),
             }
         )
     if rows:
         connection.execute(sa.insert(documents), rows)
     _drop_vectors(connection, before)
+
+
+def _storable(text: str) -> str:
+    """Without what no database takes: lone surrogates and NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
 def delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> None:
@@ -241,7 +252,7 @@ def write_requests(
             "generation": generation,
             "weight": request.weight,
             "at": request.at,
-            "text": request.text,
+            "text": _storable(request.text),
         }
         for request in requests
     ]
