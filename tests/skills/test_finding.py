@@ -88,7 +88,7 @@ def test_no_request_breaks_the_search(habitus: Habitus, query: str) -> None:
 def explained(habitus: Habitus, name: str, request: Request) -> Why:
     selection = habitus.select(request)
     drawn = menu.compose(selection.menu, 4000)
-    among = {choice.name for choice in (*selection.eager, *selection.menu)}
+    among = selection.eligible()
     return explain(habitus.skills.find(name), selection, drawn, habitus.finder.search(request.text, k=99, among=among))
 
 

@@ -8,20 +8,16 @@ from hypothesis import strategies as st
 
 from habitus.skills import fingerprint, menu
 from habitus.skills.model import Summary
-from habitus.skills.selection import Choice
 
 
-def choices(count: int, cue: str = "the user asks for it") -> list[Choice]:
-    return [
-        Choice(summary=Summary(name=f"skill-{n:04d}", when_to_use=f"{cue} {n}", tags=("t",)), reason="menu")
-        for n in range(count)
-    ]
+def skills(count: int, cue: str = "the user asks for it") -> list[Summary]:
+    return [Summary(name=f"skill-{n:04d}", when_to_use=f"{cue} {n}", tags=("t",)) for n in range(count)]
 
 
 @pytest.mark.req("SE-06")
 def test_the_menu_is_one_line_each_in_name_order_and_nothing_when_empty() -> None:
     assert menu.compose([], 100).text == ""
-    found = menu.compose(list(reversed(choices(2))), 1000)
+    found = menu.compose(list(reversed(skills(2))), 1000)
     assert found.text == (
         "## Available skills (load on demand)\n\n"
         "- skill-0000 — the user asks for it 0 [t]\n"
@@ -37,7 +33,7 @@ def test_the_description_serves_where_there_is_no_cue() -> None:
 
 @pytest.mark.req("SE-07")
 def test_cues_shorten_before_any_line_falls() -> None:
-    many = choices(50, cue="word " * 60)
+    many = skills(50, cue="word " * 60)
     found = menu.compose(many, menu.budget_for(128_000))
     assert len(found.shown) == 50
     assert found.cut == ()
@@ -47,7 +43,7 @@ def test_cues_shorten_before_any_line_falls() -> None:
 
 @pytest.mark.req("SE-07")
 def test_when_lines_must_fall_the_most_useful_stay_and_the_rest_is_said() -> None:
-    many = choices(2000)
+    many = skills(2000)
     useful = {f"skill-{n:04d}": 1.0 for n in range(1500, 1510)}
     found = menu.compose(many, menu.budget_for(128_000), utility=useful)
     assert set(useful) <= set(found.shown)
@@ -60,10 +56,10 @@ def test_when_lines_must_fall_the_most_useful_stay_and_the_rest_is_said() -> Non
 @pytest.mark.req("SE-07")
 @given(st.integers(0, 300), st.integers(60, 4000))
 def test_the_menu_stays_within_its_budget_and_loses_nobody(count: int, budget: int) -> None:
-    found = menu.compose(choices(count), budget)
+    found = menu.compose(skills(count), budget)
     assert found.tokens <= budget
     assert sorted([*found.shown, *found.cut]) == [f"skill-{n:04d}" for n in range(count)]
-    assert found == menu.compose(choices(count), budget)
+    assert found == menu.compose(skills(count), budget)
 
 
 @pytest.mark.req("SK-16")

@@ -41,7 +41,7 @@ def eager(found: Selection) -> dict[str, str]:
 
 
 def menu(found: Selection) -> list[str]:
-    return [choice.name for choice in found.menu]
+    return [summary.name for summary in found.menu]
 
 
 @pytest.mark.req("SE-01", "SE-02")

@@ -98,7 +98,7 @@ def why(
             return
         asked = _request(habitus, request or "", source, attach, path, user)
         selection, menu = _selected(habitus, asked)
-        eligible = {choice.name for choice in (*selection.eager, *selection.menu)}
+        eligible = selection.eligible()
         results = habitus.finder.search(asked.text, k=len(eligible) or 1, among=eligible)
         explained = explain(item, selection, menu, results)
         if as_json:
@@ -199,7 +199,7 @@ def _offered(habitus: Habitus, name: str, query: str) -> tuple[bool, str]:
     for choice in selection.eager:
         if choice.name == name:
             return True, choice.reason
-    eligible = {choice.name for choice in selection.menu}
+    eligible = {summary.name for summary in selection.menu}
     results = habitus.finder.search(query, k=max(evals.OFFERED, 10), among=eligible)
     ranked = [hit.id for hit in results.hits]
     rank = ranked.index(name) + 1 if name in ranked else None

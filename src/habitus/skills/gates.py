@@ -13,7 +13,7 @@ from habitus.skills.model import Manifest, Summary
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-_GATING_FIELDS = {"admin_only", "experimental", "dependencies", "requires_tools"}
+_GATING_FIELDS = ("admin_only", "experimental", "dependencies", "requires_tools")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +54,8 @@ def disabled_by(summary: Summary, context: GateContext) -> str:
 def closed(summary: Summary, context: GateContext) -> list[str]:
     """The gates that are closed for this skill, each with what would open it."""
     manifest = summary.manifest
+    if not any(getattr(manifest, name) for name in (*_GATING_FIELDS, "unreadable")):
+        return []
     reasons = [f"its '{name}' can't be read" for name in manifest.unreadable if name in _GATING_FIELDS]
     if manifest.admin_only and not context.is_admin:
         reasons.append("for administrators only")

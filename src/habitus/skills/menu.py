@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from habitus.skills.model import Summary
-from habitus.skills.selection import Choice
 
 HEADING = "## Available skills (load on demand)"
 SHARE = 0.02  # of the model's context
 _CAPS = (10_000, 240, 160, 120, 80, 60, 40)  # how long a cue may be, in the order in which they are tried
+_SHORTEST = 8  # characters of the shortest line there can be
+_TAGS_FROM = 120  # with shorter cues than that there is no room for tags
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,43 +36,57 @@ def budget_for(context_tokens: int) -> int:
     return int(context_tokens * SHARE)
 
 
-def compose(choices: Sequence[Choice], budget: int, *, utility: Mapping[str, float] | None = None) -> Menu:
+def compose(summaries: Sequence[Summary], budget: int, *, utility: Mapping[str, float] | None = None) -> Menu:
     """The menu within `budget` tokens: all lines in full; else shorter cues; else the most useful lines.
 
     `utility` says what each skill is worth; without it earlier names win. The order is always by name, so that the
     section stays the same while the library does.
     """
-    summaries = sorted((choice.summary for choice in choices), key=lambda summary: summary.name)
+    summaries = sorted(summaries, key=_by_name)
     if not summaries:
         return Menu(text="", tokens=0, budget=budget, shown=())
+    room = budget * 4 - len(HEADING) - 2
+    if len(summaries) * _SHORTEST > room:
+        return _most_useful(summaries, budget, utility or {})
+    # Lengths first: a thousand lines are not drawn seven times over.
+    lengths = [(len(s.name) + 6, len(s.cue), sum(map(len, s.tags)) + 2 * len(s.tags) + 1) for s in summaries]
     for cap in _CAPS:
-        lines = [line(summary, cap) for summary in summaries]
-        if _cost(lines) <= budget * 4 - len(HEADING) - 2:
-            return _menu(lines, summaries, (), budget, cap)
+        tags = cap >= _TAGS_FROM
+        cost = sum(name + min(cue, cap) + (tag if tags and tag > 1 else 0) for name, cue, tag in lengths)
+        if cost <= room:
+            return _menu([line(summary, cap) for summary in summaries], summaries, (), budget, cap)
     return _most_useful(summaries, budget, utility or {})
 
 
+_by_name = operator.attrgetter("name")
+
+
 def line(summary: Summary, cap: int = _CAPS[0]) -> str:
-    cue = " ".join(summary.cue.split())
+    cue = summary.cue
+    if "\n" in cue or "  " in cue:
+        cue = " ".join(cue.split())
     if len(cue) > cap:
         cue = cue[: cap - 1].rstrip() + "…"
-    tags = f" [{', '.join(summary.tags)}]" if summary.tags and cap >= 120 else ""
+    tags = f" [{', '.join(summary.tags)}]" if summary.tags and cap >= _TAGS_FROM else ""
     return f"- {summary.name} — {cue}{tags}" if cue else f"- {summary.name}{tags}"
 
 
 def _most_useful(summaries: Sequence[Summary], budget: int, utility: Mapping[str, float]) -> Menu:
     cap = _CAPS[-1]
     room = budget * 4 - len(HEADING) - len(_more(len(summaries))) - 4
-    ranked = sorted(summaries, key=lambda summary: (-utility.get(summary.name, 0.0), summary.name))
-    kept: set[str] = set()
+    ranked: Iterable[Summary] = summaries
+    if utility:
+        ranked = sorted(summaries, key=lambda summary: (-utility.get(summary.name, 0.0), summary.name))
+    kept: dict[str, str] = {}
     for summary in ranked:
-        room -= len(line(summary, cap)) + 1
+        drawn = line(summary, cap)
+        room -= len(drawn) + 1
         if room < 0:
             break
-        kept.add(summary.name)
+        kept[summary.name] = drawn
     shown = [summary for summary in summaries if summary.name in kept]
     cut = tuple(summary.name for summary in summaries if summary.name not in kept)
-    return _menu([line(summary, cap) for summary in shown], shown, cut, budget, cap)
+    return _menu([kept[summary.name] for summary in shown], shown, cut, budget, cap)
 
 
 def _menu(lines: Sequence[str], shown: Sequence[Summary], cut: tuple[str, ...], budget: int, cap: int) -> Menu:
@@ -81,7 +97,3 @@ def _menu(lines: Sequence[str], shown: Sequence[Summary], cut: tuple[str, ...], 
 
 def _more(count: int) -> str:
     return f"({count} more skills are not listed here; search_skills finds them.)"
-
-
-def _cost(lines: Sequence[str]) -> int:
-    return sum(map(len, lines)) + len(lines)

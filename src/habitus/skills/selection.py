@@ -74,7 +74,7 @@ class Choice:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
     eager: tuple[Choice, ...] = ()
-    menu: tuple[Choice, ...] = ()
+    menu: tuple[Summary, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)  # name → reason
 
     @property
@@ -84,6 +84,10 @@ class Selection:
     @property
     def drops_persona(self) -> bool:
         return any(choice.summary.manifest.exclude_persona for choice in self.eager)
+
+    def eligible(self) -> set[str]:
+        """Everything the model may have, in full or on demand."""
+        return {choice.name for choice in self.eager} | {summary.name for summary in self.menu}
 
     def chosen(self) -> tuple[str, ...]:
         """What stickiness may carry on: not what is here only because it was sticky."""
@@ -118,6 +122,9 @@ def _for_request(context: GateContext, request: Request) -> GateContext:
     return replace(context, is_admin=request.user.is_admin, features=context.features | request.features)
 
 
+_NEVER = frozenset({State.BROKEN, State.UNTRUSTED, State.HELD})
+
+
 def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str, Summary], dict[str, str]]:
     """The skills whose gates are open for this request, and why the others are not among them."""
     eligible: dict[str, Summary] = {}
@@ -125,9 +132,9 @@ def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str
     disabled = context.disabled
     for item in listing:
         summary = item.summary
-        if summary is None or item.state in (State.BROKEN, State.UNTRUSTED, State.HELD):
+        if summary is None or item.state in _NEVER:
             left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
-        elif summary.manifest is PLAIN_MANIFEST and summary.enabled and summary.name not in disabled:
+        elif summary.manifest is PLAIN_MANIFEST and summary.enabled and not (disabled and summary.name in disabled):
             eligible[summary.name] = summary
         elif off := gates.disabled_by(summary, context):
             left_out[summary.name] = f"disabled: {off}"
@@ -142,8 +149,8 @@ def _by_rules(eligible: Mapping[str, Summary], request: Request, eager: dict[str
     """The rules that read the request, each over all skills before the next one."""
     asking = [summary for summary in eligible.values() if summary.manifest is not PLAIN_MANIFEST]
     endings = {_ending(name) for name in request.attachments}
-    for rule in (_always, _source_type, _file_type, _path):
-        for summary in asking:
+    for field_name, rule in _RULES:
+        for summary in [summary for summary in asking if getattr(summary.manifest, field_name)]:
             reason = rule(summary, request, endings)
             if reason and summary.name not in eager:
                 eager[summary.name] = Choice(summary=summary, reason=reason)
@@ -175,6 +182,9 @@ def _path(summary: Summary, request: Request, endings: set[str]) -> str:
 def _ending(name: str) -> str:
     base = name.rsplit("/", 1)[-1]
     return base.rsplit(".", 1)[-1].lower() if "." in base else ""
+
+
+_RULES = (("always_include", _always), ("source_types", _source_type), ("file_types", _file_type), ("paths", _path))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -233,21 +243,16 @@ def _exclude(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> dict[
 
 def _menu(
     eligible: Mapping[str, Summary], request: Request, eager: Mapping[str, Choice], left_out: dict[str, str]
-) -> tuple[Choice, ...]:
-    menu: list[Choice] = []
+) -> tuple[Summary, ...]:
     for name, summary in eligible.items():
-        if name in eager or name in left_out:
-            continue
         manifest = summary.manifest
-        if manifest is not PLAIN_MANIFEST:
-            if manifest.disable_model_invocation:
-                left_out[name] = "only people call it (disable-model-invocation)"
-                continue
-            if manifest.resource_types and not request.resources.intersection(manifest.resource_types):
-                left_out[name] = f"needs one of the resources {', '.join(manifest.resource_types)}"
-                continue
-        menu.append(Choice(summary=summary, reason="menu"))
-    return tuple(menu)
+        if manifest is PLAIN_MANIFEST or name in eager:
+            continue
+        if manifest.disable_model_invocation:
+            left_out[name] = "only people call it (disable-model-invocation)"
+        elif manifest.resource_types and not request.resources.intersection(manifest.resource_types):
+            left_out[name] = f"needs one of the resources {', '.join(manifest.resource_types)}"
+    return tuple(summary for name, summary in eligible.items() if name not in eager and name not in left_out)
 
 
 def companions_of(summary: Summary, known: Iterable[str]) -> tuple[str, ...]:

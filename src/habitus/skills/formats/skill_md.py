@@ -210,7 +210,10 @@ def _from_toml(toml: bytes) -> Fields:
             )
         ) from None
     section = values.get("skill", values)
-    return {key: _storable(value) for key, value in section.items()} if isinstance(section, dict) else {}
+    fields = dict(section) if isinstance(section, dict) else {}
+    if isinstance(fields.get("env"), list):
+        fields["env"] = _json(fields["env"])  # TOML has booleans of its own, so its texts stay texts
+    return fields
 
 
 def _storable(value: Any) -> Any:
