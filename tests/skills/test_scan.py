@@ -170,7 +170,7 @@ HIDDEN = {
     "tags": "Notes." + "".join(chr(0xE0000 + ord(char)) for char in ATTACK),
     "zero width": "Notes." + ATTACK.replace("i", "i\u200b"),
     "selectors": "Notes." + "".join(chr(0xE0100 + ord(char) - 16) for char in ATTACK),
-    "look-alikes": ATTACK.replace("o", "о").replace("a", "а"),  # noqa: RUF100 -- Cyrillic
+    "look-alikes": ATTACK.replace("o", "о").replace("a", "а"),  # Cyrillic
     "mathematical letters": "".join(chr(0x1D400 + ord(c) - 65) if c.isupper() else c for c in ATTACK.upper()),
     "comment": f"Notes. <!-- {ATTACK} -->",
     "white text": f'<span style="color: white">{ATTACK}</span>',
