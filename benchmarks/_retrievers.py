@@ -90,12 +90,13 @@ class Embedding:
         from habitus.search import Embedder, MiniLM, WordLlama
 
         self._embedder: Embedder = MiniLM() if tier == "minilm" else WordLlama()
-        self._ids = [item["id"] for item in corpus]
-        self._vectors = self._embedder.embed([summary(item) for item in corpus])
+        by_id = sorted(corpus, key=lambda item: str(item["id"]))  # a stable sort then breaks ties by id
+        self._ids = [item["id"] for item in by_id]
+        self._vectors = self._embedder.embed([summary(item) for item in by_id])
 
     def search(self, text: str, k: int) -> Ranked:
         scores = self._vectors @ self._embedder.embed([text])[0]
-        best = sorted(range(len(self._ids)), key=lambda at: (-float(scores[at]), self._ids[at]))[:k]
+        best = (-scores).argsort(kind="stable")[:k].tolist()
         ranked = [(self._ids[at], float(scores[at])) for at in best]
         return ranked, ranked[0][1] if ranked else 0.0
 

@@ -50,6 +50,10 @@ class Dataset:
         return any(item.get("body") for item in self.corpus)
 
     @property
+    def has_examples(self) -> bool:
+        return any(item.get("examples") for item in self.corpus)
+
+    @property
     def repeats(self) -> bool:
         """Enough requests per document to learn from some and test on others, each for one document."""
         answers = [id for query in self.queries for id in query["relevant_ids"]]
@@ -224,6 +228,9 @@ def fit_use(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: Tier) 
                 progress(f"use: reading {data.name}, {k} past requests for one document in {every}")
                 index, tests = with_history(data, embedder, k, every)
                 cases[f"{data.name} k={k} every={every}"] = _use_cases(index, _spread(tests, most), tier)
+        if data.has_examples:
+            index = _with_examples(data, embedder)
+            cases[f"{data.name} examples"] = _use_cases(index, _spread(data.queries, most), tier)
     weights = _show_folds(cases, lambda train: _softmax_fit(train, l2=1e-4))
     weights = weights / weights[0]
     width = (len(weights) - 2) // 2
@@ -250,6 +257,12 @@ def with_history(data: Dataset, embedder: Embedder, k: int, every: int = 1) -> t
             past += [(id, query["text"]) for query in queries[held_out : held_out + k]]
     index.learn_all(past)
     return index, tests
+
+
+def _with_examples(data: Dataset, embedder: Embedder) -> Index:
+    index = _index(data, embedder)
+    index.learn_all((item["id"], text) for item in data.corpus for text in item.get("examples", ()))
+    return index
 
 
 def _use_cases(index: Index, tests: Sequence[Item], tier: Tier) -> list[Case]:
@@ -283,6 +296,9 @@ def fit_confidence(sets: Sequence[Dataset], embedder: Embedder, most: int, tier:
         if data.repeats:
             index, tests = with_history(data, embedder, 10)
             judged[f"{data.name} k=10"] = _judged(index, data, _spread(tests, most), foreign, tier)
+        if data.has_examples:
+            index = _with_examples(data, embedder)
+            judged[f"{data.name} examples"] = _judged(index, data, _spread(data.queries, most), foreign, tier)
     for name in judged:
         rest = {other: rows for other, rows in judged.items() if other.split()[0] != name.split()[0]}
         progress(f"  {name}: AUROC {_auroc(judged[name], _logistic_fit(rest)):.4f} fitted without this set")
@@ -333,7 +349,7 @@ def _features(rows: Sequence[Judged]) -> Array:
     return np.concatenate([x * (1 - trust), x * trust], axis=1)
 
 
-def _logistic_fit(sets: Mapping[str, Sequence[Judged]], l2: float = 1e-3) -> Array:
+def _logistic_fit(sets: Mapping[str, Sequence[Judged]], l2: float = 3e-4) -> Array:
     """Every set counts the same, and in each set what fits as much as what doesn't."""
     x = np.concatenate([_features(rows) for rows in sets.values()])
     y = np.concatenate([[row.fits for row in rows] for rows in sets.values()]).astype(np.float64)
