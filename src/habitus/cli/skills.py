@@ -366,6 +366,8 @@ def _operation(
         return Edit()
     operation, text = next(iter(given.items()))
     text = _text(_read("-"), "standard input") if text == "-" else text
+    if with_text == "-" and find != "-":
+        with_text = _text(_read("-"), "standard input")
     if operation is Operation.FIND_REPLACE:
         return Edit(operation=operation, find=text, replace=with_text, replace_all=everywhere)
     return Edit(operation=operation, content=text)

@@ -210,7 +210,7 @@ def _from_toml(toml: bytes) -> Fields:
             )
         ) from None
     section = values.get("skill", values)
-    fields = dict(section) if isinstance(section, dict) else {}
+    fields = {key: _storable(value) for key, value in section.items()} if isinstance(section, dict) else {}
     if isinstance(fields.get("env"), list):
         fields["env"] = _json(fields["env"])  # TOML has booleans of its own, so its texts stay texts
     return fields
