@@ -6,6 +6,7 @@ An edited document gets a new slot and its old one dies; the slots are counted a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,6 @@ class Corpus:
         self._embedder = embedder
         # Word 0 is the empty word: a document without words still has one to compare.
         self._vocabulary: dict[str, int] = {"": 0}
-        self._word_list = [""]
-        self._word_known = np.zeros(0, dtype=bool)
         self._word_codes = np.zeros(0, dtype=np.uint32)
         self._word_vectors = embedder.words([])
         self._fill([], np.zeros((0, embedder.width), dtype=np.float32))
@@ -92,24 +91,15 @@ class Corpus:
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
     def words_of(self, ids: WordIds) -> tuple[Codes, Vectors]:
-        """Term codes and unit vectors of words; those that nobody has asked for yet are embedded in one go."""
-        missing = len(self._vocabulary) - len(self._word_known)
-        if missing:
-            self._word_known = np.pad(self._word_known, (0, missing))
-            self._word_codes = np.pad(self._word_codes, (0, missing))
-            self._word_vectors = np.pad(self._word_vectors, ((0, missing), (0, 0)))
-        new = ids[~self._word_known[ids]]
-        if len(new):
-            words = [self._word_list[id] for id in new.tolist()]
-            self._word_codes[new] = [word_code(word) for word in words]
-            self._word_vectors[new] = unit(self._embedder.words(words))
-            self._word_known[new] = True
+        """Term codes and unit vectors of words. All words met since the last time are embedded in one go, so that
+        the first search pays for it once and the later ones don't."""
+        if len(self._word_codes) < len(self._vocabulary):
+            new = list(islice(self._vocabulary, len(self._word_codes), None))
+            codes = np.array([word_code(word) for word in new], dtype=np.uint32)
+            self._word_codes = np.concatenate([self._word_codes, codes])
+            self._word_vectors = np.concatenate([self._word_vectors, unit(self._embedder.words(new))])
         return self._word_codes[ids], self._word_vectors[ids]
 
     def _ids_of(self, words: Sequence[str]) -> WordIds:
         known = self._vocabulary
-        for word in words:
-            if word not in known:
-                known[word] = len(known)
-                self._word_list.append(word)
-        return np.array([known[word] for word in words] or [0], dtype=np.int32)
+        return np.array([known.setdefault(word, len(known)) for word in words] or [0], dtype=np.int32)

@@ -65,12 +65,14 @@ class WordLlama:
         where = directory or _find_wordllama()
         self._tokens = _tokenizer(where / "tokenizers" / "l2_supercat_tokenizer_config.json")
         self._table = _table(where / "weights" / "l2_supercat_256.safetensors")
+        marked = self._tokens.get_vocab().items()
+        self._whole_words = {token[1:]: id for token, id in marked if token.startswith("▁") and len(token) > 1}
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         return unit(self.words([readable(text) for text in texts]))
 
     def words(self, words: Sequence[str]) -> Vectors:
-        found = _token_ids(self._tokens, list(words))
+        found = self._token_ids(words)
         vectors = np.zeros((len(found), self.width), dtype=np.float32)
         # A few hundred texts at a time keep the gathered token vectors small.
         for start in range(0, len(found), 256):
@@ -81,6 +83,17 @@ class WordLlama:
                 tokens = self._table[np.concatenate([found[row] for row in rows])]
                 vectors[rows] = np.add.reduceat(tokens, np.cumsum(lengths) - lengths, axis=0)
         return vectors
+
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Most single words are one token, and looking that up is ten times faster than tokenizing."""
+        known = [self._whole_words.get(text) for text in texts]
+        rest = [text for text, id in zip(texts, known, strict=True) if id is None]
+        # Waking the library's threads costs more than a few texts do.
+        if len(rest) <= 64:
+            encoded = iter([self._tokens.encode(text, add_special_tokens=False) for text in rest])
+        else:
+            encoded = iter(self._tokens.encode_batch(rest, add_special_tokens=False))
+        return [next(encoded).ids if id is None else [id] for id in known]
 
 
 def unit(vectors: Vectors) -> Vectors:
@@ -96,13 +109,6 @@ def default_embedder() -> Embedder:
     except Unavailable as missing:
         log.warning("Search is lexical only: %s.", missing)
         return NoEmbedder()
-
-
-def _token_ids(tokens: Any, texts: list[str]) -> list[list[int]]:
-    # Waking the library's threads costs more than a few texts do.
-    if len(texts) <= 64:
-        return [tokens.encode(text, add_special_tokens=False).ids for text in texts]
-    return [encoding.ids for encoding in tokens.encode_batch(texts, add_special_tokens=False)]
 
 
 _SEPARATORS = re.compile(r"[_\-./:]+")

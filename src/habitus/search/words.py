@@ -60,6 +60,8 @@ def code(term: str) -> int:
 
 def word_code(word: str) -> int:
     """The code of the term that a content word is counted as."""
+    if word.isascii() and word.isalpha():
+        return code(_stemmer().stemWord(word))  # what `terms` comes to, without the way there
     return code((terms(word) or [word])[0])
 
 
