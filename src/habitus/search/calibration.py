@@ -1,4 +1,11 @@
-"""Every number that was measured rather than chosen."""
+"""Every number that was measured rather than chosen.
+
+The field weights come from a sweep (docs/decisions/search.md). A `Tier` is the output of
+
+    python benchmarks/calibrate_search.py --sets DIR --most 300              the static model
+    python benchmarks/calibrate_search.py --sets DIR --most 150 --model minilm
+    python benchmarks/calibrate_search.py --sets DIR --most 200 --model none
+"""
 
 from __future__ import annotations
 
@@ -35,7 +42,29 @@ _STATIC = Tier(
     floor=0.5,
 )
 
-TIERS = {"wordllama-256": _STATIC, "minilm-l6-v2": _STATIC, "none": _STATIC}
+_MINILM = Tier(
+    short=(1.358, 0.618, 0.0, 1.064, 3.94, 4.508, 2.001, 2.297, 3.511, 0.0, 0.442),
+    long=(3.629, 1.419, 1.883, 2.036, 2.43, 2.681, 2.337, 0.0, 1.755, 2.9, 5.427),
+    used=(0.513, 0.035, 1.785),
+    trusted_base=0.094,
+    trusted_used=(0.737, 0.486, 0.872),
+    confidence_new=(0.0, 0.432, 0.641, 2.822, 0.77, 0.0, 0.179, 1.947, 0.76, 0.875, 1.929, -2.98),
+    confidence_used=(0.0, 0.293, 0.996, 0.0, 0.423, 0.0, 0.127, 0.0, 4.102, 4.021, 2.559, -5.948),
+    floor=0.52,
+)
+
+_LEXICAL = Tier(
+    short=(2.893, 1.561, 0.0, 2.662, 0.0, 0.0, 1.797, 3.18, 2.996, 0.0, 0.0),
+    long=(4.66, 1.695, 1.391, 3.196, 0.0, 0.0, 1.61, 0.717, 1.882, 2.638, 5.071),
+    used=(0.0, 3.916, 6.598),
+    trusted_base=0.457,
+    trusted_used=(0.0, 2.489, 5.352),
+    confidence_new=(0.0, 1.291, 0.008, 0.008, 1.652, 0.67, 0.775, 1.153, 3.158, 0.008, 1.234, -2.076),
+    confidence_used=(0.0, 0.15, 0.008, 0.008, 0.598, 0.0, 0.0, 0.851, 6.383, 0.008, 2.454, -2.153),
+    floor=0.49,
+)
+
+TIERS = {"wordllama-256": _STATIC, "minilm-l6-v2": _MINILM, "none": _LEXICAL}
 
 
 def tier_of(model: str) -> Tier:
