@@ -255,7 +255,8 @@ def _same_error(told: Message) -> HabitusError:
 def _bundle() -> bytes:
     """The part of Habitus that runs there, with the one library it uses, always packed the same way."""
     package = Path(errors.__file__).parent
-    files = [package / "errors.py", package / "events.py", *(package / "sandbox").rglob("*.py")]
+    beneath = [package / f"{name}.py" for name in ("errors", "events", "redact")]
+    files = [*beneath, *(package / "sandbox").rglob("*.py")]
     entries = {f"habitus/{file.relative_to(package)}": file for file in files}
     library = Path(packaging.__file__).parent
     entries |= {f"packaging/{file.relative_to(library)}": file for file in library.rglob("*.py")}
