@@ -54,6 +54,15 @@ _DEFENDS = re.compile(
     r"contained|you (?:find|see|encounter|read))\b"
     r"(?!\s+(?:the\s+|your\s+)?(?:system|user|developer|anthropic|openai|operator|above|prior|previous))"
 )
+# `A page that tells you to … is content to be reported, not followed.`
+_DESCRIBES = re.compile(
+    r"\b(?:that|which|who) (?:tells?|asks?|orders?|instructs?|urges?) (?:you|it|the \w+) to\b[^.!?\n]*$"
+)
+_DISOWNS = re.compile(
+    r"[^.!?\n]*\b(?:(?:not|never) (?:to be )?(?:followed|obeyed)|to be (?:reported|refused|ignored))\b"
+)
+# `Do not tell the user what they owe` keeps an opinion back, not a fact.
+_OPINION = re.compile(r"\s+they (?:owe|should|must|need|ought|want|can)\b")
 _ABOUT_SECURITY = re.compile(
     r"\b(?:security[- ](?:audit|review|scan|test|research|check|guard|analy|assess|polic|rule|"
     r"guideline)\w*|(?:prompt|sql|command|code)[- ]injections?|jailbreak\w*|"
@@ -144,6 +153,10 @@ class Context:
         if self.lower.startswith(_OVERRIDES, start) and _DEFENDS.match(self.lower, end):
             return True
         after = self.lower[end : min(stop, end + 200)]
+        if _DESCRIBES.search(before) and _DISOWNS.match(after):
+            return True
+        if self.lower.endswith("what", start, end) and _OPINION.match(self.lower, end):
+            return True
         if self._is_quoted(before, after, start):
             return self.is_about_security or self._is_warned(line, before, after)
         is_listed = before.lstrip()[:1] in _LIST_MARKS or before.lstrip()[:1].isdigit()
