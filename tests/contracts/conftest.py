@@ -1,31 +1,42 @@
-"""The stores that the contract suite runs on."""
+"""The stores that the contract suite runs on.
+
+What they need is imported by the fixtures: the contract of the runtimes, beside them, also runs where it is not there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from habitus.skills.stores.base import SkillStore
-from tests.contracts import postgres
-from tests.contracts.stores import STORES, Ticking
+if TYPE_CHECKING:
+    from habitus.skills.stores.base import SkillStore
+    from tests.contracts.stores import Ticking
 
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    from tests.contracts import postgres
+
     with postgres.server(tmp_path_factory) as url:
         yield url
 
 
 @pytest.fixture
 def clock() -> Ticking:
+    from tests.contracts.stores import Ticking
+
     return Ticking()
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=["files", "in_memory", "postgresql", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Ticking) -> Iterator[SkillStore]:
+    from tests.contracts import postgres
+    from tests.contracts.stores import STORES
+
     with ExitStack() as stack:
         url = ""
         if request.param == "postgresql":

@@ -32,7 +32,7 @@ NEEDED = (
 )
 SUITES = (
     "tests/hostile",
-    "tests/contracts",
+    "tests/contracts/test_runtimes.py",
     *(f"tests/sandbox/test_{name}.py" for name in ("warm", "scratchpads", "protections")),
 )
 
