@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -21,7 +21,7 @@ from habitus.skills.stores.base import Facts, SkillStore
 from habitus.skills.tables import imports
 from habitus.skills.trust import IMPORTED, Scan, Trust
 
-_CHUNK = 200
+_CHUNK = 500
 
 
 class Verdict(StrEnum):
@@ -54,9 +54,11 @@ class Origin:
     is_finished: bool  # whether counters and switches were taken over
 
 
-def origins(engine: sa.Engine, layer: str) -> dict[str, Origin]:
-    """Name → where it came from, for the imported skills of a layer."""
+def origins(engine: sa.Engine, layer: str, names: Collection[str] | None = None) -> dict[str, Origin]:
+    """Name → where it came from, for the imported skills of a layer, or only these names of it."""
     query = sa.select(imports).where(imports.c.layer == layer)
+    if names is not None:
+        query = query.where(imports.c.name.in_(list(names)))
     with sql.reading(engine) as connection:
         return {
             row["name"]: Origin(
@@ -117,7 +119,8 @@ class Importer:
         self, chunk: list[Incoming], author: Author, layer: str, *, overwrite: bool, is_trusted: bool
     ) -> Iterator[Result]:
         store = self._library.layer(layer).store
-        here, known, unusable = store.tree_hashes(), origins(self._engine, layer), _unusable(store)
+        here, unusable = store.tree_hashes(), _unusable(store)
+        known = origins(self._engine, layer, [entry.name for entry in chunk])
         proposals = {} if is_trusted else self._proposals(layer)
         results: list[Result] = []
         to_save: dict[str, Incoming] = {}
@@ -171,7 +174,7 @@ class Importer:
 
     def _remember(self, entries: Mapping[str, Incoming], layer: str) -> None:
         """Note where they come from; what was taken over of an earlier import is not taken over again."""
-        known = origins(self._engine, layer)
+        known = origins(self._engine, layer, entries)
         values = [
             {
                 "layer": layer,
@@ -191,7 +194,7 @@ class Importer:
 
     def _finish(self, entries: Mapping[str, Incoming], layer: str) -> None:
         """Counters and switches of skills that are new here; they need the skill to be there."""
-        store, known = self._library.layer(layer).store, origins(self._engine, layer)
+        store, known = self._library.layer(layer).store, origins(self._engine, layer, entries)
         new = {name: entry for name, entry in entries.items() if _is_unfinished(known.get(name))}
         for name, entry in new.items():
             for stage, counters in entry.counters.items():

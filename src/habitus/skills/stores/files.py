@@ -46,7 +46,7 @@ class DirectoryShelf:
         self._syncs = is_durable
         self.can_write = can_write
         self.follow_links = follow_links
-        self._watched: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._watched: dict[str, tuple[str, tuple[tuple[str, int, int, int], ...]]] = {}
 
     # Looking
 
@@ -82,16 +82,19 @@ class DirectoryShelf:
             return ""
         cached = self._watched.get(folder)
         if cached is None or cached[0] != known:
-            cached = (known, tuple(line.split("\t", 1)[0] for line in known.split("\n")))
+            try:
+                cached = (known, tuple(_watch(line) for line in known.split("\n")))
+            except ValueError:  # a file whose name breaks the lines: such a folder is read anew at every look
+                return ""
             self._watched[folder] = cached
-        lines = []
-        for path in cached[1]:
+        for path, mtime, ctime, size in cached[1]:
             try:
                 found = os.stat(f"{folder}/{path}" if path else folder, dir_fd=handle)
             except OSError:
                 return ""
-            lines.append(_stamp_line(path, found))
-        return "\n".join(lines)
+            if found.st_mtime_ns != mtime or found.st_ctime_ns != ctime or (size >= 0 and found.st_size != size):
+                return ""
+        return known
 
     def is_fresh(self, folder: str, stamp: str) -> bool:
         try:
@@ -169,9 +172,8 @@ class DirectoryShelf:
 
     def _create(self, top: Path, tree: Tree) -> None:
         """Build the folder aside and move it into place whole."""
-        self.root.mkdir(parents=True, exist_ok=True)
         aside = self.root / f"{_OURS}{secrets.token_hex(6)}"
-        aside.mkdir()
+        aside.mkdir(parents=True)
         for path, file in tree.items():
             if file.content is not None:
                 self._write_file(aside / path, file.content, file.executable)
@@ -258,7 +260,8 @@ class DirectoryShelf:
                 _remove_ours(self.root)
 
     def _write_file(self, path: Path, content: bytes, executable: bool) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f"{_OURS}{secrets.token_hex(6)}")
         try:
             with aside.open("wb") as file:
@@ -317,8 +320,13 @@ def _legible(name: str) -> str:
 
 
 def _stamp_line(path: str, found: os.stat_result) -> str:
-    size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+    size = found.st_size if stat.S_ISREG(found.st_mode) else -1
     return f"{path}\t{found.st_mtime_ns}\t{found.st_ctime_ns}\t{size}"
+
+
+def _watch(line: str) -> tuple[str, int, int, int]:
+    path, mtime, ctime, size = line.rsplit("\t", 3)
+    return path, int(mtime), int(ctime), int(size)
 
 
 def _file(full: str, found: os.stat_result, *, keep: bool) -> File:
