@@ -31,6 +31,8 @@ check:          ## format, lint, types, import rows and the fast tests: under a 
 bench:          ## every benchmark on made-up input; see benchmarks/README.md for the public sets
 	@sh scripts/setup.sh test
 	@$(BIN)/python benchmarks/library.py
+	@$(BIN)/python benchmarks/scale.py
+	@$(BIN)/python benchmarks/sandbox.py
 
 docs:           ## write docs/reference anew from the code
 	@sh scripts/setup.sh test
