@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +13,6 @@ from habitus.cli.opening import opened
 from habitus.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from habitus.app import Habitus
     from habitus.skills.review import Proposal
 
 app = typer.Typer(help="Decide about changes that wait for you.")
@@ -166,14 +162,20 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Mend the text of a proposal before you approve it, in your editor or from a file."""
+    from habitus.cli.editor import edited
     from habitus.skills import trees
 
     with opened(context) as habitus:
         proposal = habitus.review.get(number)
         main = trees.main_file(proposal.change.tree) or "SKILL.md"
         before = (proposal.change.tree[main].content if main in proposal.change.tree else b"") or b""
-        content = _read(file) if file is not None else _edited(habitus, before, f"{proposal.change.name}.md")
-        changed = habitus.review.edit(number, main, content)
+        if file is not None:
+            content = _read(file)
+            changed = habitus.review.edit(number, main, content)
+        else:
+            name, instead = f"{proposal.change.name}.md", "give the text with --file"
+            with edited(habitus.settings.editor, before, name, instead=instead) as content:
+                changed = habitus.review.edit(number, main, content)
         if as_json:
             output.print_json(_as_json(changed))
         else:
@@ -185,16 +187,3 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise StorageFailed(f"Can't read {file}: {error.strerror}.", mend="Check the path.") from None
-
-
-def _edited(habitus: Habitus, before: bytes, name: str) -> bytes:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("There is no terminal for an editor; give the text with --file.")
-    with tempfile.TemporaryDirectory(prefix="habitus-edit-") as folder:
-        copy = Path(folder) / name
-        copy.write_bytes(before)
-        try:
-            subprocess.run([*shlex.split(habitus.settings.editor), str(copy)], check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise StorageFailed(f"The editor did not finish: {error}.", mend="Nothing was changed.") from None
-        return copy.read_bytes()

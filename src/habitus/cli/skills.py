@@ -11,7 +11,7 @@ import typer
 
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
-from habitus.errors import Invalid, StorageFailed, UserError, did_you_mean
+from habitus.errors import Invalid, StorageFailed, did_you_mean
 
 if TYPE_CHECKING:
     from habitus.app import Habitus
@@ -374,39 +374,21 @@ def _operation(
 
 
 def _edit_in_editor(habitus: Habitus, name: str, expect: int | None, reason: str) -> int:
-    """Open SKILL.md in the person's editor; what they wrote is never thrown away, whatever happens."""
-    import shlex
-    import subprocess
-    import tempfile
-
+    """Open SKILL.md in the person's editor and save what they made of it."""
+    from habitus.cli.editor import edited
     from habitus.skills import trees
 
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("There is no terminal for an editor; say what to change, for example --append TEXT.")
     library = habitus.skills
     item = library.find(name)
     tree = library.tree(name)
     main = trees.main_file(tree) or "SKILL.md"
     before = (tree[main].content if main in tree else b"") or b""
     version = item.summary.version if item.summary else None
-    folder = Path(tempfile.mkdtemp(prefix="habitus-edit-"))
-    copy = folder / f"{item.name}.md"
-    copy.write_bytes(before)
-    try:
-        subprocess.run([*shlex.split(habitus.settings.editor), str(copy)], check=True)
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        raise StorageFailed(
-            f"The editor '{habitus.settings.editor}' did not finish: {error}.", mend=f"Your text is in {copy}."
-        ) from None
-    after = copy.read_bytes()
-    if after != before:
-        try:
+    instead = "say what to change, for example --append TEXT"
+    with edited(habitus.settings.editor, before, f"{item.name}.md", instead=instead) as after:
+        if after != before:
             author = habitus.person(reason)
             version = library.edit_file(name, main, after, author, expected_version=expect or version)
-        except UserError as error:
-            raise type(error)(error.message, mend=f"{error.mend} Your text is kept in {copy}.".strip()) from None
-    copy.unlink()
-    folder.rmdir()
     return version or 0
 
 
