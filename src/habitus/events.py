@@ -41,6 +41,23 @@ def infra(reason: str) -> Outcome:
     return Outcome(kind=OutcomeKind.INFRA, reason=reason)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCall:
+    """A model wants a tool called, with arguments as it wrote them: JSON, or what it took for JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolResult:
+    """What a tool says to the model, and what running it came to."""
+
+    content: str
+    outcome: Outcome = OK
+
+
 class EventKind(StrEnum):
     """Everything that the ACC can be told of a turn; a closed list.
 

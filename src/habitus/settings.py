@@ -9,6 +9,7 @@ import getpass
 import os
 import tomllib
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +45,18 @@ class ExperimentalSettings(_Section):
     features: Names = ()
 
 
+class MemoryMode(StrEnum):
+    AUTOPILOT = "autopilot"  # what is learned is kept at once
+    COPILOT = "copilot"  # a person is asked unless it is sure
+    OFF = "off"  # nothing is learned, and no model is called for learning
+
+
+class AccMode(StrEnum):
+    OFF = "off"
+    PASSIVE = "passive"  # lessons at the end of a turn
+    ACTIVE = "active"  # and nudges while it runs
+
+
 class Settings(_Section):
     """Everything a person can set. Field names are the keys of habitus.toml."""
 
@@ -60,6 +73,13 @@ class Settings(_Section):
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
     review: ReviewSettings = Field(default_factory=ReviewSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
+    model: str = Field(default="", description="The model that answers, as provider:model.")
+    cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")
+    base_url: str = Field(default="", description="Address of an OpenAI-compatible server, for openai:… models.")
+    memory: MemoryMode = Field(default=MemoryMode.AUTOPILOT, description="autopilot, copilot (asks) or off.")
+    acc_mode: AccMode = Field(default=AccMode.PASSIVE, description="off, passive (lessons) or active (nudges too).")
+    learning_tokens: int = Field(default=200_000, ge=0, description="Tokens a day that learning may spend on models.")
+    install_missing: bool = Field(default=False, description="Install a missing module into a scratchpad unasked.")
     look_every: float = Field(default=2.0, ge=0, description="Seconds between two looks at the skill directories.")
     durable: bool = Field(default=True, description="Wait for the disk, so that a power cut loses nothing.")
     editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")

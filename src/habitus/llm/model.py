@@ -1,0 +1,150 @@
+"""What a model is asked and what it answers, whoever provides it. Only `providers` knows a provider's library."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from habitus.errors import HabitusError
+from habitus.events import ToolCall
+
+
+class Role(StrEnum):
+    MAIN = "main"  # talks to the person
+    CHEAP = "cheap"  # drafts and draws lessons
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    data: bytes = field(repr=False)
+    media_type: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a person says."""
+
+    parts: tuple[Text | Image, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """What a model says: words, and the tools it wants called."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Returned:
+    """What a call came to, as the model reads it."""
+
+    call: str  # the id of the call
+    tool: str
+    content: str
+
+
+Message = Asked | Answered | Returned
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolSpec:
+    name: str
+    description: str
+    parameters: Mapping[str, object]  # JSON Schema
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ask:
+    """One request to a model."""
+
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_tokens: int | None = None
+    schema: Mapping[str, object] | None = None  # the answer is one JSON value of this shape
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = None  # in US dollars, where the price is known
+
+    def __add__(self, other: Usage) -> Usage:
+        known = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cost=sum(known) if known else None,
+        )
+
+
+class Stop(StrEnum):
+    END = "end"  # it has said what it had to say
+    CALLS = "calls"  # it waits for its tools
+    LENGTH = "length"  # there was no room for more
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallStarted:
+    """The model has begun to write a call; its arguments follow in the answer."""
+
+    tool: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The end of a stream, exactly once, with the whole message."""
+
+    message: Answered
+    stop: Stop
+    usage: Usage = Usage()
+
+
+Streamed = TextDelta | CallStarted | Answer
+
+
+class Model(Protocol):
+    """Streams the pieces of an answer, the `Answer` last; a fault of the provider is a `ProviderFault`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def sees_images(self) -> bool: ...
+
+    @property
+    def context_tokens(self) -> int | None: ...
+
+    def stream(self, ask: Ask) -> AsyncIterator[Streamed]: ...
+
+
+class ProviderFault(HabitusError):
+    """The provider did not answer as it should: an `infra` outcome, nobody's mistake here."""
+
+
+class ContextOverflow(ProviderFault):
+    """The request is larger than the model can read."""
+
+
+async def answer(model: Model, ask: Ask) -> Answer:
+    """The whole answer, for those who don't show it as it comes."""
+    async for piece in model.stream(ask):
+        if isinstance(piece, Answer):
+            return piece
+    raise ProviderFault(f"{model.name} ended its answer without an end.")
