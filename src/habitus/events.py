@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -84,6 +85,37 @@ class EventKind(StrEnum):
     TOOL_RESULT = "tool_result"
     HISTORY_REPAIR = "history_repair"
     CAP_EXHAUSTED = "cap_exhausted"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnEnded:
+    """A turn that has come to its end, for those who learn from it. The person has the answer already."""
+
+    turn: str
+    request: str
+    outcome: Outcome
+    user: str = "local"
+    project: str = ""
+    rules: tuple[str, ...] = ()  # the rules that stood in the prompt, by their texts
+    lessons: tuple[str, ...] = ()  # the lessons that stood beside the request, by their ids
+
+
+class TurnObserver(Protocol):
+    """Somebody who watches turns. Whatever it does, the turn goes on: its faults are logged and nothing else."""
+
+    def observe(self, event: Event) -> None: ...
+
+    async def advise(self) -> Sequence[str]:
+        """After the results of a round: what to say to the model beside them."""
+        ...
+
+    def cancelled(self) -> None:
+        """The turn was cancelled: what was seen of it teaches nothing."""
+        ...
+
+    async def learn(self, ended: TurnEnded) -> None:
+        """In the background, after the turn."""
+        ...
 
 
 FAILED_RESULT = 5

@@ -366,6 +366,17 @@ class Library:
         layer = self._writable(None)
         return [(layer.name, step) for step in layer.store.return_to(moment, author, dry_run=dry_run)]
 
+    # Counting
+
+    def count_recommended(self, address: str, *, stage: Stage = Stage.STEPS) -> None:
+        item = self.find(address)
+        self.layer(item.layer).store.increment_recommended(item.name, stage=stage)
+
+    def count_use(self, address: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
+        """It was used; `succeeded` is None when nobody can say."""
+        item = self.find(address)
+        self.layer(item.layer).store.record_use(item.name, stage=stage, succeeded=succeeded)
+
     # History
 
     def history(self, address: str) -> list[Version]:

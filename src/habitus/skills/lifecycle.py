@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from habitus.skills.model import Counters, State
+from habitus.skills.model import Counters, Stage, State
 
 _LOW = 0.1  # reliability is the lower 10 % bound
 
@@ -34,6 +34,17 @@ def standing(
     if closed_gates:
         return Standing(state=State.GATED, reason="; ".join(closed_gates))
     return Standing(state=State.OK)
+
+
+RELIABLE = 0.7
+
+
+def best_stage(stages: Collection[Stage], counters: Mapping[Stage, Counters], *, at_least: float = RELIABLE) -> Stage:
+    """The highest stage that has proved itself; the steps are there for everything else."""
+    for stage in (Stage.CODE, Stage.CHUNKS):
+        if stage in stages and reliability(counters.get(stage, Counters())) >= at_least:
+            return stage
+    return Stage.STEPS
 
 
 def reliability(counters: Counters) -> float:

@@ -229,6 +229,10 @@ class Review:
         self._decide(number, ProposalState.REJECTED, person, reason)
         return self.get(number)
 
+    def supersede(self, number: int, by: int, author: Author) -> None:
+        """A later proposal of the same author says what this one said, and more."""
+        self._decide(number, ProposalState.STALE, author, f"replaced by proposal {by}")
+
     def edit(self, number: int, path: str, content: bytes) -> Proposal:
         """Change a file of a waiting proposal before it is approved."""
         proposal = self._waiting(number)

@@ -1,0 +1,29 @@
+"""Asking the person who is there, where somebody is there to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Consent(StrEnum):
+    YES = "yes"
+    NO = "no"
+    LATER = "later"  # it waits in the review queue
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is about to happen, and what it looks like in full."""
+
+    text: str
+    detail: str = ""
+
+
+AskPerson = Callable[[Question], Awaitable[Consent]]
+
+
+async def nobody(question: Question) -> Consent:
+    """Nobody is there: what needs a person waits for one."""
+    return Consent.LATER

@@ -1,0 +1,157 @@
+"""The messages of a conversation: kept whole, mended before every call, and shortened by whole turns."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from typing import Any, assert_never
+
+from habitus.events import ToolCall
+from habitus.journal.model import Message as Kept
+from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text
+from habitus.skills.menu import tokens
+
+MISSING = "[No result: the call was interrupted before it came back.]"
+
+
+class History:
+    """`messages` is what a model is sent. The oldest turns leave when there is no more room, never half of one."""
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self.messages: list[Message] = list(messages)
+
+    def add(self, *messages: Message) -> None:
+        self.messages.extend(messages)
+
+    def repair(self) -> int:
+        """Give every call its result and drop results nobody called for; how many had to be made up or dropped."""
+        mended, count = repaired(self.messages)
+        self.messages = mended
+        return count
+
+    def end_turn(self, why: str) -> int:
+        """Leave a history that any next message can follow, whatever interrupted the turn."""
+        count = self.repair()
+        last = self.messages[-1] if self.messages else None
+        if last is not None and not (isinstance(last, Answered) and not last.calls):
+            self.add(Answered(text=f"[{why}]"))
+        return count
+
+    def shorten(self, budget: int) -> int:
+        """Drop the oldest turns until the rest fits; the current one stays. How many were dropped."""
+        starts = turn_starts(self.messages)
+        sizes = [size(message) for message in self.messages]
+        dropped = 0
+        while len(starts) > dropped + 1 and sum(sizes[starts[dropped] :]) > budget:
+            dropped += 1
+        if dropped:
+            self.messages = self.messages[starts[dropped] :]
+        return dropped
+
+    def shorten_results(self, limit: int) -> bool:
+        """Cut long tool results of the turn that is left; whether that made it smaller."""
+        before = sum(map(size, self.messages))
+        self.messages = [_cut(message, limit) for message in self.messages]
+        return sum(map(size, self.messages)) < before
+
+
+def repaired(messages: Sequence[Message]) -> tuple[list[Message], int]:
+    mended: list[Message] = []
+    count = 0
+    waiting: dict[str, ToolCall] = {}
+    for message in messages:
+        if isinstance(message, Returned):
+            if message.call in waiting:
+                del waiting[message.call]
+                mended.append(message)
+            else:
+                count += 1
+            continue
+        mended += _made_up(waiting)
+        count += len(waiting)
+        waiting = {call.id: call for call in message.calls} if isinstance(message, Answered) else {}
+        mended.append(message)
+    mended += _made_up(waiting)
+    return mended, count + len(waiting)
+
+
+def _made_up(waiting: dict[str, ToolCall]) -> list[Message]:
+    return [Returned(call=call.id, tool=call.name, content=MISSING) for call in waiting.values()]
+
+
+def turn_starts(messages: Sequence[Message]) -> list[int]:
+    """Where turns begin: what a person says, but not what is said beside the results of tools."""
+    return [
+        index
+        for index, message in enumerate(messages)
+        if isinstance(message, Asked) and (index == 0 or not isinstance(messages[index - 1], Returned))
+    ]
+
+
+def size(message: Message) -> int:
+    """About how many tokens a message takes."""
+    match message:
+        case Asked(parts=parts):
+            return sum(tokens(part.text) if isinstance(part, Text) else 1500 for part in parts) + 4
+        case Answered(text=text, calls=calls):
+            return tokens(text) + sum(tokens(call.arguments) + tokens(call.name) + 8 for call in calls) + 4
+        case Returned(content=content):
+            return tokens(content) + 8
+        case never:
+            assert_never(never)
+
+
+def _cut(message: Message, limit: int) -> Message:
+    if not isinstance(message, Returned) or len(message.content) <= limit:
+        return message
+    mark = f"\n[… {len(message.content) - limit:,} characters left out for lack of room …]"
+    return Returned(call=message.call, tool=message.tool, content=message.content[:limit] + mark)
+
+
+def pack(message: Message) -> Kept:
+    """A message as the journal keeps it. Images are kept as images only while they are small."""
+    match message:
+        case Asked(parts=parts):
+            return Kept(role="user", content=[_pack_part(part) for part in parts])
+        case Answered(text=text, calls=calls):
+            packed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
+            return Kept(role="assistant", content={"text": text, "calls": packed})
+        case Returned(call=call, tool=tool, content=content):
+            return Kept(role="tool", content={"call": call, "tool": tool, "content": content})
+        case never:
+            assert_never(never)
+
+
+_KEPT_IMAGE = 256 * 1024
+
+
+def _pack_part(part: Text | Image) -> dict[str, str]:
+    if isinstance(part, Text):
+        return {"text": part.text}
+    if len(part.data) > _KEPT_IMAGE:
+        return {"text": f"[an image of {len(part.data):,} bytes, {part.media_type}]"}
+    return {"image": base64.b64encode(part.data).decode(), "media_type": part.media_type}
+
+
+def unpack(kept: Kept) -> Message | None:
+    """A message from the journal; None for one that makes no sense, so that one bad row ends no session."""
+    content: Any = kept.content
+    try:
+        match kept.role:
+            case "user":
+                return Asked(parts=tuple(_unpack_part(part) for part in content))
+            case "assistant":
+                calls = [ToolCall(id=c["id"], name=c["name"], arguments=c["arguments"]) for c in content["calls"]]
+                return Answered(text=content["text"], calls=tuple(calls))
+            case "tool":
+                return Returned(call=content["call"], tool=content["tool"], content=content["content"])
+            case _:
+                return None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _unpack_part(part: dict[str, str]) -> Text | Image:
+    if "image" in part:
+        return Image(data=base64.b64decode(part["image"]), media_type=part["media_type"])
+    return Text(text=part["text"])

@@ -1,0 +1,128 @@
+"""What a model is told: a system prompt that stays the same for a session, and a block beside each request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from habitus.agent.budget import Section, shortened
+from habitus.skills.fingerprint import News
+from habitus.skills.menu import Menu, line, tokens
+from habitus.skills.model import Skill, Summary
+
+BLOCK = "habitus-context"
+_NEWS_TOKENS = 300
+
+
+@cache
+def text(name: str) -> str:
+    """One of the prompts that stand beside this file as Markdown."""
+    return resources.files("habitus.agent").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """Everything that is said to the model before the person's own words, section by section."""
+
+    system: tuple[Section, ...]
+    context: tuple[Section, ...] = ()
+
+    @property
+    def system_text(self) -> str:
+        return "\n\n".join(section.text for section in self.system if section.text)
+
+    @property
+    def context_text(self) -> str:
+        """The marked block; nothing when there is nothing to say."""
+        said = [section.text for section in self.context if section.text]
+        if not said:
+            return ""
+        return "\n\n".join([f"<{BLOCK}>", *map(_unmarked, said), f"</{BLOCK}>"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """One sentence of memory."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remembered:
+    """What memory has for a request: rules and lessons, and what there was no room for."""
+
+    profile: tuple[Note, ...] = ()
+    rules: tuple[Note, ...] = ()
+    lessons: tuple[Note, ...] = ()
+    cut: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Composed:
+    """The prompt of a turn, and what exactly stands in it."""
+
+    prompt: Prompt
+    skills: tuple[Skill, ...] = ()
+    notes: tuple[Note, ...] = ()
+    rules: tuple[Note, ...] = ()
+    menu: Menu | None = None
+    news: News | None = None
+
+
+def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu: Menu) -> tuple[Section, ...]:
+    """Who it is, how it works here, what it knows of the person, the rules, and the skills there are."""
+    sections = [Section(name="identity", text=identity), Section(name="guidance", text=text("guidance"))]
+    if profile:
+        known = "\n".join(["## What is known about the user", "", *(f"- {one}" for one in profile)])
+        sections.append(Section(name="profile", text=known))
+    if rules is not None and rules.text:
+        sections.append(rules)
+    sections.append(Section(name="skills", text=menu.text, budget=menu.budget, cut=menu.cut))
+    return tuple(sections)
+
+
+def eager(skills: Iterable[tuple[Skill, str]], budget: int) -> tuple[Section, list[str]]:
+    """The skills that a rule puts into the prompt, in full while there is room; and the names of those that are."""
+    parts: list[str] = []
+    shown: list[str] = []
+    cut: list[str] = []
+    room = budget
+    for skill, reason in skills:
+        part = f"### Skill: {skill.name} ({reason})\n\n{skill.body.strip()}"
+        if tokens(part) > room:
+            cut.append(skill.name)
+            parts.append(f"### Skill: {skill.name}\n\nToo long to be shown here; load it with recall_skill.")
+            continue
+        room -= tokens(part)
+        parts.append(part)
+        shown.append(skill.name)
+    body = "\n\n".join(["## Skills for this request", *parts]) if parts else ""
+    return Section(name="eager skills", text=body, budget=budget, cut=tuple(cut)), shown
+
+
+def fitting(summaries: Sequence[Summary]) -> Section:
+    """What search finds for the request; one line each."""
+    lines = [line(summary, 160) for summary in summaries]
+    heading = "## Skills that may fit this request (load with recall_skill)"
+    return Section(name="fitting skills", text="\n".join([heading, "", *lines]) if lines else "")
+
+
+def whats_new(news: News) -> Section:
+    return Section(name="what's new", text=shortened(news.text(), _NEWS_TOKENS), budget=_NEWS_TOKENS)
+
+
+def bullets(name: str, heading: str, lines: Sequence[str], *, budget: int = 0, cut: Sequence[str] = ()) -> Section:
+    body = "\n".join([f"## {heading}", "", *(f"- {one}" for one in lines)]) if lines else ""
+    return Section(name=name, text=body, budget=budget, cut=tuple(cut))
+
+
+_MARK = re.compile(rf"<(/?\s*{BLOCK})", re.IGNORECASE)
+
+
+def _unmarked(said: str) -> str:
+    """No skill or lesson can end the block and speak in the person's place."""
+    return _MARK.sub(r"&lt;\1", said)

@@ -1,0 +1,106 @@
+"""A turn as the journal keeps it: what was asked, shown, said and done, and how it seems to have gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from habitus.agent import outcome
+from habitus.agent.history import pack
+from habitus.agent.turn import TurnRecord
+from habitus.journal.model import Exposure, Place, Selected, Turn
+from habitus.skills.menu import tokens
+from habitus.skills.model import Skill
+
+_MOST_LINES = 2000  # of a menu that are written down for one turn
+
+
+def journal_turn(
+    turn: TurnRecord,
+    *,
+    session: str,
+    started_on: datetime,
+    ended_on: datetime,
+    loaded: Sequence[Skill],
+    tools: Sequence[tuple[str, int]],
+) -> Turn:
+    """`loaded` are the skills the model asked for; `tools` the code tools that were offered, with their versions."""
+    request = turn.incoming.request
+    return Turn(
+        id=turn.id,
+        session=session,
+        request=request.text,
+        started_on=started_on,
+        ended_on=ended_on,
+        caller_id=turn.incoming.caller_id,
+        source_type=request.source_type,
+        user=request.user.name,
+        conversation=request.conversation,
+        reply_to=request.reply_to,
+        messages=tuple(pack(message) for message in turn.history.messages[turn.first_message :]),
+        events=tuple(turn.events),
+        selected=(*_selected(turn), *(_loaded(skill) for skill in loaded)),
+        exposures=(*_exposures(turn, loaded), *(Exposure(item=name, kind="tool", version=v) for name, v in tools)),
+        outcomes=() if turn.is_cancelled else (outcome.ended(turn.outcome, capped=turn.is_capped),),
+        usage=_usage(turn),
+    )
+
+
+def _usage(turn: TurnRecord) -> dict[str, float]:
+    used = turn.usage
+    counted: dict[str, float] = {
+        "input_tokens": used.input_tokens,
+        "output_tokens": used.output_tokens,
+        "cached_tokens": used.cached_tokens,
+        "rounds": turn.rounds,
+    }
+    return counted if used.cost is None else {**counted, "cost": used.cost}
+
+
+def _selected(turn: TurnRecord) -> list[Selected]:
+    if turn.selection is None:
+        return []
+    cut = set() if turn.composed is None or turn.composed.menu is None else set(turn.composed.menu.cut)
+    chosen = [
+        Selected(
+            name=choice.name,
+            place=Place.EAGER,
+            reason=choice.reason,
+            layer=choice.summary.layer,
+            version=choice.summary.version,
+        )
+        for choice in turn.selection.eager
+    ]
+    menu = [
+        Selected(
+            name=summary.name,
+            place=Place.CUT if summary.name in cut else Place.MENU,
+            reason="no room on the menu" if summary.name in cut else "eligible",
+            layer=summary.layer,
+            version=summary.version,
+        )
+        for summary in turn.selection.menu[:_MOST_LINES]
+    ]
+    out = [Selected(name=name, place=Place.LEFT_OUT, reason=why) for name, why in turn.selection.left_out.items()]
+    return [*chosen, *menu, *out[:_MOST_LINES]]
+
+
+def _loaded(skill: Skill) -> Selected:
+    return Selected(
+        name=skill.name, place=Place.LOADED, reason="the model asked for it", layer=skill.layer, version=skill.version
+    )
+
+
+def _exposures(turn: TurnRecord, loaded: Sequence[Skill]) -> list[Exposure]:
+    if turn.composed is None:
+        return []
+    shown = {skill.name: skill for skill in (*turn.composed.skills, *loaded)}
+    skills = [
+        Exposure(item=name, kind="skill", version=skill.version, tokens=tokens(skill.body))
+        for name, skill in shown.items()
+    ]
+    notes = [
+        Exposure(item=note.id, kind="lesson", tokens=tokens(note.text))
+        for note in (*turn.composed.rules, *turn.composed.notes)
+    ]
+    return [*skills, *notes]

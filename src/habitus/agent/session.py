@@ -1,0 +1,451 @@
+"""A session: one conversation with a model, with the same system prompt from its first turn to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from habitus.agent import attachments, budget, outcome, prompt
+from habitus.agent.attachments import Transcribe
+from habitus.agent.budget import Section
+from habitus.agent.history import History, unpack
+from habitus.agent.prompt import Composed, Prompt, Remembered
+from habitus.agent.record import journal_turn
+from habitus.agent.stream import Done, TurnEvent
+from habitus.agent.tools.recall_skill import loadable
+from habitus.agent.tools.registry import Registry, Tool
+from habitus.agent.turn import Incoming, TurnRecord, World, run_turn
+from habitus.errors import HabitusError, Invalid, NotFound
+from habitus.events import OutcomeKind, TurnEnded, TurnObserver
+from habitus.journal.journal import Journal
+from habitus.journal.model import Turn
+from habitus.llm.model import Model
+from habitus.redact import Redactor
+from habitus.skills import fingerprint, menu
+from habitus.skills.finding import Finder
+from habitus.skills.library import Library
+from habitus.skills.model import Skill, Stage, Summary
+from habitus.skills.review import Review
+from habitus.skills.selection import INTERACTIVE, Request, Selection, User
+
+log = logging.getLogger(__name__)
+
+CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
+
+
+class Memory(Protocol):
+    """What a session asks of memory."""
+
+    def standing(self) -> Remembered:
+        """Profile and rules, for the system prompt."""
+        ...
+
+    def recall(self, request: str) -> Remembered:
+        """What fits a request."""
+        ...
+
+    def shown(self, notes: Sequence[str]) -> None:
+        """These lessons, by id, stood in a prompt."""
+        ...
+
+    def helped(self, request: str) -> None:
+        """A request went well; lessons shown for it a moment ago get the credit."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What a session is made of; `app` puts it together."""
+
+    model: Model
+    library: Library
+    finder: Finder
+    review: Review
+    journal: Journal
+    memory: Memory
+    select: Callable[[Request], Selection]
+    identity: Callable[[], str]
+    built_in: Callable[[Session], Sequence[Tool]]
+    code_tools: Callable[[], Sequence[Tool]]  # as they are now, the waiting ones of this conversation too
+    observers: Sequence[TurnObserver]
+    transcribe: Transcribe
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    close: Callable[[], Coroutine[Any, Any, None]]
+    clock: Callable[[], datetime]
+    redactor: Redactor
+    context_tokens: int
+    user: User
+    project: str = ""
+    source_type: str = "repl"
+    changelog: Callable[[], str] = lambda: ""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Steady:
+    """What stays the same while nobody changes anything."""
+
+    identity: str
+    standing: Remembered
+    menu: menu.Menu
+    hashes: Mapping[str, str] = field(default_factory=dict)
+
+
+class Session:
+    def __init__(self, parts: Parts, *, id: str | None = None, past: Sequence[Turn] = ()) -> None:
+        self.id = id or secrets.token_hex(6)
+        self._parts = parts
+        self._history = History(
+            message for turn in past for kept in turn.messages if (message := unpack(kept)) is not None
+        )
+        self._previous: tuple[str, str] | None = (past[-1].id, past[-1].request) if past else None
+        self._loaded: dict[str, Skill] = {}  # in this turn
+        self._in_view: dict[str, int] = {}  # name → version, in this conversation
+        self._eligible: set[str] | None = None
+        self._steady = self._settle()
+        self._built_in = tuple(parts.built_in(self))
+        self._offered: list[Tool] = self._code_tools_at_start()
+        self._began = parts.clock()
+        self._running: asyncio.Task[Done] | None = None
+        self.last: TurnRecord | None = None
+
+    # Turns
+
+    async def turn(self, text: str, attach: Sequence[Path] = (), **more: str) -> Done:
+        """Say something and wait for the answer."""
+        async for seen in self.turn_stream(text, attach, **more):
+            if isinstance(seen, Done):
+                return seen
+        raise asyncio.CancelledError
+
+    async def turn_stream(
+        self, text: str, attach: Sequence[Path] = (), *, caller_id: str = "", reply_to: str = ""
+    ) -> AsyncIterator[TurnEvent]:
+        """Say something and see the answer come. Whoever stops listening cancels the turn."""
+        if self._running is not None:
+            raise Invalid("A turn of this session is running.", mend="Wait for it, or cancel it first.")
+        incoming = await self._incoming(text, attach, caller_id, reply_to)
+        seen: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
+        self._running = asyncio.create_task(self._run(incoming, seen.put_nowait))
+        self._running.add_done_callback(lambda _: seen.put_nowait(None))
+        running = self._running
+        try:
+            while (happened := await seen.get()) is not None:
+                yield happened
+            if not running.cancelled():
+                running.result()  # a bug is raised here, loudly
+        finally:
+            self._running = None
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+
+    def cancel(self) -> None:
+        """Stop the turn that runs; the session goes on."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def judge(self, kind: OutcomeKind, *, turn: str = "", source: str = "user", reason: str = "") -> str:
+        """Somebody says how a turn went, the last one unless told; returns its id."""
+        found = turn or (self._previous[0] if self._previous else "")
+        if not found:
+            raise NotFound("There is no turn to judge yet.", mend="Ask something first.")
+        self._parts.journal.judge(found, outcome.explicit(kind, source, reason))
+        if kind is OutcomeKind.OK:
+            judged = self._parts.journal.turn(found)
+            self._learn_from_use(
+                judged.request, [entry.name for entry in judged.selected if entry.place.value == "loaded"], weight=1.0
+            )
+            self._parts.memory.helped(judged.request)
+        return found
+
+    async def close(self) -> None:
+        """End it: what still learns is waited for, but not for ever."""
+        self.cancel()
+        await self._parts.close()
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # What tools and surfaces ask
+
+    @property
+    def conversation(self) -> str:
+        return self.id
+
+    @property
+    def model(self) -> str:
+        return self._parts.model.name
+
+    @property
+    def history(self) -> History:
+        return self._history
+
+    def may_load(self) -> set[str]:
+        """The skills the model may have in this turn."""
+        return loadable(self._parts.library.listing()) if self._eligible is None else self._eligible
+
+    def in_view(self) -> set[str]:
+        """The skills whose text, as it is now, stands in the conversation already."""
+        versions = {item.name: item.summary.version for item in self._parts.library.listing() if item.summary}
+        return {name for name, version in self._in_view.items() if versions.get(name, version) == version}
+
+    def waiting_skills(self) -> dict[str, Skill]:
+        return self._parts.review.in_conversation(self.conversation)
+
+    def note_loaded(self, skill: Skill) -> None:
+        self._loaded[skill.name] = skill
+        self._in_view[skill.name] = skill.version
+        if skill.version:
+            self._parts.library.count_recommended(skill.name)
+
+    def sections(self) -> tuple[Section, ...]:
+        """The last prompt, section by section."""
+        if self.last is None or self.last.composed is None:
+            return self._system(None)
+        return (*self.last.composed.prompt.system, *self.last.composed.prompt.context)
+
+    # The steps of a turn that need the session
+
+    async def _incoming(self, text: str, attach: Sequence[Path], caller_id: str, reply_to: str) -> Incoming:
+        attached = await attachments.read(
+            attach,
+            sees_images=self._parts.model.sees_images,
+            transcribe=self._parts.transcribe,
+            budget=int(self._parts.context_tokens * budget.ATTACHED_SHARE),
+        )
+        said = "\n\n".join(part for part in (text, *attached.heard) if part.strip())
+        if not said.strip() and not attached.parts:
+            raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
+        request = Request(
+            text=said,
+            source_type=self._parts.source_type,
+            user=self._parts.user,
+            attachments=attached.names,
+            conversation=self.conversation,
+            reply_to=reply_to,
+            now=self._parts.clock(),
+        )
+        return Incoming(request=request, parts=attached.parts, notices=attached.notices, caller_id=caller_id)
+
+    async def _run(self, incoming: Incoming, emit: Callable[[TurnEvent], None]) -> Done:
+        self._loaded = {}
+        self._judge_previous(incoming.request.text)
+        self._refresh_if_changed()
+        self._began = self._parts.clock()
+        world = World(
+            model=self._parts.model,
+            context_tokens=self._parts.model.context_tokens or self._parts.context_tokens,
+            recall=lambda request: self._parts.memory.recall(request.text),
+            select=self._select,
+            compose=self._compose,
+            tools=self._tools,
+            finish=self._finish,
+            observers=self._parts.observers,
+            redactor=self._parts.redactor,
+            waiting=self._parts.review.waiting_count,
+        )
+        return await run_turn(secrets.token_hex(6), incoming, self._history, world, emit)
+
+    def _select(self, request: Request) -> Selection:
+        selection = self._parts.select(request)
+        self._eligible = selection.eligible()
+        return selection
+
+    def _compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
+        parts = self._parts
+        if selection.drops_memory:
+            remembered = Remembered()
+        chosen = [(parts.library.load(choice.name), choice.reason) for choice in selection.eager]
+        eager, shown = prompt.eager(chosen, int(parts.context_tokens * budget.EAGER_SHARE))
+        skills = tuple(skill for skill, _ in chosen if skill.name in shown)
+        for skill in skills:
+            self._in_view[skill.name] = skill.version
+        known = {note.id for note in self._steady.standing.rules}
+        rules = tuple(note for note in remembered.rules if note.id not in known)
+        news = self._news() if request.source_type in INTERACTIVE else fingerprint.News()
+        context = (
+            eager,
+            prompt.bullets("rules", "Rules for this request", [note.text for note in rules]),
+            prompt.bullets(
+                "lessons", "Lessons from earlier work", [note.text for note in remembered.lessons], cut=remembered.cut
+            ),
+            prompt.fitting(self._fitting(request, selection, shown)),
+            prompt.whats_new(news),
+        )
+        standing = () if selection.drops_memory else self._steady.standing.rules
+        return Composed(
+            prompt=Prompt(system=self._system(selection), context=tuple(part for part in context if part.text)),
+            skills=skills,
+            notes=remembered.lessons,
+            rules=(*standing, *rules),
+            menu=self._steady.menu,
+            news=news,
+        )
+
+    def _system(self, selection: Selection | None) -> tuple[Section, ...]:
+        steady = self._steady
+        drops_memory = selection is not None and selection.drops_memory
+        standing = Remembered() if drops_memory else steady.standing
+        rules = prompt.bullets("rules", "Rules", [note.text for note in standing.rules], cut=standing.cut)
+        return prompt.system(
+            identity="" if selection is not None and selection.drops_persona else steady.identity,
+            profile=[note.text for note in standing.profile],
+            rules=rules,
+            menu=steady.menu,
+        )
+
+    def _fitting(self, request: Request, selection: Selection, shown: Sequence[str]) -> list[Summary]:
+        """What search finds on the menu, while something really fits."""
+        on_menu = {summary.name: summary for summary in selection.menu}
+        if not on_menu:
+            return []
+        results = self._parts.finder.search(request.text, k=budget.FITTING, among=set(on_menu))
+        return [on_menu[hit.id] for hit in results.hits if hit.id not in shown] if results.fits else []
+
+    def _news(self) -> fingerprint.News:
+        parts = self._parts
+        return fingerprint.news(parts.journal.seen(parts.user.name), parts.library.tree_hashes(), parts.changelog())
+
+    def _tools(self, request: Request) -> Registry:
+        """Built-in ones, then code; the list only grows within a session while the code tools are few."""
+        now = {tool.name: tool for tool in self._parts.code_tools()}
+        kept = [now[tool.name] for tool in self._offered if tool.name in now]
+        added = [tool for name, tool in now.items() if name not in {tool.name for tool in kept}]
+        self._offered = [*kept, *added]
+        offered = self._offered
+        if len(offered) > CODE_TOOLS:
+            offered = self._most_fitting(request, offered)
+        return Registry([*self._built_in, *offered])
+
+    def _most_fitting(self, request: Request, offered: Sequence[Tool]) -> list[Tool]:
+        by_skill = {tool.name.replace("_", "-"): tool for tool in offered}
+        results = self._parts.finder.search(request.text, k=CODE_TOOLS, among=set(by_skill))
+        ranked = [by_skill[hit.id] for hit in results.hits]
+        rest = [tool for tool in offered if tool not in ranked]
+        return sorted((ranked + rest)[:CODE_TOOLS], key=lambda tool: tool.name)
+
+    def _code_tools_at_start(self) -> list[Tool]:
+        return sorted(self._parts.code_tools(), key=lambda tool: tool.name)
+
+    # Before and after a turn
+
+    def _judge_previous(self, request: str) -> None:
+        if self._previous is None:
+            return
+        id, before = self._previous
+        judged = outcome.by_next_request(before, request)
+        if judged is not None:
+            self._safely(lambda: self._parts.journal.judge(id, judged), "judge the turn before")
+
+    def _finish(self, turn: TurnRecord) -> None:
+        """Write the turn down, count what was used, and let the observers learn in the background."""
+        self.last = turn
+        self._previous = (turn.id, turn.incoming.request.text)
+        self._safely(lambda: self._write_down(turn), "write the turn down")
+        if turn.is_cancelled:
+            return
+        self._safely(lambda: self._count(turn), "count what was used")
+        ended = TurnEnded(
+            turn=turn.id,
+            request=self._parts.redactor.redact(turn.incoming.request.text).text,
+            outcome=turn.outcome,
+            user=self._parts.user.name,
+            project=self._parts.project,
+            rules=tuple(note.text for note in turn.composed.rules) if turn.composed else (),
+            lessons=tuple(note.id for note in turn.composed.notes) if turn.composed else (),
+        )
+        for observer in self._parts.observers:
+            self._parts.spawn(observer.learn(ended))
+
+    def _write_down(self, turn: TurnRecord) -> None:
+        self._parts.journal.record(
+            journal_turn(
+                turn,
+                session=self.id,
+                started_on=self._began,
+                ended_on=self._parts.clock(),
+                loaded=tuple(self._loaded.values()),
+                tools=[(tool.name, tool.version) for tool in self._offered],
+            )
+        )
+
+    def _count(self, turn: TurnRecord) -> None:
+        parts = self._parts
+        went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
+        used = {
+            skill.name: skill for skill in (*self._loaded.values(), *(turn.composed.skills if turn.composed else ()))
+        }
+        for skill in used.values():
+            if skill.version:
+                parts.library.count_use(skill.name, stage=Stage.STEPS, succeeded=went)
+        if turn.composed is not None:
+            parts.memory.shown([note.id for note in turn.composed.notes])
+        if turn.outcome.is_ok:
+            self._learn_from_use(turn.incoming.request.text, list(self._loaded), weight=0.5)
+            parts.memory.helped(turn.incoming.request.text)
+            if turn.incoming.request.source_type in INTERACTIVE:
+                parts.journal.mark_seen(parts.user.name, parts.library.tree_hashes())
+
+    def _learn_from_use(self, request: str, loaded: Sequence[str], *, weight: float) -> None:
+        said = self._parts.redactor.redact(request).text
+        for name in loaded:
+            self._parts.finder.learn(name, said, weight=weight)
+
+    def _safely(self, what: Callable[[], object], saying: str) -> None:
+        """The person has the answer; what fails now is logged and takes nothing away."""
+        try:
+            what()
+        except (HabitusError, OSError, _sql_errors()):
+            log.warning("Could not %s.", saying, exc_info=True)
+
+    # What stays the same
+
+    def _settle(self) -> _Steady:
+        parts = self._parts
+        neutral = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
+        selection = parts.select(neutral)
+        summaries = sorted((*selection.menu, *(choice.summary for choice in selection.eager)), key=lambda s: s.name)
+        used = {
+            name: sum(c.used + c.recommended for c in stages.values())
+            for (_, name), stages in parts.library.all_counters().items()
+        }
+        return _Steady(
+            identity=parts.identity(),
+            standing=parts.memory.standing(),
+            menu=menu.compose(summaries, menu.budget_for(parts.context_tokens), utility=used),
+            hashes=parts.library.tree_hashes(),
+        )
+
+    def _refresh_if_changed(self) -> None:
+        """A person's change is told to the model at once; the agent's own must not unsettle its prompt."""
+        hashes = self._parts.library.tree_hashes()
+        if hashes == self._steady.hashes and self._parts.identity() == self._steady.identity:
+            return
+        changed = [
+            name for name in {*hashes, *self._steady.hashes} if hashes.get(name) != self._steady.hashes.get(name)
+        ]
+        if all(self._is_own_change(name) for name in changed) and changed:
+            self._steady = replace(self._steady, hashes=hashes)
+        else:
+            self._steady = self._settle()
+
+    def _is_own_change(self, name: str) -> bool:
+        try:
+            return self._parts.library.history(name)[-1].author.is_automatic
+        except (HabitusError, IndexError):
+            return False  # it is gone
+
+
+def _sql_errors() -> type[Exception]:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return SQLAlchemyError

@@ -1,0 +1,69 @@
+"""What a turn tells whoever shows it, while it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from habitus.events import Outcome
+from habitus.llm.model import Usage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """A piece of the answer, as the model writes it."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolStarted:
+    call: str  # the id that the later events of the same call carry
+    tool: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolProgress:
+    call: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolFinished:
+    call: str
+    tool: str
+    outcome: Outcome
+    content: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nudged:
+    """What an observer said to the model beside the results of its tools."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noticed:
+    """Something the person should know that is not part of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """The end of a turn, exactly once unless it was cancelled."""
+
+    turn: str
+    reply: str
+    outcome: Outcome
+    usage: Usage
+    rounds: int
+    seconds: float
+    waiting: int = 0  # changes that wait for a person
+
+
+TurnEvent = Said | ToolStarted | ToolProgress | ToolFinished | Nudged | Noticed | Done
+Emit = Callable[[TurnEvent], None]

@@ -1,0 +1,176 @@
+"""The tools that a model can call: what each takes, and how a call becomes a result whatever goes wrong in it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from habitus.errors import ToolFailed, UserError, did_you_mean
+from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
+from habitus.llm.model import ToolSpec
+
+log = logging.getLogger(__name__)
+
+RESULT_CHARS = 20_000
+
+
+class Arguments(BaseModel):
+    """What a model writes to call a tool; a field it should not have written is an error it reads."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NoArguments(Arguments):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Running:
+    """What a tool may do besides its work: say how it goes, and tell the observers what happened."""
+
+    call: str = ""
+    round_idx: int = 0
+    progress: Callable[[str], None] = lambda text: None
+    observe: Callable[[Event], None] = lambda event: None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tool:
+    """`arguments` is the type of what it takes, or the JSON Schema where the tool checks for itself."""
+
+    name: str
+    description: str
+    arguments: type[Arguments] | Mapping[str, object]
+    run: Callable[[Any, Running], Awaitable[ToolResult]]
+    is_parallel: bool = False  # may run beside other calls of the same answer
+    version: int = 0
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        if isinstance(self.arguments, Mapping):
+            return self.arguments
+        schema = _plain(self.arguments.model_json_schema())
+        return {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
+
+
+class Registry:
+    """Tools by name. The first of two that clash stays; the other is skipped with a warning."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self.skipped: list[str] = []
+        for tool in tools:
+            self.add(tool)
+
+    def add(self, tool: Tool) -> None:
+        if tool.name in self._tools:
+            log.warning("The tool %s is not offered: a tool of that name is there already.", tool.name)
+            self.skipped.append(tool.name)
+        else:
+            self._tools[tool.name] = tool
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self._tools.values())
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def is_parallel(self, call: ToolCall) -> bool:
+        tool = self._tools.get(call.name)
+        return tool is None or tool.is_parallel
+
+    async def run(self, call: ToolCall, running: Running) -> ToolResult:
+        """Run one call. Every way to fail is a result that the model can read and mend."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            near = did_you_mean(call.name, self._tools) or f"There are: {', '.join(self._tools)}."
+            return _failure(f"There is no tool '{call.name}'. {near}")
+        try:
+            return capped(await tool.run(_arguments(tool, call.arguments), running))
+        except (ToolFailed, UserError) as error:
+            return _failure(str(error))
+        except Exception as error:
+            log.exception("The tool %s has a bug.", call.name)
+            said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."
+            return ToolResult(content=said, outcome=infra(f"{type(error).__name__} in {call.name}"))
+
+
+def _arguments(tool: Tool, text: str) -> object:
+    given = _parsed(tool.name, text)
+    if isinstance(tool.arguments, Mapping):
+        return given
+    try:
+        return tool.arguments.model_validate(given)
+    except ValidationError as error:
+        raise ToolFailed(_problems(tool, error)) from None
+
+
+def _parsed(name: str, text: str) -> dict[str, object]:
+    try:
+        given = json.loads(text) if text.strip() else {}
+    except ValueError as error:
+        raise ToolFailed(f"The arguments of {name} are not JSON: {error}. Send one JSON object.") from None
+    if not isinstance(given, dict):
+        raise ToolFailed(f"The arguments of {name} must be one JSON object, not {type(given).__name__}.")
+    return given
+
+
+def _problems(tool: Tool, error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors()[:5]:
+        where = ".".join(str(part) for part in problem["loc"]) or "arguments"
+        lines.append(f"'{where}': {problem['msg'][:1].lower()}{problem['msg'][1:]}")
+    properties = tool.parameters["properties"]
+    known = ", ".join(properties) if isinstance(properties, Mapping) and properties else "no arguments"
+    return f"Wrong arguments for {tool.name}: {'; '.join(lines)}. It takes: {known}."
+
+
+def _failure(message: str) -> ToolResult:
+    return capped(ToolResult(content=f"Error: {message}", outcome=failed(message[:500])))
+
+
+def capped(result: ToolResult, limit: int = RESULT_CHARS) -> ToolResult:
+    """The beginning and the end of what is too long, with a mark that says how much is missing."""
+    content = result.content
+    if len(content) <= limit:
+        return result
+    head, tail = limit * 3 // 4, limit // 4
+    mark = f"\n\n[… {len(content) - head - tail:,} characters left out …]\n\n"
+    return ToolResult(content=content[:head] + mark + content[-tail:], outcome=result.outcome)
+
+
+def returned(value: object, outcome: Outcome = OK) -> ToolResult:
+    """A result as JSON."""
+    return ToolResult(content=json.dumps(value, ensure_ascii=False, default=str), outcome=outcome)
+
+
+def _plain(schema: Any) -> Any:
+    """A schema without titles, nulls and defaults that say nothing: the fewer words, the fewer tokens."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "anyOf" in schema:
+        given = [item for item in schema["anyOf"] if item != {"type": "null"}]
+        if len(given) == 1:
+            schema = {**{key: value for key, value in schema.items() if key != "anyOf"}, **given[0]}
+    dropped = {"title", "additionalProperties"} | ({"default"} if schema.get("default") is None else set())
+    kept = {
+        key: value for key, value in schema.items() if key not in dropped or not isinstance(value, str | bool | None)
+    }
+    return {
+        key: {name: _plain(item) for name, item in value.items()} if key == "properties" else _plain(value)
+        for key, value in kept.items()
+    }

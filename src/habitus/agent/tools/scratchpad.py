@@ -1,0 +1,144 @@
+"""`scratchpad`: a stateful Python of one's own, cell by cell, in the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from habitus.agent.tools.registry import Arguments, Running, Tool
+from habitus.errors import ToolFailed
+from habitus.events import Event, EventKind, Outcome, ToolResult, event, failed
+from habitus.sandbox.model import Cell
+from habitus.sandbox.scratchpads import CellObserver, Scratchpads
+
+
+class Scratchpad(Arguments):
+    action: Literal["exec", "view", "dump", "reset", "remove", "install"] = Field(
+        description="exec runs code; view shows the cells so far; dump gives them as one document; reset forgets the "
+        "variables; remove forgets everything; install adds packages."
+    )
+    name: str = Field(default="main", description="Which scratchpad. Each is a separate process: stay with one.")
+    code: str | None = Field(default=None, description="For exec: the Python code of one cell.")
+    one_line_description: str | None = Field(default=None, description="For exec: what the cell should do, in a line.")
+    estimated_execution_time_seconds: float | None = Field(
+        default=None, ge=0, description="For exec: how long it should take, if more than some seconds."
+    )
+    packages: list[str] | None = Field(default=None, description="For install: the packages.")
+
+
+DESCRIPTION = (
+    "Run Python in a scratchpad: variables, imports and files stay from cell to cell. Print what you want to see. "
+    "Say in one_line_description what the cell should do. Report long work with progress('…')."
+)
+
+
+def scratchpad(pads: Scratchpads, observers: Sequence[CellObserver] = (), lessons: Sequence[str] = ()) -> Tool:
+    """`lessons` are what earlier cells taught; they stand in the description, fixed for the session."""
+
+    async def run(given: Scratchpad, running: Running) -> ToolResult:
+        match given.action:
+            case "exec":
+                return await _exec(pads, observers, given, running)
+            case "view":
+                return ToolResult(content=_view(pads.view(given.name)))
+            case "dump":
+                return ToolResult(content=pads.dump(given.name))
+            case "reset":
+                await pads.reset(given.name)
+                running.observe(_event(EventKind.SCRATCHPAD_RESET, running, name=given.name, reason="asked"))
+                return ToolResult(content=f"Scratchpad '{given.name}' is empty again.")
+            case "remove":
+                await pads.remove(given.name)
+                return ToolResult(content=f"Scratchpad '{given.name}' is gone.")
+            case "install":
+                if not given.packages:
+                    raise ToolFailed("Name the packages to install in 'packages'.")
+                return ToolResult(content=await pads.install(given.name, given.packages))
+
+    learned = "\n".join(["\n\nWhat earlier cells taught:", *(f"- {lesson}" for lesson in lessons)]) if lessons else ""
+    return Tool(name="scratchpad", description=DESCRIPTION + learned, arguments=Scratchpad, run=run)
+
+
+async def _exec(
+    pads: Scratchpads, observers: Sequence[CellObserver], given: Scratchpad, running: Running
+) -> ToolResult:
+    code = given.code or ""
+    if not code.strip():
+        running.observe(_event(EventKind.SCRATCHPAD_EMPTY_CODE, running, name=given.name))
+        raise ToolFailed(
+            "The cell is empty: the code did not arrive, which happens when it is very long. Send smaller cells."
+        )
+    described = given.one_line_description or ""
+    running.observe(
+        _event(
+            EventKind.SCRATCHPAD_CALL,
+            running,
+            name=given.name,
+            code_len=len(code),
+            one_line_description=described,
+        )
+    )
+    cell = await pads.exec(
+        given.name,
+        code,
+        description=described,
+        estimated_s=given.estimated_execution_time_seconds,
+        observers=observers,
+        watch=_lines(running.progress),
+    )
+    running.observe(_what_came_of_it(given.name, cell, running))
+    return ToolResult(content=_shown(cell), outcome=_outcome(cell))
+
+
+def _what_came_of_it(name: str, cell: Cell, running: Running) -> Event:
+    if cell.was_stopped:
+        return _event(EventKind.SCRATCHPAD_KILLED, running, name=name, reason=cell.error or "")
+    return _event(
+        EventKind.SCRATCHPAD_RESULT,
+        running,
+        name=name,
+        success=cell.error is None,
+        stdout_len=len(cell.stdout),
+        error=cell.error or "",
+    )
+
+
+def _outcome(cell: Cell) -> Outcome:
+    if cell.error is None or not cell.outcome.is_ok:
+        return cell.outcome
+    return failed(cell.error.strip().splitlines()[-1][:500])
+
+
+def _event(kind: EventKind, running: Running, **detail: object) -> Event:
+    return event(kind, detail, round_idx=running.round_idx)
+
+
+def _lines(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Tell the last whole line of what is printed."""
+
+    def watch(text: str) -> None:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if lines:
+            tell(lines[-1][:200])
+
+    return watch
+
+
+def _shown(cell: Cell) -> str:
+    parts = []
+    if cell.stdout.strip():
+        parts.append(cell.stdout.rstrip())
+    if cell.stderr.strip():
+        parts.append(f"[stderr]\n{cell.stderr.rstrip()}")
+    if cell.error:
+        parts.append(f"[error]\n{cell.error.rstrip()}")
+    parts += [f"[log] {line}" for line in cell.logs]
+    return "\n\n".join(parts) or "(The cell ran and printed nothing.)"
+
+
+def _view(cells: Sequence[Cell]) -> str:
+    if not cells:
+        return "No cell has run."
+    return "\n\n".join(f"# Cell {number}: {cell.description}\n{_shown(cell)}" for number, cell in enumerate(cells, 1))

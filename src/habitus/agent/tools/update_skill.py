@@ -1,0 +1,87 @@
+"""`update_skill`: correct a skill in place, by one operation on its text and new values for its fields."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from habitus.agent.changes import Changes
+from habitus.agent.tools.registry import Arguments, Running, Tool, returned
+from habitus.events import ToolResult
+from habitus.skills import edits, trees
+from habitus.skills.edits import Edit
+from habitus.skills.layers import USER
+from habitus.skills.library import Fields, Library
+from habitus.skills.model import Skill
+from habitus.skills.trees import Tree
+
+
+class UpdateSkill(Arguments):
+    name: str = Field(description="The skill to change.")
+    title: str | None = Field(default=None, description="A new title.")
+    description: str | None = Field(default=None, description="A new description.")
+    tags: list[str] | None = Field(default=None, description="New tags, in place of all it has.")
+    operation: Literal["replace", "find_replace", "append", "prepend", "delete"] | None = Field(
+        default=None, description="What to do with its text; without one only the fields change."
+    )
+    content: str | None = Field(
+        default=None,
+        description="The whole new text (replace), the text to add (append, prepend) or to remove (delete).",
+    )
+    find: str | None = Field(default=None, description="For find_replace: the exact text that stands there.")
+    replace: str | None = Field(default=None, description="For find_replace: what to put in its place.")
+    replace_all: bool | None = Field(default=None, description="For find_replace: every place, not only the first.")
+
+
+def update_skill(changes: Changes) -> Tool:
+    async def run(given: UpdateSkill, running: Running) -> ToolResult:
+        layer, name, tree, skill = _as_it_is(changes, given.name)
+        fields = Fields(
+            title=given.title,
+            description=given.description,
+            tags=None if given.tags is None else tuple(given.tags),
+        )
+        edit = Edit(
+            operation=edits.parse_operation(given.operation),
+            content=given.content,
+            find=given.find,
+            replace=given.replace,
+            replace_all=bool(given.replace_all),
+        )
+        edited = fields.applied(replace(skill, body=edits.apply(skill.body, edit)))
+        if edited == skill:
+            return returned({"name": name, "version": skill.version})
+        done = await changes.write(
+            layer, name, trees.with_skill(tree, edited), "the agent corrected it", f"Change the skill '{name}'?"
+        )
+        return returned({"name": name, "version": done.version or skill.version, **done.told()})
+
+    return Tool(
+        name="update_skill",
+        description="Change a skill: its text by one operation (replace, find_replace, append, prepend, delete), its "
+        "title, description or tags. Use it when a procedure turned out wrong or the user corrects it.",
+        arguments=UpdateSkill,
+        run=run,
+    )
+
+
+def _as_it_is(changes: Changes, wanted: str) -> tuple[str, str, Tree, Skill]:
+    """Where the change goes and the files it starts from: those that wait, the skill's, or a read-only one's."""
+    waiting = changes.waiting_tree(wanted)
+    if waiting is not None:
+        layer, name, tree = waiting
+    else:
+        layer, name, tree = writable_copy(changes.library, wanted)
+    parsed = trees.parse(name, tree)
+    assert parsed.skill is not None  # find() refuses the broken ones
+    return layer, name, tree, parsed.skill
+
+
+def writable_copy(library: Library, wanted: str) -> tuple[str, str, Tree]:
+    item = library.find(wanted)
+    skill = library.load(wanted)  # a broken one is an error here
+    layer = library.layer(item.layer)
+    tree = layer.store.tree(item.name) or {}
+    return (layer.name if layer.can_write else USER), skill.name, tree
