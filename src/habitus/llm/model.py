@@ -142,6 +142,14 @@ class ContextOverflow(ProviderFault):
     """The request is larger than the model can read."""
 
 
+class NoUsableAnswer(HabitusError):
+    """The model answered, and never in the shape that was asked for; the tokens are spent all the same."""
+
+    def __init__(self, message: str, *, usage: Usage) -> None:
+        self.usage = usage
+        super().__init__(message)
+
+
 async def answer(model: Model, ask: Ask) -> Answer:
     """The whole answer, for those who don't show it as it comes."""
     async for piece in model.stream(ask):

@@ -1,0 +1,190 @@
+"""A model that follows a script: the double for tests, and the model of the tour.
+
+    model = ScriptedModel([calls("recall_skill", {"name": "csv-summary"}), says("Done.")])
+
+A script is a sequence of steps, or one function from the `Ask` to a step; a step of a sequence may be such a function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from habitus.errors import HabitusError
+from habitus.events import ToolCall
+from habitus.llm.model import (
+    Answer,
+    Answered,
+    Ask,
+    Asked,
+    CallStarted,
+    Image,
+    Message,
+    Returned,
+    Stop,
+    Streamed,
+    TextDelta,
+    Usage,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Breaks:
+    """Says something, then raises."""
+
+    error: BaseException
+    after: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hangs:
+    """Says something, then nothing more until it is cancelled."""
+
+    after: str = ""
+
+
+Step = Answered | Answer | Breaks | Hangs | BaseException
+Script = Iterable[Step | Callable[[Ask], Step]] | Callable[[Ask], Step]
+
+
+def says(text: str, *calls: ToolCall) -> Answered:
+    return Answered(text=text, calls=calls)
+
+
+def calls(tool: str, arguments: Mapping[str, object] | str | None = None, *, text: str = "") -> Answered:
+    return says(text, call(tool, arguments))
+
+
+def call(tool: str, arguments: Mapping[str, object] | str | None = None) -> ToolCall:
+    """One call for `says`; arguments as text are sent as they are. The model gives the id when it says it."""
+    written = arguments if isinstance(arguments, str) else json.dumps(dict(arguments or {}), ensure_ascii=False)
+    return ToolCall(id="", name=tool, arguments=written)
+
+
+def cut_off(text: str) -> Answer:
+    """An answer that had no room for its end."""
+    return Answer(message=Answered(text=text), stop=Stop.LENGTH)
+
+
+def breaks(error: BaseException, *, after: str = "") -> Breaks:
+    return Breaks(error=error, after=after)
+
+
+def hangs(*, after: str = "") -> Hangs:
+    return Hangs(after=after)
+
+
+class ScriptedModel:
+    """Follows its script and keeps every `Ask` in `asked`. `pause` is the time between two pieces of text."""
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        name: str = "scripted:model",
+        sees_images: bool = True,
+        context_tokens: int | None = 200_000,
+        pause: float = 0.0,
+    ) -> None:
+        self._steps = itertools.repeat(script) if callable(script) else iter(script)
+        self._ids = itertools.count(1)
+        self._name = name
+        self._sees_images = sees_images
+        self._context_tokens = context_tokens
+        self._pause = pause
+        self.asked: list[Ask] = []
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def sees_images(self) -> bool:
+        return self._sees_images
+
+    @property
+    def context_tokens(self) -> int | None:
+        return self._context_tokens
+
+    async def stream(self, ask: Ask) -> AsyncIterator[Streamed]:
+        self.asked.append(ask)
+        match self._next(ask):
+            case Answered() as said:
+                async for piece in self._answered(ask, _ended_by(said)):
+                    yield piece
+            case Answer() as answer:
+                async for piece in self._answered(ask, answer):
+                    yield piece
+            case Breaks(error=error, after=after):
+                async for piece in self._spoken(after):
+                    yield piece
+                raise error
+            case Hangs(after=after):
+                async for piece in self._spoken(after):
+                    yield piece
+                await asyncio.Event().wait()
+            case error:
+                raise error
+
+    async def _answered(self, ask: Ask, answer: Answer) -> AsyncIterator[Streamed]:
+        async for piece in self._spoken(answer.message.text):
+            yield piece
+        message = replace(answer.message, calls=tuple(self._with_id(each) for each in answer.message.calls))
+        for each in message.calls:
+            yield CallStarted(tool=each.name)
+        usage = answer.usage if answer.usage != Usage() else _usage(ask, message)
+        yield replace(answer, message=message, usage=usage)
+
+    async def _spoken(self, text: str) -> AsyncIterator[TextDelta]:
+        for words in re.findall(r"\s*\S+\s*|\s+", text):
+            await asyncio.sleep(self._pause)
+            yield TextDelta(text=words)
+
+    def _next(self, ask: Ask) -> Step:
+        step = next(self._steps, None)
+        if step is None:
+            self._ended()
+        return step(ask) if callable(step) else step
+
+    def _ended(self) -> NoReturn:
+        last = self.asked[-1].messages[-1] if self.asked[-1].messages else None
+        raise HabitusError(
+            f"{self._name} was asked once more after the {len(self.asked) - 1} steps of its script; the last message was {last!r}"
+        )
+
+    def _with_id(self, asked: ToolCall) -> ToolCall:
+        return asked if asked.id else replace(asked, id=f"call-{next(self._ids)}")
+
+
+def _ended_by(said: Answered) -> Answer:
+    return Answer(message=said, stop=Stop.CALLS if said.calls else Stop.END)
+
+
+CHARS_PER_TOKEN = 4
+IMAGE_TOKENS = 1000
+
+
+def _usage(ask: Ask, message: Answered) -> Usage:
+    """What a provider would count, near enough."""
+    read = _tokens(ask.system) + sum(_size(each) for each in ask.messages)
+    read += sum(_tokens(tool.description + json.dumps(dict(tool.parameters), default=str)) for tool in ask.tools)
+    return Usage(input_tokens=read, output_tokens=_size(message))
+
+
+def _size(message: Message) -> int:
+    match message:
+        case Asked(parts=parts):
+            return sum(IMAGE_TOKENS if isinstance(part, Image) else _tokens(part.text) for part in parts)
+        case Answered(text=text, calls=asked):
+            return _tokens(text) + sum(_tokens(each.name + each.arguments) for each in asked)
+        case Returned(content=content):
+            return _tokens(content)
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text) // CHARS_PER_TOKEN)

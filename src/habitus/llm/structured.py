@@ -1,0 +1,98 @@
+"""Answers of a given shape: asked for by schema, checked, and asked for again when they don't hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from habitus.llm.model import Answer, Answered, Ask, Asked, Message, Model, NoUsableAnswer, Stop, Text, Usage, answer
+
+T = TypeVar("T", bound=BaseModel)
+
+ROOM = 2_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Structured(Generic[T]):
+    value: T
+    usage: Usage  # of every attempt
+
+
+async def ask_for(
+    model: Model,
+    kind: type[T],
+    *,
+    system: str,
+    messages: tuple[Message, ...],
+    max_tokens: int = ROOM,
+    attempts: int = 3,
+) -> Structured[T]:
+    """One value of `kind`. An answer that breaks the shape is asked for again with what was wrong with it;
+    one that was cut off, with twice the room. After `attempts` it is a `NoUsableAnswer`, which knows what was spent.
+    """
+    schema: Mapping[str, object] = kind.model_json_schema()
+    most = max(max_tokens, model.context_tokens or max_tokens * 2**attempts)
+    room, usage, problem = max_tokens, Usage(), "it was never asked"
+    correction: tuple[Message, ...] = ()
+    for _ in range(attempts):
+        ask = Ask(system=system, messages=(*messages, *correction), max_tokens=room, schema=schema)
+        got = await answer(model, ask)
+        usage += got.usage
+        try:
+            return Structured(value=kind.model_validate(_json_of(got.message.text)), usage=usage)
+        except (ValueError, RecursionError) as error:
+            problem = _problems(error)
+        if got.stop is not Stop.LENGTH:
+            correction = _correction(got, problem)
+            continue
+        problem = f"the answer was cut off after {room} tokens"
+        if room == most:
+            break
+        room = min(room * 2, most)
+    raise NoUsableAnswer(f"{model.name} gave no usable {kind.__name__}: {problem}", usage=usage)
+
+
+def _correction(got: Answer, problem: str) -> tuple[Message, ...]:
+    """The answer and what is wrong with it; only the last one, so that the request doesn't grow."""
+    said = (Answered(text=got.message.text),) if got.message.text.strip() else ()
+    return (*said, Asked(parts=(Text(text=_prompt("answer-again").format(problems=problem)),)))
+
+
+@cache
+def _prompt(name: str) -> str:
+    return files("habitus.llm").joinpath("prompts", f"{name}.md").read_text("utf-8")
+
+
+_FENCED = re.compile(r"```[A-Za-z]*\s*\n(.*?)\n?\s*```", re.DOTALL)
+
+
+def _json_of(text: str) -> object:
+    """The JSON in an answer: all of it, what its code fence holds, or the object that words stand around."""
+    if not text.strip():
+        raise ValueError("the answer is empty")
+    fenced = _FENCED.search(text)
+    candidates = (text, fenced[1] if fenced else "", text[text.find("{") : text.rfind("}") + 1])
+    problems = []
+    for candidate in filter(None, candidates):
+        try:
+            return json.loads(candidate)
+        except ValueError as error:
+            problems.append(error)
+    raise ValueError(f"the answer is not JSON: {problems[0]}")
+
+
+MOST_PROBLEMS = 8
+
+
+def _problems(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error) or type(error).__name__
+    found = [f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in error.errors()]
+    return "; ".join(found[:MOST_PROBLEMS])
