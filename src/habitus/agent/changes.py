@@ -43,6 +43,13 @@ class Changes:
         change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree, findings=tuple(self.scan(tree)))
         return await self.submit(change, reason, Question(text=question, detail=diff_trees(before, tree, "now", "new")))
 
+    async def propose(self, layer: str, name: str, tree: Tree, reason: str) -> Changed:
+        """What a person has to decide at leisure, whoever is there."""
+        change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree, findings=tuple(self.scan(tree)))
+        author = Author(actor=Actor.AGENT, name="agent", reason=reason)
+        made = self.review.propose(change, author, [reason, *change.findings], conversation=self.conversation)
+        return Changed(proposal=made.id)
+
     def waiting_tree(self, name: str) -> tuple[str, str, Tree] | None:
         """Where a skill that waits and was written in this conversation would go, with its files."""
         for proposal in reversed(self.review.list()):

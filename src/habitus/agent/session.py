@@ -98,7 +98,7 @@ class _Steady:
 
 class Session:
     def __init__(self, parts: Parts, *, id: str | None = None, past: Sequence[Turn] = ()) -> None:
-        self.id = id or secrets.token_hex(6)
+        self.id = id or new_id()
         self._parts = parts
         self._history = History(
             message for turn in past for kept in turn.messages if (message := unpack(kept)) is not None
@@ -253,7 +253,7 @@ class Session:
             redactor=self._parts.redactor,
             waiting=self._parts.review.waiting_count,
         )
-        return await run_turn(secrets.token_hex(6), incoming, self._history, world, emit)
+        return await run_turn(new_id(), incoming, self._history, world, emit)
 
     def _select(self, request: Request) -> Selection:
         selection = self._parts.select(request)
@@ -443,6 +443,10 @@ class Session:
             return self._parts.library.history(name)[-1].author.is_automatic
         except (HabitusError, IndexError):
             return False  # it is gone
+
+
+def new_id() -> str:
+    return secrets.token_hex(6)
 
 
 def _sql_errors() -> type[Exception]:

@@ -25,6 +25,7 @@ class Layer:
     source: Source | None = None  # what its skills are, where the place decides that
     trust_root: str = ""  # where trust in it is kept; empty for layers that are the person's own
     fills_placeholders: bool = False
+    is_listed: bool = True  # whether what is in it are skills for anybody; else it is reached by `name@layer` alone
 
     @property
     def can_write(self) -> bool:

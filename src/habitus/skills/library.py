@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -116,7 +116,7 @@ class Library:
 
     def listing(self) -> list[Listed]:
         """Every name once, as the highest layer has it, broken ones included, sorted by name."""
-        revisions = (self._outside.revision(), *(layer.store.revision() for layer in self.layers))
+        revisions = (self._outside.revision(), *(layer.store.revision() for layer in self._listed_layers()))
         if revisions != self._seen:
             self._listing = self._compose()
             self._by_name = {}
@@ -128,7 +128,7 @@ class Library:
     def _compose(self) -> list[Listed]:
         found: dict[str, Listed] = {}
         broken: list[Listed] = []
-        for layer in self.layers:
+        for layer in self._listed_layers():
             for summary in layer.store.list_summaries():
                 found[summary.name] = self._listed(layer, summary, found.get(summary.name))
             broken += [
@@ -239,7 +239,7 @@ class Library:
         return self.layer(item.layer).store.directory(item.name)
 
     def is_taken(self, name: str) -> bool:
-        return any(layer.store.is_taken(name) for layer in self.layers)
+        return any(layer.store.is_taken(name) for layer in self._listed_layers())
 
     def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
         return names.closest_match(name, {item.name for item in self.listing() if item.summary}, cutoff=cutoff)
@@ -421,6 +421,9 @@ class Library:
         return tree
 
     # Layers
+
+    def _listed_layers(self) -> Iterator[Layer]:
+        return (layer for layer in self.layers if layer.is_listed)
 
     def layer(self, name: str) -> Layer:
         for layer in self.layers:

@@ -1,4 +1,4 @@
-"""The composition root: from settings to a working Habitus, the one place that names concrete classes."""
+"""Habitus: everything, opened on one home."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ import sqlalchemy as sa
 import habitus
 from habitus import settings as settings_module
 from habitus import sql
+from habitus.agent.consent import AskPerson, nobody
+from habitus.agent.identity import LAYER
+from habitus.app.content import high_findings
 from habitus.errors import Refused, StorageFailed
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
@@ -35,7 +38,6 @@ from habitus.skills.lint import DUPLICATE
 from habitus.skills.model import Actor, Author, Source
 from habitus.skills.outside import OutsideContent
 from habitus.skills.review import Review
-from habitus.skills.scan import Risk, scan
 from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, User, select
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.sql import SqlShelf
@@ -44,6 +46,8 @@ from habitus.skills.trees import Tree
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
+    from habitus.agent.session import Session
+    from habitus.llm.model import Model
     from habitus.search.index import Index
 
 Clock = Callable[[], datetime]
@@ -78,7 +82,8 @@ class Habitus:
         self._scratch = scratch
         self.trust = Trust(local, clock=clock, scan=high_findings)
         self.skills = self._library()
-        self.journal = Journal(shared, clock=clock, redactor=Redactor(_secret_values(os.environ)))
+        self.redactor = Redactor(_secret_values(os.environ))
+        self.journal = Journal(shared, clock=clock, redactor=self.redactor)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
         self.finder = Finder(self.skills, local, lambda: _open_index(local))
         self.review = Review(
@@ -116,6 +121,12 @@ class Habitus:
     ) -> None:
         self.close()
 
+    @property
+    def fill(self) -> dict[str, str]:
+        """What placeholders in skills become."""
+        settings = self.settings
+        return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
+
     def person(self, reason: str = "") -> Author:
         """The person at this process, as the author of a change."""
         return Author(actor=Actor.USER, name=self.settings.user, reason=reason)
@@ -129,6 +140,23 @@ class Habitus:
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
+
+    def session(
+        self,
+        model: Model | None = None,
+        *,
+        id: str | None = None,
+        resume: bool = False,
+        user: str | None = None,
+        source_type: str = "repl",
+        ask: AskPerson = nobody,
+    ) -> Session:
+        """A conversation with a model: ours unless given, `settings.model` by default. Close it, or use `async with`."""
+        from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
+
+        return open_session(
+            self, model, id=id, resume=resume, user=self.user(user), source_type=source_type, ask=ask
+        )
 
     @property
     def lock_file(self) -> Path:
@@ -175,7 +203,7 @@ class Habitus:
         return Library(
             self._layers(),
             gate_context=self._gates(settings.user),
-            fill={"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user},
+            fill=self.fill,
             allow=self._allow,
             outside=OutsideContent(
                 self.trust,
@@ -228,7 +256,8 @@ class Habitus:
             )
             for place in project_places(settings.cwd, settings.user_home)
         ]
-        return layers
+        identity = self._store(LAYER, settings.home / LAYER)
+        return [*layers, Layer(name=LAYER, store=identity, is_listed=False)]
 
     def _user_store(self) -> VersionedStore:
         """The person's own layer: a directory, or a table where a database is shared."""
@@ -270,12 +299,6 @@ _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTI
 def _secret_values(environ: Mapping[str, str]) -> list[str]:
     """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
     return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
-
-
-def high_findings(tree: Tree) -> list[str]:
-    """What a person must see before content from outside is used, one line each."""
-    found = (f"{one.path}:{one.line}: {one.why.rstrip('.')}" for one in scan(tree) if one.severity is Risk.HIGH)
-    return list(dict.fromkeys(found))
 
 
 def _can_write(home: Path) -> bool:

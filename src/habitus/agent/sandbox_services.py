@@ -1,0 +1,38 @@
+"""What code in a scratchpad can ask of the library: read it, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from habitus.agent.tools.recall_skill import loadable
+from habitus.errors import NotFound
+from habitus.skills import names
+from habitus.skills.library import Library
+
+
+def sandbox_services(library: Library) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
+    """`skills.list(tag)` and `skills.read(name)`, with the gates that hold for the model."""
+
+    async def listed(tag: Any) -> list[dict[str, Any]]:
+        open_to_models = loadable(library.listing())
+        found = [item.summary for item in library.listing() if item.summary and item.name in open_to_models]
+        return [
+            {"name": s.name, "title": s.title, "description": s.description, "tags": list(s.tags)}
+            for s in found
+            if tag is None or tag in s.tags
+        ]
+
+    async def read(name: Any) -> dict[str, Any]:
+        if names.canonical(str(name)) not in loadable(library.listing()):
+            raise NotFound(f"No skill '{name}'.")
+        skill = library.load(str(name))
+        return {
+            "name": skill.name,
+            "title": skill.title,
+            "description": skill.description,
+            "content": skill.body,
+            "tags": list(skill.tags),
+        }
+
+    return {"skills.list": listed, "skills.read": read}
