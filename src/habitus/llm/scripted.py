@@ -154,7 +154,7 @@ class ScriptedModel:
     def _ended(self) -> NoReturn:
         last = self.asked[-1].messages[-1] if self.asked[-1].messages else None
         raise HabitusError(
-            f"{self._name} was asked once more after the {len(self.asked) - 1} steps of its script; the last message was {last!r}"
+            f"{self._name} was asked once more after the {len(self.asked) - 1} steps of its script, with {last!r}"
         )
 
     def _with_id(self, asked: ToolCall) -> ToolCall:

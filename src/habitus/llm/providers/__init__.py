@@ -1,0 +1,109 @@
+"""Models of providers, by `provider:model`. What knows a provider's library is imported when a model is first asked."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from habitus.llm.model import Ask, Streamed
+from habitus.llm.providers.naming import Choice, choose, sees_images
+from habitus.llm.providers.patience import Patience, Watch
+
+if TYPE_CHECKING:
+    from habitus.llm.providers.wire import Wire
+
+
+def open_model(
+    name: str,
+    environ: Mapping[str, str],
+    *,
+    base_url: str = "",
+    patience: Patience | None = None,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    transport: Any = None,
+) -> ProviderModel:
+    """The model that `provider:model` names; its key comes from `environ`.
+
+    `base_url` is an OpenAI-compatible server for `openai:…`; `transport` (of httpx2) carries the requests in tests.
+    """
+    return ProviderModel(
+        choose(name, environ, base_url), patience=patience or Patience(), sleep=sleep, transport=transport
+    )
+
+
+class ProviderModel:
+    """A `Model` behind the network. Faults that may pass are waited out, until something has been handed on:
+    text that a person has seen is never said twice."""
+
+    def __init__(
+        self,
+        choice: Choice,
+        *,
+        patience: Patience,
+        sleep: Callable[[float], Awaitable[object]],
+        transport: Any,
+    ) -> None:
+        self._choice = choice
+        self._patience = patience
+        self._sleep = sleep
+        self._transport = transport
+        self._wire: Wire | None = None
+
+    @property
+    def name(self) -> str:
+        return self._choice.name
+
+    @property
+    def sees_images(self) -> bool:
+        return sees_images(self._choice)
+
+    @property
+    def context_tokens(self) -> int | None:
+        return self._opened().context_tokens
+
+    async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
+        wire = await self._connected()
+        watch = Watch(self._patience)
+        for attempt in itertools.count(1):
+            has_spoken = False
+            try:
+                async with aclosing(wire.stream(ask, watch)) as pieces:
+                    async for piece in pieces:
+                        has_spoken = True
+                        yield piece
+                return
+            except wire.troubles as trouble:
+                fault = await wire.fault(trouble)
+                pause = None if has_spoken else self._patience.pause(fault, attempt)
+                if pause is None:
+                    raise fault.error from trouble
+            await self._sleep(pause)
+
+    async def close(self) -> None:
+        """Lets go of the connections; asking again opens new ones."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
+
+    async def _connected(self) -> Wire:
+        """A connection belongs to the event loop it was made in."""
+        loop = asyncio.get_running_loop()
+        wire = self._opened()
+        if wire.loop is not None and wire.loop is not loop:
+            self._wire, wire = None, self._opened_anew()
+        wire.loop = loop
+        return wire
+
+    def _opened(self) -> Wire:
+        if self._wire is None:
+            self._wire = self._opened_anew()
+        return self._wire
+
+    def _opened_anew(self) -> Wire:
+        from habitus.llm.providers.wire import Wire  # the providers' libraries take a second or two to import
+
+        self._wire = Wire(self._choice, transport=self._transport)
+        return self._wire

@@ -1,0 +1,173 @@
+"""What goes wrong at a provider, in one line of ours: whose mistake it is, and whether to ask again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+
+import httpx2
+from pydantic_ai import exceptions as theirs
+from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError
+
+from habitus.errors import HabitusError, NotFound, Refused, did_you_mean
+from habitus.llm.model import ContextOverflow, ProviderFault
+from habitus.llm.providers.naming import Choice, Dialect
+from habitus.llm.providers.patience import Fault, TooSilent
+from habitus.redact import Redactor
+
+# The last four are how the providers' libraries meet a stream that is not what they expect.
+TROUBLES: tuple[type[Exception], ...] = (
+    ProviderFault,
+    TooSilent,
+    AgentRunError,
+    theirs.UserError,
+    httpx2.HTTPError,
+    httpx2.StreamError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+)
+
+
+async def fault_of(trouble: Exception, choice: Choice, known: Callable[[], Awaitable[Iterable[str]]]) -> Fault:
+    said = _said(trouble, choice)
+    match trouble:
+        case ContextOverflow():
+            return Fault(error=trouble)
+        case ProviderFault():
+            return Fault(error=trouble, is_passing=True)
+        case TooSilent(seconds=seconds, is_final=is_final):
+            error = f"{choice.name} did not finish in {seconds:g} seconds." if is_final else ""
+            return _passing(error or f"{choice.name} said nothing for {seconds:g} seconds.", is_passing=not is_final)
+        case theirs.ModelNotFoundError():
+            return Fault(error=await _no_such_model(trouble, choice, known))
+        case theirs.ModelAuthenticationError():
+            return Fault(error=_refused(choice, said))
+        case theirs.ModelQuotaExceededError():
+            return Fault(error=ProviderFault(f"{choice.name} has no quota left{said}"))
+        case theirs.ModelContextWindowExceededError():
+            return Fault(error=_overflow(choice, said))
+        case theirs.ModelRequestRejectedError() if _OVERFLOW.search(said):
+            return Fault(error=_overflow(choice, said))
+        case theirs.ModelRequestRejectedError() if _KEY.search(said):
+            return Fault(error=_refused(choice, said))  # Google answers 400 to a wrong key
+        case theirs.ModelRequestRejectedError():
+            return Fault(error=ProviderFault(f"{choice.name} refused the request{said}"))
+        case theirs.ModelRateLimitError():
+            return _passing(f"{choice.name} is over its rate limit{said}", after=trouble.retry_after)
+        case theirs.ModelOverloadedError():
+            return _passing(f"{choice.name} is overloaded{said}", after=trouble.retry_after)
+        case theirs.ModelConnectionError() | httpx2.TransportError() | OSError():
+            return _unreachable(trouble, choice, said)
+        case ModelHTTPError(status_code=status):
+            is_passing = status >= 500 and trouble.provider_retry_hint is not False
+            if _OVERFLOW.search(said):  # llama.cpp answers 500 to some of them
+                return Fault(error=_overflow(choice, said))
+            return _passing(
+                f"{choice.name} failed with {status}{said}", after=trouble.retry_after, is_passing=is_passing
+            )
+        case ModelAPIError() if _OVERFLOW.search(said):
+            return Fault(error=_overflow(choice, said))
+        case ModelAPIError():
+            return _passing(f"{choice.name} failed{said}")
+        case _:
+            return _passing(f"{choice.name} sent an answer that can't be read{said}")
+
+
+def _passing(message: str, *, after: float | None = None, is_passing: bool = True) -> Fault:
+    return Fault(error=ProviderFault(message), is_passing=is_passing, retry_after=after)
+
+
+def _refused(choice: Choice, said: str) -> HabitusError:
+    if not choice.key:
+        return Refused(f"{choice.name} wants a key{said}", mend=f"Set it: export {choice.key_variable}=…")
+    return Refused(f"{choice.name} refused the key in {choice.key_variable}{said}", mend="Check it, or make a new one.")
+
+
+def _overflow(choice: Choice, said: str) -> HabitusError:
+    return ContextOverflow(f"The request is larger than {choice.name} can read{said}")
+
+
+def _unreachable(trouble: Exception, choice: Choice, said: str) -> Fault:
+    is_refused = "connect" in (getattr(trouble, "phase", None) or "") or any(
+        isinstance(cause, ConnectionRefusedError | httpx2.ConnectError) for cause in _causes(trouble)
+    )
+    if is_refused and choice.is_on_this_machine:
+        # Nobody listens here; that does not pass in a few seconds, and the person knows how to start it.
+        start = f" Start it: {choice.provider.start}" if choice.provider.start else ""
+        return _passing(f"Nothing answers at {choice.address} for {choice.name}.{start}", is_passing=False)
+    where = choice.address or choice.name
+    return _passing(f"{where} could not be reached{said}" if is_refused else f"The connection to {where} broke{said}")
+
+
+def _causes(error: BaseException | None) -> Iterable[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+async def _no_such_model(
+    trouble: Exception, choice: Choice, known: Callable[[], Awaitable[Iterable[str]]]
+) -> HabitusError:
+    provider = choice.name.partition(":")[0]
+    names = sorted(await known())
+    suggested = getattr(trouble, "suggested_model_id", None)
+    mend = did_you_mean(choice.model, names) or (f"Did you mean '{suggested}'?" if suggested else "")
+    if not mend and names:
+        mend = f"It has {', '.join(names[:SHOWN])}{' …' if len(names) > SHOWN else ''}."
+    where = f" at {choice.address}" if choice.address else ""
+    return NotFound(
+        f"{provider} has no model '{choice.model}'{where}.", mend=mend or "Check the name, and the address."
+    )
+
+
+SHOWN = 8
+_LISTING_SECONDS = 5.0
+
+
+async def names_at(choice: Choice, client: httpx2.AsyncClient) -> list[str]:
+    """The models that an OpenAI-compatible server says it has; nothing when it doesn't say."""
+    if choice.dialect not in (Dialect.CHAT, Dialect.OLLAMA):
+        return []
+    try:
+        headers = {"Authorization": f"Bearer {choice.key}"} if choice.key else {}
+        got = await client.get(f"{choice.address}/models", headers=headers, timeout=_LISTING_SECONDS)
+        return [str(each["id"]) for each in got.json()["data"]]
+    except (httpx2.HTTPError, ValueError, LookupError, TypeError):
+        return []
+
+
+_OVERFLOW = re.compile(
+    r"context[ _](?:length|size|window)|exceed_context|prompt is too long|input token count|maximum.{0,40}tokens"
+    r"|too many tokens|exceeds the available context",
+    re.IGNORECASE,
+)
+_KEY = re.compile(r"api[ _]key", re.IGNORECASE)
+LONGEST = 300
+
+
+def _said(trouble: Exception, choice: Choice) -> str:
+    """`: what the provider said.`, in one line, without the key; a full stop when it said nothing."""
+    words = _words(trouble.body) if isinstance(trouble, ModelAPIError) else ""
+    words = words or (trouble.message if isinstance(trouble, AgentRunError) else str(trouble))
+    # Redacted before it is cut, so that no half of a secret stays.
+    line = " ".join(Redactor(secrets=[choice.key]).redact(words[: LONGEST * 8]).text.split())
+    line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+    return f": {line.rstrip('.')}." if line else "."
+
+
+def _words(body: object) -> str:
+    """The message in an error's body, wherever a provider puts it."""
+    match body:
+        case {"message": str(message)}:
+            return message
+        case {"error": inner}:
+            return _words(inner)
+        case [first, *_]:
+            return _words(first)
+        case str():
+            return body
+        case _:
+            return ""

@@ -1,0 +1,201 @@
+"""Which provider a name means, with its address and its key: decided without importing anything of a provider."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from habitus.errors import Invalid, NotFound, Refused, did_you_mean
+
+
+class Dialect(StrEnum):
+    """How a server is spoken to."""
+
+    OPENAI = "openai"  # OpenAI itself
+    CHAT = "chat"  # what every OpenAI-compatible server understands
+    OLLAMA = "ollama"  # the same, with Ollama's own ideas of it
+    ANTHROPIC = "anthropic"
+    GOOGLE = "google"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provider:
+    dialect: Dialect
+    keys: tuple[str, ...] = ()  # the variables that may hold the key; the first that does is taken
+    address_in: str = ""  # the variable that names another address
+    address: str = ""  # where a local server listens unless told otherwise
+    path: str = ""  # what follows a bare host and port
+    start: str = ""  # how a person starts the local server
+    example: str
+
+    @property
+    def is_local(self) -> bool:
+        return bool(self.address)
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "openai": Provider(
+        dialect=Dialect.OPENAI, keys=("OPENAI_API_KEY",), address_in="OPENAI_BASE_URL", example="openai:gpt-5-mini"
+    ),
+    "anthropic": Provider(
+        dialect=Dialect.ANTHROPIC,
+        keys=("ANTHROPIC_API_KEY",),
+        address_in="ANTHROPIC_BASE_URL",
+        example="anthropic:claude-sonnet-4-5",
+    ),
+    "google": Provider(
+        dialect=Dialect.GOOGLE,
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        address_in="GOOGLE_GEMINI_BASE_URL",
+        example="google:gemini-2.5-flash",
+    ),
+    "ollama": Provider(
+        dialect=Dialect.OLLAMA,
+        keys=("OLLAMA_API_KEY",),
+        address_in="OLLAMA_HOST",
+        address="http://127.0.0.1:11434/v1",
+        path="/v1",
+        start="ollama serve",
+        example="ollama:qwen3",
+    ),
+    "llamacpp": Provider(
+        dialect=Dialect.CHAT,
+        keys=("LLAMA_API_KEY",),
+        address_in="LLAMACPP_BASE_URL",
+        address="http://127.0.0.1:8080/v1",
+        path="/v1",
+        start="llama-server -m MODEL.gguf",
+        example="llamacpp:default",
+    ),
+    "vllm": Provider(
+        dialect=Dialect.CHAT,
+        keys=("VLLM_API_KEY",),
+        address_in="VLLM_BASE_URL",
+        address="http://127.0.0.1:8000/v1",
+        path="/v1",
+        start="vllm serve MODEL",
+        example="vllm:Qwen/Qwen3-8B",
+    ),
+}
+_OTHER_NAMES = {"google-gla": "google", "gemini": "google", "claude": "anthropic", "llama.cpp": "llamacpp"}
+_FAMILIES = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "gemini": "google"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One model at one address, with what opens the door."""
+
+    name: str  # provider:model, as the person knows it
+    model: str
+    provider: Provider
+    dialect: Dialect
+    address: str  # empty: where the provider itself answers
+    key: str = field(repr=False)
+    key_variable: str  # where the key stands, or should
+
+    @property
+    def is_on_this_machine(self) -> bool:
+        return bool(self.address) and _is_loopback(urlsplit(self.address).hostname or "")
+
+
+def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> Choice:
+    """What `provider:model` stands for; every mistake in it is one line that says how to mend it."""
+    provider_name, model = _split(name.strip())
+    provider = PROVIDERS[provider_name]
+    address = _address(provider, environ, base_url if provider_name == "openai" else "")
+    variable, key = _key(provider, environ)
+    if not key and not address:
+        raise Refused(
+            f"No key for {provider_name}: {' or '.join(provider.keys)} is not set.",
+            mend=f"Set it: export {provider.keys[0]}=…",
+        )
+    # An address of one's own need not know what only OpenAI's does, but chat is understood everywhere.
+    dialect = Dialect.CHAT if provider.dialect is Dialect.OPENAI and address else provider.dialect
+    return Choice(
+        name=f"{provider_name}:{model}",
+        model=model,
+        provider=provider,
+        dialect=dialect,
+        address=address,
+        key=key,
+        key_variable=variable,
+    )
+
+
+def _split(name: str) -> tuple[str, str]:
+    if not name:
+        examples = ", ".join(provider.example for provider in PROVIDERS.values())
+        raise Invalid("No model is set.", mend=f"Set HABITUS_MODEL to one like {examples}.")
+    before, colon, model = name.partition(":")
+    provider = _OTHER_NAMES.get(before.lower(), before.lower())
+    if provider in PROVIDERS and model:
+        return provider, model
+    if provider in PROVIDERS:
+        raise Invalid(f"'{name}' names no model.", mend=f"Write provider:model, like {PROVIDERS[provider].example}.")
+    if not colon:
+        raise Invalid(f"'{name}' names no provider.", mend=_with_provider(name))
+    hint = did_you_mean(provider, PROVIDERS) or f"Known are {', '.join(PROVIDERS)}."
+    raise NotFound(
+        f"No provider '{before}'.", mend=f"{hint} Any OpenAI-compatible server works as openai:… with base_url set."
+    )
+
+
+def _with_provider(model: str) -> str:
+    family = next((provider for start, provider in _FAMILIES.items() if model.lower().startswith(start)), "")
+    return f"Did you mean '{family}:{model}'?" if family else f"Write provider:model, like {_example()}."
+
+
+def _example() -> str:
+    return PROVIDERS["anthropic"].example
+
+
+def _address(provider: Provider, environ: Mapping[str, str], base_url: str) -> str:
+    given = (base_url or environ.get(provider.address_in, "")).strip()
+    if not given:
+        return provider.address
+    address = given if "://" in given else f"http://{given}"
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    if parts.scheme not in ("http", "https") or not host:
+        raise Invalid(f"'{given}' is no address of a server.", mend="Write one like http://127.0.0.1:8080/v1.")
+    if host == "0.0.0.0":  # where a server listens, not where it is reached
+        address = address.replace("0.0.0.0", "127.0.0.1", 1)
+    return address.rstrip("/") + (provider.path if parts.path in ("", "/") else "")
+
+
+def _key(provider: Provider, environ: Mapping[str, str]) -> tuple[str, str]:
+    for variable in provider.keys:
+        if key := environ.get(variable, "").strip():
+            return variable, key
+    return provider.keys[0], ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+_BLIND = re.compile(r"gpt-3\.5|gpt-4-(?:0|1106)|gpt-4$|o1-mini|o1-preview|o3-mini|claude-2|claude-instant|gpt-oss")
+_SEEING = re.compile(
+    r"gpt-4o|gpt-4\.1|gpt-[5-9]|claude-|gemini|vision|llava|\bvl\b|[-.\d]vl|gemma-?[34]|llama-?4|pixtral|moondream"
+    r"|minicpm-v|internvl|mistral-small-?3",
+    re.IGNORECASE,
+)
+
+
+def sees_images(choice: Choice) -> bool:
+    """A big provider's model sees unless it is known not to; one of another server, if its name says so."""
+    if _BLIND.search(choice.model.lower()):
+        return False
+    if choice.dialect in (Dialect.CHAT, Dialect.OLLAMA):
+        return _SEEING.search(choice.model) is not None
+    return True

@@ -1,0 +1,309 @@
+"""Our messages on the wire and back, by pydantic-ai. With `faults` the only module that imports it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Literal, assert_never
+
+import httpx2
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    BinaryContent,
+    InstructionPart,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model as PydanticModel
+from pydantic_ai.models import ModelRequestParameters, create_async_httpx2_client
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from habitus.events import ToolCall
+from habitus.llm.model import (
+    Answer,
+    Answered,
+    Ask,
+    Asked,
+    CallStarted,
+    Image,
+    Message,
+    ProviderFault,
+    Returned,
+    Stop,
+    Streamed,
+    Text,
+    TextDelta,
+    ToolSpec,
+    Usage,
+)
+from habitus.llm.providers.faults import TROUBLES, fault_of, names_at
+from habitus.llm.providers.naming import Choice, Dialect
+from habitus.llm.providers.patience import Fault, Watch
+
+ANSWER_TOOL = "answer"
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 3600.0  # the watch is what ends a silence
+
+
+class Wire:
+    """One model of one provider, reached over connections of its own."""
+
+    troubles: tuple[type[Exception], ...] = TROUBLES
+
+    def __init__(self, choice: Choice, *, transport: Any = None) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._choice = choice
+        self._client = create_async_httpx2_client(
+            timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+            # A transport of our own also keeps a proxy of the environment out of the way to this machine.
+            transport=transport or (httpx2.AsyncHTTPTransport() if choice.is_on_this_machine else None),
+        )
+        self._model = _model(choice, self._client)
+
+    @property
+    def context_tokens(self) -> int | None:
+        return self._model.profile.get("context_window")
+
+    async def stream(self, ask: Ask, watch: Watch) -> AsyncGenerator[Streamed, None]:
+        parameters = self._parameters(ask)
+        async with AsyncExitStack() as stack:
+            async with watch.waiting():
+                stream = await stack.enter_async_context(
+                    model_request_stream(
+                        self._model,
+                        to_wire(ask.messages),
+                        model_settings=self._settings(ask),
+                        model_request_parameters=parameters,
+                    )
+                )
+            events = aiter(stream)
+            while True:
+                async with watch.waiting():
+                    event = await anext(events, None)
+                if event is None:
+                    break
+                piece = _piece(event)
+                if piece is not None:
+                    yield piece
+            response = stream.get()
+        # Whoever takes the answer and goes leaves no open connection behind.
+        yield from_wire(response, self._choice)
+
+    async def fault(self, trouble: Exception) -> Fault:
+        return await fault_of(trouble, self._choice, lambda: names_at(self._choice, self._client))
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def _parameters(self, ask: Ask) -> ModelRequestParameters:
+        tools = [_tool(each) for each in ask.tools]
+        instructions = [InstructionPart(content=ask.system)] if ask.system else None
+        if ask.schema is None:
+            return ModelRequestParameters(function_tools=tools, instruction_parts=instructions)
+        schema = dict(ask.schema)
+        match self._output_mode():
+            case "tool":
+                output = ToolDefinition(
+                    name=ANSWER_TOOL,
+                    description="Gives the answer.",
+                    parameters_json_schema=schema,
+                    strict=False,
+                    kind="output",
+                )
+                return ModelRequestParameters(
+                    function_tools=tools,
+                    output_tools=[output],
+                    output_mode="tool",
+                    allow_text_output=False,
+                    instruction_parts=instructions,
+                )
+            case "native" | "prompted" as mode:
+                return ModelRequestParameters(
+                    function_tools=tools,
+                    output_mode=mode,
+                    output_object=OutputObjectDefinition(json_schema=schema, name=ANSWER_TOOL),
+                    instruction_parts=instructions,
+                )
+            case never:
+                assert_never(never)
+
+    def _output_mode(self) -> Literal["native", "tool", "prompted"]:
+        """The strongest promise of the shape that this model can give."""
+        profile = self._model.profile
+        if profile.get("supports_json_schema_output"):
+            return "native"
+        return "tool" if profile.get("supports_tools", True) else "prompted"
+
+    def _settings(self, ask: Ask) -> ModelSettings:
+        # Retries are ours. The cache mark goes on what stays the same: tools, system prompt, the talk so far.
+        settings = ModelSettings(max_retries=0, cache=True)
+        if ask.max_tokens is not None:
+            settings["max_tokens"] = ask.max_tokens
+        if self._choice.dialect is Dialect.OPENAI:
+            return {**settings, "openai_store": False}  # type: ignore[typeddict-unknown-key]  # a key of OpenAI's own
+        return settings
+
+
+def _model(choice: Choice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
+    """Only the library of the provider that is asked for is imported."""
+    match choice.dialect:
+        case Dialect.ANTHROPIC:
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            anthropic = AnthropicProvider(api_key=choice.key, base_url=choice.address or None, http_client=client)
+            return AnthropicModel(choice.model, provider=anthropic)
+        case Dialect.GOOGLE:
+            from pydantic_ai.models.google import GoogleModel
+            from pydantic_ai.providers.google import GoogleProvider
+
+            google = GoogleProvider(api_key=choice.key, base_url=choice.address or None, http_client=client)
+            return GoogleModel(choice.model, provider=google)
+        case Dialect.OPENAI:
+            from pydantic_ai.models.openai import OpenAIResponsesModel
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            return OpenAIResponsesModel(choice.model, provider=OpenAIProvider(api_key=choice.key, http_client=client))
+        case Dialect.OLLAMA:
+            from pydantic_ai.models.ollama import OllamaModel
+            from pydantic_ai.providers.ollama import OllamaProvider
+
+            ollama = OllamaProvider(base_url=choice.address, api_key=choice.key or "none", http_client=client)
+            return OllamaModel(choice.model, provider=ollama)
+        case Dialect.CHAT:
+            from pydantic_ai.models.openai import OpenAIChatModel
+            from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+            compatible = OpenAICompatibleProvider(
+                "openai-compatible", base_url=choice.address, api_key=choice.key or None, http_client=client
+            )
+            return OpenAIChatModel(choice.model, provider=compatible)
+        case never:
+            assert_never(never)
+
+
+def to_wire(messages: Sequence[Message]) -> list[ModelMessage]:
+    """What a person says and what calls came to are one request when they stand together."""
+    wired: list[ModelMessage] = []
+    for message in messages:
+        match message:
+            case Answered():
+                parts = list(_answer_parts(message))
+                if parts:
+                    wired.append(ModelResponse(parts=parts))
+            case Asked() | Returned():
+                part = _request_part(message)
+                last = wired[-1] if wired else None
+                if isinstance(last, ModelRequest):
+                    last.parts = [*last.parts, part]
+                else:
+                    wired.append(ModelRequest(parts=[part]))
+    return wired
+
+
+def _request_part(message: Asked | Returned) -> ModelRequestPart:
+    if isinstance(message, Returned):
+        return ToolReturnPart(tool_name=message.tool, content=message.content, tool_call_id=message.call)
+    match message.parts:
+        case (Text(text=text),):
+            return UserPromptPart(content=text)
+        case parts:
+            return UserPromptPart(content=[_content(part) for part in parts])
+
+
+def _content(part: Text | Image) -> str | BinaryContent:
+    return part.text if isinstance(part, Text) else BinaryContent(data=part.data, media_type=part.media_type)
+
+
+def _answer_parts(message: Answered) -> Iterable[TextPart | ToolCallPart]:
+    if message.text:
+        yield TextPart(content=message.text)
+    for call in message.calls:
+        yield ToolCallPart(tool_name=call.name, args=_sendable(call.arguments), tool_call_id=call.id)
+
+
+def _sendable(arguments: str) -> str:
+    """Providers take back only JSON objects; what is none is shown to the model as what it wrote."""
+    try:
+        is_object = isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return arguments if is_object else json.dumps({"not_an_object": arguments}, ensure_ascii=False)
+
+
+def _tool(spec: ToolSpec) -> ToolDefinition:
+    return ToolDefinition(
+        name=spec.name, description=spec.description, parameters_json_schema=dict(spec.parameters), strict=False
+    )
+
+
+def _piece(event: ModelResponseStreamEvent) -> Streamed | None:
+    match event:
+        case PartStartEvent(part=TextPart(content=text)) if text:
+            return TextDelta(text=text)
+        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
+            return TextDelta(text=text)
+        case PartStartEvent(part=ToolCallPart(tool_name=name)) if name != ANSWER_TOOL:
+            return CallStarted(tool=name)
+        case _:
+            return None
+
+
+def from_wire(response: ModelResponse, choice: Choice) -> Answer:
+    text: list[str] = []
+    calls: list[ToolCall] = []
+    for part in response.parts:
+        match part:
+            case TextPart(content=content):
+                text.append(content)
+            case ToolCallPart(tool_name=name) if name == ANSWER_TOOL:
+                text = [part.args_as_json_str()]
+            case ToolCallPart(tool_name=name, tool_call_id=call_id, args=args):
+                written = args if isinstance(args, str) else json.dumps(args or {}, ensure_ascii=False)
+                calls.append(ToolCall(id=call_id, name=name, arguments=written or "{}"))
+            case _:
+                pass  # thoughts are the model's own
+    message = Answered(text="".join(text), calls=tuple(calls))
+    return Answer(message=message, stop=_stop(response, message, choice), usage=_usage(response))
+
+
+def _stop(response: ModelResponse, message: Answered, choice: Choice) -> Stop:
+    match response.finish_reason:
+        case "length":
+            return Stop.LENGTH
+        case "content_filter":
+            raise ProviderFault(f"{choice.name} withheld its answer (content filter).")
+        case None | "error":
+            raise ProviderFault(f"{choice.name} broke off its answer.")
+        case "stop" | "tool_call":
+            return Stop.CALLS if message.calls else Stop.END
+        case never:
+            assert_never(never)
+
+
+def _usage(response: ModelResponse) -> Usage:
+    used = response.usage
+    try:
+        cost: float | None = float(response.cost().total_price)
+    except (LookupError, AssertionError, ValueError):
+        cost = None  # nobody knows the price of this model
+    return Usage(
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cached_tokens=used.cache_read_tokens,
+        cost=cost,
+    )
