@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -118,14 +119,17 @@ class Session:
 
     async def turn(self, text: str, attach: Sequence[Path] = (), **more: str) -> Done:
         """Say something and wait for the answer."""
-        async for seen in self.turn_stream(text, attach, **more):
-            if isinstance(seen, Done):
-                return seen
-        raise asyncio.CancelledError
+        done: Done | None = None
+        async with aclosing(self.turn_stream(text, attach, **more)) as stream:
+            async for seen in stream:
+                done = seen if isinstance(seen, Done) else done
+        if done is None:
+            raise asyncio.CancelledError
+        return done
 
     async def turn_stream(
         self, text: str, attach: Sequence[Path] = (), *, caller_id: str = "", reply_to: str = ""
-    ) -> AsyncIterator[TurnEvent]:
+    ) -> AsyncGenerator[TurnEvent, None]:
         """Say something and see the answer come. Whoever stops listening cancels the turn."""
         if self._running is not None:
             raise Invalid("A turn of this session is running.", mend="Wait for it, or cancel it first.")

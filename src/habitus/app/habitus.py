@@ -6,9 +6,10 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -22,7 +23,7 @@ from habitus.agent.consent import AskPerson, nobody
 from habitus.agent.identity import LAYER
 from habitus.app.content import high_findings
 from habitus.errors import Refused, StorageFailed
-from habitus.events import OutcomeKind
+from habitus.events import OutcomeKind, TurnObserver
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
 from habitus.pause import Pause
@@ -48,6 +49,7 @@ from habitus.skills.trust import Trust
 if TYPE_CHECKING:
     from habitus.agent.session import Session
     from habitus.llm.model import Model
+    from habitus.llm.roles import Models
     from habitus.search.index import Index
 
 Clock = Callable[[], datetime]
@@ -141,6 +143,13 @@ class Habitus:
         """The same home as seen from another working directory."""
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
 
+    @cached_property
+    def models(self) -> Models:
+        """The models that the settings name, opened when they are first asked."""
+        from habitus.app.models import models  # a provider's library, for those who call a model
+
+        return models(self.settings, os.environ)
+
     def session(
         self,
         model: Model | None = None,
@@ -150,12 +159,20 @@ class Habitus:
         user: str | None = None,
         source_type: str = "repl",
         ask: AskPerson = nobody,
+        observers: Sequence[TurnObserver] = (),
     ) -> Session:
-        """A conversation with a model: ours unless given, `settings.model` by default. Close it, or use `async with`."""
+        """A conversation with a model, by default the one of the settings. Close it, or use `async with`."""
         from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
 
         return open_session(
-            self, model, id=id, resume=resume, user=self.user(user), source_type=source_type, ask=ask
+            self,
+            model,
+            id=id,
+            resume=resume,
+            user=self.user(user),
+            source_type=source_type,
+            ask=ask,
+            observers=observers,
         )
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.agent.attachments import Heard
@@ -10,11 +12,13 @@ from habitus.agent.background import Background
 from habitus.agent.changes import Changes
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.agent.identity import identity_text
+from habitus.agent.prompt import Remembered
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.session import Parts, Session, new_id
 from habitus.agent.toolbox import standard_tools
 from habitus.app.content import high_findings
 from habitus.errors import NotFound
+from habitus.events import TurnObserver
 from habitus.llm.model import Model
 from habitus.sandbox.machine import base_python, probe
 from habitus.sandbox.model import Limits, Permissions
@@ -36,6 +40,7 @@ def open_session(
     user: User,
     source_type: str,
     ask: AskPerson,
+    observers: Sequence[TurnObserver],
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
@@ -65,13 +70,13 @@ def open_session(
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
-        memory=habitus.session_memory(user.name),
+        memory=NoMemory(),
         select=habitus.select,
         identity=lambda: identity_text(habitus.skills, habitus.fill),
         built_in=lambda session: standard_tools(session, changes=changes, finder=habitus.finder, pads=pads),
         code_tools=lambda: (),
-        observers=(),
-        transcribe=_transcribe,
+        observers=tuple(observers),
+        transcribe=transcribe,
         spawn=background.spawn,
         close=close,
         clock=habitus.clock,
@@ -100,3 +105,21 @@ def _scratchpads(habitus: Habitus, session: str, ask: AskPerson) -> Scratchpads:
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
     return Scratchpads(runtime, services=sandbox_services(habitus.skills), may_install=may_install)
+
+
+class NoMemory:
+    def standing(self) -> Remembered:
+        return Remembered()
+
+    def recall(self, request: str) -> Remembered:
+        return Remembered()
+
+    def shown(self, notes: Sequence[str]) -> None:
+        pass
+
+    def helped(self, request: str) -> None:
+        pass
+
+
+async def transcribe(path: Path) -> Heard:
+    return Heard(text=None, reason="no transcriber")
