@@ -84,7 +84,7 @@ def turn_starts(messages: Sequence[Message]) -> list[int]:
     return [
         index
         for index, message in enumerate(messages)
-        if isinstance(message, Asked) and (index == 0 or not isinstance(messages[index - 1], Returned))
+        if index == 0 or (isinstance(message, Asked) and not isinstance(messages[index - 1], Returned))
     ]
 
 

@@ -1,0 +1,83 @@
+"""Laws of a conversation's history, whatever is in it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.agent.history import History, pack, repaired, size, turn_starts, unpack
+from habitus.events import ToolCall
+from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text
+
+ids = st.sampled_from(["a", "b", "c"])
+tool_calls = st.builds(ToolCall, id=ids, name=st.just("tool"), arguments=st.text(max_size=20))
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Asked, parts=st.tuples(st.builds(Text, text=st.text(max_size=50)))),
+    st.builds(
+        Answered,
+        text=st.text(max_size=50),
+        calls=st.lists(tool_calls, max_size=3, unique_by=lambda call: call.id).map(tuple),
+    ),
+    st.builds(Returned, call=ids, tool=st.just("tool"), content=st.text(max_size=200)),
+)
+histories = st.lists(messages, max_size=20)
+
+
+def is_valid(found: list[Message]) -> bool:
+    waiting: list[str] = []
+    for message in found:
+        if isinstance(message, Returned):
+            if message.call not in waiting:
+                return False
+            waiting.remove(message.call)
+        elif waiting:
+            return False
+        else:
+            waiting = [call.id for call in message.calls] if isinstance(message, Answered) else []
+    return not waiting
+
+
+@given(histories)
+def test_a_repaired_history_is_valid_and_stays_as_it_is(found: list[Message]) -> None:
+    mended, count = repaired(found)
+    assert is_valid(mended)
+    assert repaired(mended) == (mended, 0)
+    assert (count == 0) == (mended == found)
+
+
+@given(histories, st.integers(0, 200))
+def test_shortening_drops_whole_turns_and_keeps_the_last(found: list[Message], budget: int) -> None:
+    history = History(repaired(found)[0])
+    before = list(history.messages)
+    history.shorten(budget)
+    kept = history.messages
+    assert before[len(before) - len(kept) :] == kept
+    assert is_valid(kept)
+    starts = turn_starts(before)
+    if starts and kept != before:
+        assert len(before) - len(kept) in starts
+    if starts:
+        assert sum(map(size, kept)) <= budget or len(turn_starts(kept)) <= 1
+
+
+@given(histories)
+def test_any_turn_can_be_ended_and_followed(found: list[Message]) -> None:
+    history = History(found)
+    history.end_turn("stopped")
+    assert is_valid(history.messages)
+    if history.messages:
+        last = history.messages[-1]
+        assert isinstance(last, Answered)
+        assert not last.calls
+
+
+@given(messages)
+def test_what_the_journal_keeps_is_what_was_said(message: Message) -> None:
+    assert unpack(pack(message)) == message
+
+
+def test_a_small_image_is_kept_and_a_large_one_is_named() -> None:
+    small = Asked(parts=(Image(data=b"abc", media_type="image/png"),))
+    assert unpack(pack(small)) == small
+    large = Asked(parts=(Image(data=b"x" * 300_000, media_type="image/png"),))
+    assert unpack(pack(large)) == Asked(parts=(Text(text="[an image of 300,000 bytes, image/png]"),))
