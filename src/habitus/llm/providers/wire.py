@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal, assert_never
@@ -29,6 +30,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model as PydanticModel
 from pydantic_ai.models import ModelRequestParameters, create_async_httpx2_client
 from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
@@ -115,7 +117,7 @@ class Wire:
         if ask.schema is None:
             return ModelRequestParameters(function_tools=tools, instruction_parts=instructions)
         schema = dict(ask.schema)
-        match self._output_mode():
+        match self._output_mode(ask):
             case "tool":
                 output = ToolDefinition(
                     name=ANSWER_TOOL,
@@ -141,10 +143,11 @@ class Wire:
             case never:
                 assert_never(never)
 
-    def _output_mode(self) -> Literal["native", "tool", "prompted"]:
+    def _output_mode(self, ask: Ask) -> Literal["native", "tool", "prompted"]:
         """The strongest promise of the shape that this model can give."""
         profile = self._model.profile
-        if profile.get("supports_json_schema_output"):
+        has_to_choose = bool(ask.tools) and self._choice.dialect is Dialect.GOOGLE  # a shape, or tools to call
+        if profile.get("supports_json_schema_output") and not has_to_choose:
             return "native"
         return "tool" if profile.get("supports_tools", True) else "prompted"
 
@@ -189,11 +192,20 @@ def _model(choice: Choice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
             from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
             compatible = OpenAICompatibleProvider(
-                "openai-compatible", base_url=choice.address, api_key=choice.key or None, http_client=client
+                "openai-compatible",
+                base_url=choice.address,
+                api_key=choice.key or None,
+                http_client=client,
+                profile=None if _OPENAIS_OWN.match(choice.model) else _OLD_LIMIT,
             )
             return OpenAIChatModel(choice.model, provider=compatible)
         case never:
             assert_never(never)
+
+
+# Only OpenAI's own models insist on the new name of the limit; older servers know only the old one.
+_OPENAIS_OWN = re.compile(r"(?:openai/)?(?:gpt-\d|o\d)")
+_OLD_LIMIT = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
 
 
 def to_wire(messages: Sequence[Message]) -> list[ModelMessage]:
