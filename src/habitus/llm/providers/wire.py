@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import warnings
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal, assert_never
@@ -171,8 +172,10 @@ def _model(choice: Choice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
             anthropic = AnthropicProvider(api_key=choice.key, base_url=choice.address or None, http_client=client)
             return AnthropicModel(choice.model, provider=anthropic)
         case Dialect.GOOGLE:
-            from pydantic_ai.models.google import GoogleModel
-            from pydantic_ai.providers.google import GoogleProvider
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a person need not read how the library spells its strings
+                from pydantic_ai.models.google import GoogleModel
+                from pydantic_ai.providers.google import GoogleProvider
 
             google = GoogleProvider(api_key=choice.key, base_url=choice.address or None, http_client=client)
             return GoogleModel(choice.model, provider=google)
