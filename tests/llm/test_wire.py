@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +21,7 @@ from habitus.llm.model import (
     Asked,
     CallStarted,
     Image,
+    ProviderFault,
     Returned,
     Stop,
     Streamed,
@@ -247,11 +248,14 @@ DIALECTS = {
 
 
 @asynccontextmanager
-async def opened(dialect: Dialect, provider: FakeProvider) -> AsyncIterator[ProviderModel]:
+async def opened(
+    dialect: Dialect, provider: FakeProvider, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> AsyncIterator[ProviderModel]:
     environ = dict(dialect.environ)
     if dialect.address_in:
         environ[dialect.address_in] = provider.address + dialect.address_path
-    model = open_model(dialect.name, environ, transport=None if dialect.address_in else Detour(provider.address))
+    transport = None if dialect.address_in else Detour(provider.address)
+    model = open_model(dialect.name, environ, sleep=sleep, transport=transport)
     try:
         yield model
     finally:
@@ -372,6 +376,45 @@ async def test_an_answer_without_room_for_its_end_says_so(provider: FakeProvider
     provider.gives(recordings.chat_text("Hel", finish="length"))
     async with opened(DIALECTS["compatible"], provider) as model:
         assert (await answer(model, ASK)).stop is Stop.LENGTH
+
+
+async def test_half_a_stream_is_never_taken_for_a_whole_one(dialect: Dialect, provider: FakeProvider) -> None:
+    """The connection ends well, and only the last events are missing."""
+    events = dialect.reply.body.rstrip().split(b"\n\n")
+    ended = next(at for at, event in enumerate(events) if any(mark in event for mark in ENDS))
+    provider.gives(replace(dialect.reply, body=b"\n\n".join(events[:ended]) + b"\n\n"))
+    async with opened(dialect, provider) as model:
+        with pytest.raises(ProviderFault, match=f"{dialect.name} broke off its answer"):
+            await answer(model, ASK)
+
+
+ENDS = (b'"finish_reason": "tool_calls"', b'"message_delta"', b'"finishReason"', b'"response.completed"')
+ODD = [
+    b"[]",
+    b"null",
+    b"7",
+    b'"text"',
+    b"{}",
+    b'{"choices": null}',
+    b'{"choices": [{"delta": 3}]}',
+    b'{"candidates": [{"content": {"parts": [5]}}]}',
+    b'{"type": "content_block_delta", "index": 9, "delta": {"type": "text_delta"}}',
+    b'{"type": "response.completed", "response": []}',
+    b"\xff\xfe",
+]
+
+
+@pytest.mark.parametrize("event", ODD)
+async def test_an_odd_event_is_a_fault_and_asked_again(event: bytes, dialect: Dialect, provider: FakeProvider) -> None:
+    body = b"event: content_block_delta\ndata: " + event + b"\n\n"
+    provider.gives(replace(dialect.reply, body=body), dialect.reply)
+    async with opened(dialect, provider, sleep=_at_once) as model:
+        assert (await answer(model, ASK)).message.text == "Hello"
+    assert len(provider.requests) == 2
+
+
+async def _at_once(seconds: float) -> None:
+    assert 0 < seconds < 10
 
 
 def test_one_model_serves_one_event_loop_after_the_other(provider: FakeProvider) -> None:

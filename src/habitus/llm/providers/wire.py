@@ -53,7 +53,7 @@ from habitus.llm.model import (
     ToolSpec,
     Usage,
 )
-from habitus.llm.providers.faults import TROUBLES, fault_of, names_at
+from habitus.llm.providers.faults import TROUBLES, BrokeOff, fault_of, names_at
 from habitus.llm.providers.naming import Choice, Dialect
 from habitus.llm.providers.patience import Fault, Watch
 
@@ -297,17 +297,15 @@ def from_wire(response: ModelResponse, choice: Choice) -> Answer:
 
 
 def _stop(response: ModelResponse, message: Answered, choice: Choice) -> Stop:
-    match response.finish_reason:
-        case "length":
-            return Stop.LENGTH
-        case "content_filter":
-            raise ProviderFault(f"{choice.name} withheld its answer (content filter).")
-        case None | "error":
-            raise ProviderFault(f"{choice.name} broke off its answer.")
-        case "stop" | "tool_call":
-            return Stop.CALLS if message.calls else Stop.END
-        case never:
-            assert_never(never)
+    if response.finish_reason == "content_filter":
+        raise ProviderFault(f"{choice.name} withheld its answer (content filter).")
+    # The library takes a stream that merely ends for a whole one; only the provider's own word counts.
+    was_ended = bool((response.provider_details or {}).get("finish_reason")) and response.state == "complete"
+    if not was_ended or response.finish_reason == "error":
+        raise BrokeOff(f"{choice.name} broke off its answer.")
+    if response.finish_reason == "length":
+        return Stop.LENGTH
+    return Stop.CALLS if message.calls else Stop.END
 
 
 def _usage(response: ModelResponse) -> Usage:
