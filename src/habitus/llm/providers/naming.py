@@ -39,19 +39,19 @@ class Provider:
 
 PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(
-        dialect=Dialect.OPENAI, keys=("OPENAI_API_KEY",), address_in="OPENAI_BASE_URL", example="openai:gpt-5-mini"
+        dialect=Dialect.OPENAI, keys=("OPENAI_API_KEY",), address_in="OPENAI_BASE_URL", example="openai:gpt-5.4-mini"
     ),
     "anthropic": Provider(
         dialect=Dialect.ANTHROPIC,
         keys=("ANTHROPIC_API_KEY",),
         address_in="ANTHROPIC_BASE_URL",
-        example="anthropic:claude-sonnet-4-5",
+        example="anthropic:claude-sonnet-5-5",
     ),
     "google": Provider(
         dialect=Dialect.GOOGLE,
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         address_in="GOOGLE_GEMINI_BASE_URL",
-        example="google:gemini-2.5-flash",
+        example="google:gemini-flash-latest",
     ),
     "ollama": Provider(
         dialect=Dialect.OLLAMA,

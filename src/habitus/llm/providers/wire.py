@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import warnings
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal, assert_never
@@ -29,6 +31,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model as PydanticModel
 from pydantic_ai.models import ModelRequestParameters, create_async_httpx2_client
 from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
@@ -50,7 +53,7 @@ from habitus.llm.model import (
     ToolSpec,
     Usage,
 )
-from habitus.llm.providers.faults import TROUBLES, fault_of, names_at
+from habitus.llm.providers.faults import TROUBLES, BrokeOff, fault_of, names_at
 from habitus.llm.providers.naming import Choice, Dialect
 from habitus.llm.providers.patience import Fault, Watch
 
@@ -115,7 +118,7 @@ class Wire:
         if ask.schema is None:
             return ModelRequestParameters(function_tools=tools, instruction_parts=instructions)
         schema = dict(ask.schema)
-        match self._output_mode():
+        match self._output_mode(ask):
             case "tool":
                 output = ToolDefinition(
                     name=ANSWER_TOOL,
@@ -141,10 +144,11 @@ class Wire:
             case never:
                 assert_never(never)
 
-    def _output_mode(self) -> Literal["native", "tool", "prompted"]:
+    def _output_mode(self, ask: Ask) -> Literal["native", "tool", "prompted"]:
         """The strongest promise of the shape that this model can give."""
         profile = self._model.profile
-        if profile.get("supports_json_schema_output"):
+        has_to_choose = bool(ask.tools) and self._choice.dialect is Dialect.GOOGLE  # a shape, or tools to call
+        if profile.get("supports_json_schema_output") and not has_to_choose:
             return "native"
         return "tool" if profile.get("supports_tools", True) else "prompted"
 
@@ -168,8 +172,10 @@ def _model(choice: Choice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
             anthropic = AnthropicProvider(api_key=choice.key, base_url=choice.address or None, http_client=client)
             return AnthropicModel(choice.model, provider=anthropic)
         case Dialect.GOOGLE:
-            from pydantic_ai.models.google import GoogleModel
-            from pydantic_ai.providers.google import GoogleProvider
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a person need not read how the library spells its strings
+                from pydantic_ai.models.google import GoogleModel
+                from pydantic_ai.providers.google import GoogleProvider
 
             google = GoogleProvider(api_key=choice.key, base_url=choice.address or None, http_client=client)
             return GoogleModel(choice.model, provider=google)
@@ -189,11 +195,20 @@ def _model(choice: Choice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
             from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
             compatible = OpenAICompatibleProvider(
-                "openai-compatible", base_url=choice.address, api_key=choice.key or None, http_client=client
+                "openai-compatible",
+                base_url=choice.address,
+                api_key=choice.key or None,
+                http_client=client,
+                profile=None if _OPENAIS_OWN.match(choice.model) else _OLD_LIMIT,
             )
             return OpenAIChatModel(choice.model, provider=compatible)
         case never:
             assert_never(never)
+
+
+# Only OpenAI's own models insist on the new name of the limit; older servers know only the old one.
+_OPENAIS_OWN = re.compile(r"(?:openai/)?(?:gpt-\d|o\d)")
+_OLD_LIMIT = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
 
 
 def to_wire(messages: Sequence[Message]) -> list[ModelMessage]:
@@ -282,17 +297,15 @@ def from_wire(response: ModelResponse, choice: Choice) -> Answer:
 
 
 def _stop(response: ModelResponse, message: Answered, choice: Choice) -> Stop:
-    match response.finish_reason:
-        case "length":
-            return Stop.LENGTH
-        case "content_filter":
-            raise ProviderFault(f"{choice.name} withheld its answer (content filter).")
-        case None | "error":
-            raise ProviderFault(f"{choice.name} broke off its answer.")
-        case "stop" | "tool_call":
-            return Stop.CALLS if message.calls else Stop.END
-        case never:
-            assert_never(never)
+    if response.finish_reason == "content_filter":
+        raise ProviderFault(f"{choice.name} withheld its answer (content filter).")
+    # The library takes a stream that merely ends for a whole one; only the provider's own word counts.
+    was_ended = bool((response.provider_details or {}).get("finish_reason")) and response.state == "complete"
+    if not was_ended or response.finish_reason == "error":
+        raise BrokeOff(f"{choice.name} broke off its answer.")
+    if response.finish_reason == "length":
+        return Stop.LENGTH
+    return Stop.CALLS if message.calls else Stop.END
 
 
 def _usage(response: ModelResponse) -> Usage:

@@ -1,0 +1,180 @@
+"""One answer, 'Hello' and a call of `read`, as each provider streams it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.fake_provider import Reply, sse
+
+ARGUMENTS = '{"path": "a.csv"}'
+
+
+def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+def _chat_call(**function: str) -> dict[str, Any]:
+    return _chunk({"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]})
+
+
+_CHAT_USAGE = {
+    **_chunk({}),
+    "choices": [],
+    "usage": {
+        "prompt_tokens": 50,
+        "completion_tokens": 7,
+        "total_tokens": 57,
+        "prompt_tokens_details": {"cached_tokens": 20},
+    },
+}
+
+
+def chat_text(*words: str, finish: str | None = "stop") -> Reply:
+    start = _chunk({"role": "assistant", "content": ""})
+    return sse(start, *(_chunk({"content": word}) for word in words), _chunk({}, finish), _CHAT_USAGE, done=True)
+
+
+CHAT = sse(
+    _chunk({"role": "assistant", "content": ""}),
+    _chunk({"content": "Hel"}),
+    _chunk({"content": "lo"}),
+    _chat_call(name="read", arguments=""),
+    _chunk({"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS[:5]}}]}),
+    _chunk({"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS[5:]}}]}),
+    _chunk({}, "tool_calls"),
+    _CHAT_USAGE,
+    done=True,
+)
+
+
+def _anthropic(kind: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return kind, {"type": kind, **more}
+
+
+ANTHROPIC_START = _anthropic(
+    "message_start",
+    message={
+        "id": "m1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-5-5",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 25,
+            "cache_creation_input_tokens": 5,
+            "cache_read_input_tokens": 20,
+            "output_tokens": 1,
+        },
+    },
+)
+ANTHROPIC = sse(
+    ANTHROPIC_START,
+    _anthropic("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    _anthropic("ping"),
+    _anthropic("content_block_delta", index=0, delta={"type": "text_delta", "text": "Hel"}),
+    _anthropic("content_block_delta", index=0, delta={"type": "text_delta", "text": "lo"}),
+    _anthropic("content_block_stop", index=0),
+    _anthropic(
+        "content_block_start", index=1, content_block={"type": "tool_use", "id": "call_1", "name": "read", "input": {}}
+    ),
+    _anthropic("content_block_delta", index=1, delta={"type": "input_json_delta", "partial_json": ARGUMENTS}),
+    _anthropic("content_block_stop", index=1),
+    _anthropic("message_delta", delta={"stop_reason": "tool_use", "stop_sequence": None}, usage={"output_tokens": 7}),
+    _anthropic("message_stop"),
+)
+
+
+def _candidate(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"candidates": [{"content": {"role": "model", "parts": list(parts)}, "index": 0, **more}]}
+
+
+GOOGLE = sse(
+    _candidate({"text": "Hel"}),
+    _candidate({"text": "lo"}),
+    {
+        **_candidate(
+            {"functionCall": {"id": "call_1", "name": "read", "args": {"path": "a.csv"}}}, finishReason="STOP"
+        ),
+        "usageMetadata": {
+            "promptTokenCount": 50,
+            "candidatesTokenCount": 7,
+            "cachedContentTokenCount": 20,
+            "totalTokenCount": 57,
+        },
+        "modelVersion": "gemini-2.5-flash",
+    },
+)
+
+_RESPONSE = {
+    "id": "r1",
+    "object": "response",
+    "created_at": 1,
+    "model": "gpt-5-mini",
+    "output": [],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "status": "in_progress",
+}
+_SAID = {
+    "type": "message",
+    "id": "m1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Hello", "annotations": []}],
+}
+_CALLED = {
+    "type": "function_call",
+    "id": "f1",
+    "call_id": "call_1",
+    "name": "read",
+    "arguments": ARGUMENTS,
+    "status": "completed",
+}
+
+
+def _numbered(*events: dict[str, Any]) -> Reply:
+    return sse(*((event["type"], {**event, "sequence_number": at}) for at, event in enumerate(events)))
+
+
+def _text_delta(text: str) -> dict[str, Any]:
+    place = {"item_id": "m1", "output_index": 0, "content_index": 0}
+    return {"type": "response.output_text.delta", **place, "delta": text, "logprobs": []}
+
+
+OPENAI = _numbered(
+    {"type": "response.created", "response": _RESPONSE},
+    {
+        "type": "response.output_item.added",
+        "output_index": 0,
+        "item": {**_SAID, "status": "in_progress", "content": []},
+    },
+    _text_delta("Hel"),
+    _text_delta("lo"),
+    {"type": "response.output_item.done", "output_index": 0, "item": _SAID},
+    {
+        "type": "response.output_item.added",
+        "output_index": 1,
+        "item": {**_CALLED, "arguments": "", "status": "in_progress"},
+    },
+    {"type": "response.function_call_arguments.delta", "item_id": "f1", "output_index": 1, "delta": ARGUMENTS},
+    {"type": "response.output_item.done", "output_index": 1, "item": _CALLED},
+    {
+        "type": "response.completed",
+        "response": {
+            **_RESPONSE,
+            "status": "completed",
+            "output": [_SAID, _CALLED],
+            "usage": {
+                "input_tokens": 50,
+                "input_tokens_details": {"cached_tokens": 20},
+                "output_tokens": 7,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": 57,
+            },
+        },
+    },
+)
