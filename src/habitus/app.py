@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,7 +45,13 @@ from habitus.skills.trees import Tree
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
+    from habitus.sandbox.machine import Machine
+    from habitus.sandbox.pad import Services
+    from habitus.sandbox.scratchpads import Scratchpads
+    from habitus.sandbox.tools.workshop import Workshop
     from habitus.search.index import Index
+    from habitus.skills.review import Proposal
+    from habitus.tools.tools import Tools
 
 Clock = Callable[[], datetime]
 
@@ -78,13 +85,15 @@ class Habitus:
         self._scratch = scratch
         self.trust = Trust(local, clock=clock, scan=high_findings)
         self.skills = self._library()
-        self.journal = Journal(shared, clock=clock, redactor=Redactor(_secret_values(os.environ)))
+        self._redactor = Redactor(_secret_values(os.environ))
+        self.journal = Journal(shared, clock=clock, redactor=self._redactor)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
         self.finder = Finder(self.skills, local, lambda: _open_index(local))
         self.review = Review(
             self.skills, shared, clock=clock, auto=settings.review.auto, duplicates=self.near_duplicates
         )
         self.importer = Importer(self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings)
+        self.review.when_approved(self._approved)
 
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
@@ -138,6 +147,70 @@ class Habitus:
     def database(self) -> str:
         """The database's address, without its password."""
         return self._shared.url.render_as_string(hide_password=True)
+
+    @functools.cached_property
+    def machine(self) -> Machine:
+        """What this machine can give a sandbox, found out by trying once."""
+        from habitus.sandbox.machine import probe  # the sandbox is for those who run code
+
+        return probe()
+
+    @functools.cached_property
+    def tools(self) -> Tools:
+        """The code stages of the skills. Make and run them inside `async with habitus.tools`."""
+        from habitus.skills.tool_health import ToolHealth
+        from habitus.tools.tools import Tools
+
+        return Tools(
+            self.skills,
+            self.review,
+            ToolHealth(self._shared),
+            trust=self.trust,
+            # Kept with the skills they are about: what one host's person approved, every host may run.
+            approvals=Trust(self._shared, clock=self.clock, scan=high_findings),
+            hire=self._workshop,
+            clock=self.clock,
+            scan=high_findings,
+            environ=os.environ,
+            redacted=lambda text: self._redactor.redact(text).text,
+        )
+
+    def scratchpads(
+        self, *, may_install: Callable[[str], Awaitable[bool]] | None = None, services: Services | None = None
+    ) -> Scratchpads:
+        """Scratchpads in this home. Without `may_install` the settings decide about missing modules."""
+        from habitus.sandbox.machine import base_python
+        from habitus.sandbox.model import Limits, Permissions
+        from habitus.sandbox.runtimes.local import LocalRuntime
+        from habitus.sandbox.scratchpads import Scratchpads
+        from habitus.sandbox.venvs import Venvs
+
+        runtime = LocalRuntime(
+            self.machine,
+            self.settings.home / "pads",
+            Venvs(os.environ, python=base_python()),
+            permissions=Permissions(),
+            limits=Limits(cpu_s=None),
+            allow_weaker=self.settings.allow_weaker_sandbox,
+        )
+        if may_install is None and self.settings.install_missing:
+            may_install = _always
+        return Scratchpads(runtime, services=services, may_install=may_install)
+
+    def _workshop(self) -> Workshop:
+        from habitus.sandbox.machine import base_python
+        from habitus.sandbox.tools.environments import Environments
+        from habitus.sandbox.tools.workshop import Workshop
+        from habitus.sandbox.venvs import Venvs
+        from habitus.sandbox.warm import Warm
+
+        cache = self.settings.home / "cache"
+        warm = Warm(self.machine, cache / "calls", allow_weaker=self.settings.allow_weaker_sandbox)
+        return Workshop(warm, Environments(cache / "environments", Venvs(os.environ, python=base_python())))
+
+    def _approved(self, proposal: Proposal) -> None:
+        if trees.TOOL_CODE in proposal.change.tree:
+            self.tools.approved(proposal)
 
     def select(self, request: Request) -> Selection:
         """The skills for a request, with stickiness from the journal."""
@@ -250,6 +323,10 @@ class Habitus:
         return VersionedStore(
             shelf, self._local, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
         )
+
+
+async def _always(package: str) -> bool:
+    return True
 
 
 def _prior(turn: Turn) -> PriorTurn:

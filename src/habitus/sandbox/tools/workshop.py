@@ -34,6 +34,10 @@ class Workshop:
         self._environments = environments
         self._limits = limits or Limits()
 
+    async def close(self) -> None:
+        """End what runs in the sandbox."""
+        await self._warm.close()
+
     async def acquire(
         self, draft: Draft, *, kept: Sequence[Case] = (), env: Mapping[str, str] = NO_VARIABLES
     ) -> ToolProgram:
