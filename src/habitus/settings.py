@@ -80,6 +80,9 @@ class Settings(_Section):
     acc_mode: AccMode = Field(default=AccMode.PASSIVE, description="off, passive (lessons) or active (nudges too).")
     learning_tokens: int = Field(default=200_000, ge=0, description="Tokens a day that learning may spend on models.")
     install_missing: bool = Field(default=False, description="Install a missing module into a scratchpad unasked.")
+    allow_weaker_sandbox: bool = Field(
+        default=False, description="Run tools and cells even where files, network or limits are not protected."
+    )
     look_every: float = Field(default=2.0, ge=0, description="Seconds between two looks at the skill directories.")
     durable: bool = Field(default=True, description="Wait for the disk, so that a power cut loses nothing.")
     editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -50,7 +50,13 @@ if TYPE_CHECKING:
     from habitus.agent.session import Session
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
+    from habitus.sandbox.machine import Machine
+    from habitus.sandbox.pad import Services
+    from habitus.sandbox.scratchpads import Scratchpads
+    from habitus.sandbox.tools.workshop import Workshop
     from habitus.search.index import Index
+    from habitus.skills.review import Proposal
+    from habitus.tools.tools import Tools
 
 Clock = Callable[[], datetime]
 
@@ -92,6 +98,7 @@ class Habitus:
             self.skills, shared, clock=clock, auto=settings.review.auto, duplicates=self.near_duplicates
         )
         self.importer = Importer(self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings)
+        self.review.when_approved(self._approved)
 
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
@@ -143,7 +150,7 @@ class Habitus:
         """The same home as seen from another working directory."""
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
 
-    @cached_property
+    @functools.cached_property
     def models(self) -> Models:
         """The models that the settings name, opened when they are first asked."""
         from habitus.app.models import models  # a provider's library, for those who call a model
@@ -183,6 +190,74 @@ class Habitus:
     def database(self) -> str:
         """The database's address, without its password."""
         return self._shared.url.render_as_string(hide_password=True)
+
+    @functools.cached_property
+    def machine(self) -> Machine:
+        """What this machine can give a sandbox, found out by trying once."""
+        from habitus.sandbox.machine import probe  # the sandbox is for those who run code
+
+        return probe()
+
+    @functools.cached_property
+    def tools(self) -> Tools:
+        """The code stages of the skills. Make and run them inside `async with habitus.tools`."""
+        from habitus.skills.tool_health import ToolHealth
+        from habitus.tools.tools import Tools
+
+        return Tools(
+            self.skills,
+            self.review,
+            ToolHealth(self._shared),
+            trust=self.trust,
+            # Kept with the skills they are about: what one host's person approved, every host may run.
+            approvals=Trust(self._shared, clock=self.clock, scan=high_findings),
+            hire=self._workshop,
+            clock=self.clock,
+            scan=high_findings,
+            environ=os.environ,
+            redacted=lambda text: self.redactor.redact(text).text,
+        )
+
+    def scratchpads(
+        self,
+        *,
+        folder: str = "",
+        may_install: Callable[[str], Awaitable[bool]] | None = None,
+        services: Services | None = None,
+    ) -> Scratchpads:
+        """Scratchpads in this home, or in a folder of their own there. The settings may say to install unasked."""
+        from habitus.sandbox.machine import base_python
+        from habitus.sandbox.model import Limits, Permissions
+        from habitus.sandbox.runtimes.local import LocalRuntime
+        from habitus.sandbox.scratchpads import Scratchpads
+        from habitus.sandbox.venvs import Venvs
+
+        runtime = LocalRuntime(
+            self.machine,
+            self.settings.home / "pads" / folder,
+            Venvs(os.environ, python=base_python()),
+            permissions=Permissions(),
+            limits=Limits(cpu_s=None),
+            allow_weaker=self.settings.allow_weaker_sandbox,
+        )
+        if self.settings.install_missing:
+            may_install = _always
+        return Scratchpads(runtime, services=services, may_install=may_install)
+
+    def _workshop(self) -> Workshop:
+        from habitus.sandbox.machine import base_python
+        from habitus.sandbox.tools.environments import Environments
+        from habitus.sandbox.tools.workshop import Workshop
+        from habitus.sandbox.venvs import Venvs
+        from habitus.sandbox.warm import Warm
+
+        cache = self.settings.home / "cache"
+        warm = Warm(self.machine, cache / "calls", allow_weaker=self.settings.allow_weaker_sandbox)
+        return Workshop(warm, Environments(cache / "environments", Venvs(os.environ, python=base_python())))
+
+    def _approved(self, proposal: Proposal) -> None:
+        if trees.TOOL_CODE in proposal.change.tree:
+            self.tools.approved(proposal)
 
     def select(self, request: Request) -> Selection:
         """The skills for a request, with stickiness from the journal."""
@@ -296,6 +371,10 @@ class Habitus:
         return VersionedStore(
             shelf, self._local, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
         )
+
+
+async def _always(package: str) -> bool:
+    return True
 
 
 def _prior(turn: Turn) -> PriorTurn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +19,7 @@ from habitus.app.content import high_findings
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
 from habitus.llm.model import Model
-from habitus.sandbox.machine import base_python, probe
-from habitus.sandbox.model import Limits, Permissions
-from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Venvs
 from habitus.skills.selection import User
 
 if TYPE_CHECKING:
@@ -91,20 +86,13 @@ def open_session(
 
 def _scratchpads(habitus: Habitus, session: str, ask: AskPerson) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
-    runtime = LocalRuntime(
-        probe(),
-        habitus.settings.home / "pads" / session,
-        Venvs(os.environ, python=base_python()),
-        permissions=Permissions(),
-        limits=Limits(cpu_s=None),
-    )
 
     async def may_install(package: str) -> bool:
-        if habitus.settings.install_missing:
-            return True
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
-    return Scratchpads(runtime, services=sandbox_services(habitus.skills), may_install=may_install)
+    return habitus.scratchpads(
+        folder=f"session-{session}", may_install=may_install, services=sandbox_services(habitus.skills)
+    )
 
 
 class NoMemory:

@@ -63,7 +63,14 @@ class ForkServer:
                 tap.drain()
         outcome = self._outcome(reply, limits, err)
         code = reply.get("exit_code")
-        return ToolRun(outcome=outcome, stdout=out.text(), stderr=err.text(), exit_code=code, cut=out.cut + err.cut)
+        return ToolRun(
+            outcome=outcome,
+            stdout=out.text(),
+            stderr=err.text(),
+            exit_code=code,
+            cut=out.cut + err.cut,
+            timed_out=bool(reply.get("timed_out")),
+        )
 
     async def _ask(self, message: Message, fds: list[int], limits: Limits) -> Message:
         """The server's word on how the call went; an empty one when there is no server any more."""

@@ -92,6 +92,7 @@ class ToolRun:
     exit_code: int | None = None
     seconds: float = 0.0
     cut: int = 0
+    timed_out: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

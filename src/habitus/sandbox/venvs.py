@@ -46,7 +46,7 @@ class Venvs:
 
     async def install(self, folder: Path, requirements: Sequence[str]) -> str:
         """Add packages; what `uv` said about it."""
-        wanted = [_checked(requirement) for requirement in requirements]
+        wanted = [checked(requirement) for requirement in requirements]
         if not wanted:
             return ""
         # Into a folder, for the base Python: asking the environment's own would run what its packages planted.
@@ -92,7 +92,7 @@ def package_for(module: str) -> str:
     return _PACKAGES.get(top, top)
 
 
-def _checked(text: str) -> str:
+def checked(text: str) -> str:
     """A plain name with versions: an address or a path would fetch from anywhere, an option would steer uv."""
     try:
         requirement = Requirement(text)

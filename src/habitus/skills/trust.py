@@ -18,6 +18,8 @@ from habitus.skills.tables import trusted
 from habitus.skills.trees import Tree, tree_hash
 
 IMPORTED = "imported"  # the root under which imported skills are trusted one by one
+APPROVED = "approved"  # the root under which the code of one's own skills is approved, one by one
+_ONE_BY_ONE = (IMPORTED, APPROVED)
 
 Scan = Callable[[Tree], Sequence[str]]  # what a person must see before they trust it, one text each
 
@@ -63,7 +65,7 @@ class Trust:
         ]
         whole = {"root": root, "name": "", "tree_hash": "", "powers": "[]", "trusted_on": now, "trusted_by": by}
         with sql.writing(self._engine, durable=True, lock="trust") as connection:
-            if root == IMPORTED:
+            if root in _ONE_BY_ONE:
                 gone = trusted.delete().where(trusted.c.root == root, trusted.c.name.in_([*skills, ""]))
             else:
                 gone = trusted.delete().where(trusted.c.root == root)
@@ -92,7 +94,7 @@ class Trust:
                 trusted_by=rows[0]["trusted_by"],
             )
             for root, rows in found.items()
-            if root != IMPORTED or len(rows) > 1
+            if root not in _ONE_BY_ONE or len(rows) > 1
         ]
 
     def revision(self) -> tuple[int, str]:
@@ -109,27 +111,32 @@ class Trust:
     def objection(self, root: str, name: str, digest: str, read: Callable[[], Tree]) -> str:
         """Why a skill of this root is not trusted as it is now; nothing when it is."""
         known = self._records(root)
+        record = known.get(name)
+        if root == APPROVED and record is None:
+            return f"nobody has approved its code; see 'habitus trust {name}'"
         if not known:
             return "the project it belongs to is not trusted; see 'habitus trust'"
-        record = known.get(name)
         if record is not None and record.tree_hash == digest:
             return ""
         key = (root, name, digest)
         if key not in self._followed:
-            self._followed[key] = self._objection_to_change(name, record, read())
+            self._followed[key] = self._objection_to_change(root, name, record, read())
         return self._followed[key]
 
     def is_trusted_as_it_is(self, root: str, name: str, digest: str) -> bool:
         record = self._records(root).get(name)
         return record is not None and record.tree_hash == digest
 
-    def _objection_to_change(self, name: str, record: _Record | None, tree: Tree) -> str:
+    def _objection_to_change(self, root: str, name: str, record: _Record | None, tree: Tree) -> str:
         new = sorted(powers(name, tree) - (record.powers if record is not None else frozenset()))
         what = "changed" if record is not None else "new"
+        since, mend = "the project was trusted", "habitus trust"
+        if root == APPROVED:
+            since, mend = "its code was approved", f"habitus trust {name}"
         if new:
-            return f"{what} since the project was trusted, and it {new[0]}; see 'habitus trust'"
+            return f"{what} since {since}, and it {new[0]}; see '{mend}'"
         findings = self._scan(tree)
-        return f"{what} since the project was trusted: {findings[0]}" if findings else ""
+        return f"{what} since {since}: {findings[0]}; see '{mend}'" if findings else ""
 
     def _records(self, root: str) -> dict[str, _Record]:
         if root not in self._known:

@@ -1,0 +1,1 @@
+"""Tools: where the code stage of skills and the sandbox meet."""

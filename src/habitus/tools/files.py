@@ -1,0 +1,116 @@
+"""The files of a code stage, `tool.json` and `scripts/tool.py`, and the program they make. Pure both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from habitus.errors import Invalid
+from habitus.sandbox.model import Permissions
+from habitus.sandbox.tools.header import dependencies_of
+from habitus.sandbox.tools.model import Case, ToolProgram
+from habitus.sandbox.tools.schema import checked_schema
+from habitus.skills import names, trees
+from habitus.skills.formats import skill_md, tool_json
+from habitus.skills.formats.base import CantTake
+from habitus.skills.model import Skill, Source
+from habitus.skills.trees import File, Tree
+
+_PERMISSIONS = {"network", "read", "write", "env"}
+
+
+def program_of(name: str, tree: Tree) -> ToolProgram:
+    """The tool that these files make. Raises `Invalid` or `ToolFailed` with the reason when they make none."""
+    manifest, code = tree.get(trees.TOOL_FILE), tree.get(trees.TOOL_CODE)
+    if manifest is None or code is None or manifest.content is None or code.content is None:
+        raise Invalid(f"'{name}' has no tool.json with a scripts/tool.py.", mend="")
+    try:
+        tool = tool_json.parse(manifest.content)
+        text = code.content.decode("utf-8-sig")
+    except CantTake as problem:
+        raise Invalid(str(problem), mend="") from None
+    except UnicodeDecodeError:
+        raise Invalid("scripts/tool.py is not UTF-8 text.", mend="") from None
+    return ToolProgram(
+        name=names.canonical(name),
+        description=tool.description,
+        parameters=checked_schema(dict(tool.parameters)),
+        code=text,
+        permissions=permissions_of(tool.permissions),
+        dependencies=dependencies_of(text),
+        cases=tuple(
+            Case(payload=case["payload"], shape=shape if isinstance(shape := case.get("shape"), dict) else {})
+            for case in tool.cases
+            if "payload" in case
+        ),
+    )
+
+
+def permissions_of(asked: Mapping[str, Any]) -> Permissions:
+    """Permissions as tool.json has them; whatever is not written exactly so is refused, never guessed."""
+    unknown = sorted(set(asked) - _PERMISSIONS)
+    network = asked.get("network", False)
+    lists = {key: asked.get(key) or [] for key in ("read", "write", "env")}
+    are_lists = all(isinstance(v, list) and all(isinstance(i, str) and i for i in v) for v in lists.values())
+    if unknown or not isinstance(network, bool) or not are_lists:
+        raise Invalid(
+            f"The permissions can't be read{f': there is no {unknown[0]!r}' if unknown else ''}.",
+            mend='Write {"network": false, "read": ["/path"], "write": [], "env": ["NAME"]}.',
+        )
+    return Permissions(
+        network=network,
+        read=tuple(Path(path) for path in lists["read"]),
+        write=tuple(Path(path) for path in lists["write"]),
+        env=tuple(lists["env"]),
+    )
+
+
+def with_tool(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[str, File]:
+    """The skill's files with this code stage; a skill that is new gets steps that say how to call it."""
+    code = program.code.encode("utf-8", "surrogatepass")
+    manifest = tool_json.Tool(
+        name=names.callable_name(program.name),
+        description=program.description,
+        parameters=program.parameters,
+        permissions={
+            "network": program.permissions.network,
+            "read": [str(path) for path in program.permissions.read],
+            "write": [str(path) for path in program.permissions.write],
+            "env": list(program.permissions.env),
+        },
+        cases=tuple({"payload": case.payload, "shape": case.shape} for case in program.cases),
+        hash=tool_json.hash_of(code),
+    )
+    files = {
+        **tree,
+        trees.TOOL_FILE: trees.file_of(tool_json.render(manifest)),
+        trees.TOOL_CODE: trees.file_of(code),
+    }
+    if trees.main_file(tree) is None:
+        files["SKILL.md"] = trees.file_of(skill_md.render(_skill(program, is_automatic)))
+    return files
+
+
+def without_tool(tree: Tree) -> dict[str, File]:
+    return {path: file for path, file in tree.items() if path not in (trees.TOOL_FILE, trees.TOOL_CODE)}
+
+
+def is_only_a_tool(name: str, tree: Tree) -> bool:
+    """Whether a skill was made for its tool and nobody has written anything into it since."""
+    skill = trees.parse(name, tree).skill
+    return skill is not None and trees.CHUNKS_FILE not in tree and skill.body.strip() == _steps(name).strip()
+
+
+def _skill(program: ToolProgram, is_automatic: bool) -> Skill:
+    source = Source.AGENT if is_automatic else Source.USER
+    return Skill(
+        name=program.name,
+        description=program.description,
+        source=source,
+        body=skill_md.normal_body(_steps(program.name)),
+    )
+
+
+def _steps(name: str) -> str:
+    return f"Call the tool `{names.callable_name(name)}` by its name, with the parameters it asks for.\n"

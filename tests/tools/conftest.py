@@ -1,0 +1,50 @@
+"""A Habitus with a clock that is turned by hand, and tools made in its real sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.skills.model import Actor, Author
+
+PARAMETERS = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+SHOUT = 'import json, sys\nprint(json.dumps({"loud": json.loads(sys.argv[1])["text"].upper()}))\n'
+ADA = Author(actor=Actor.USER, name="ada")
+AGENT = Author(actor=Actor.AGENT, name="helper", reason="needed it twice")
+JOB = Author(actor=Actor.JOB, name="curator")
+
+
+@dataclass
+class Time:
+    now: datetime = datetime(2026, 5, 4, 9, 30, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(microseconds=1)
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def environ(home: Path, tmp_path: Path) -> dict[str, str]:
+    return {"HABITUS_HOME": str(home), "HOME": str(tmp_path / "person"), "HABITUS_ALLOW_WEAKER_SANDBOX": "1"}
+
+
+@pytest.fixture
+def habitus(environ: dict[str, str], time: Time) -> Iterator[Habitus]:
+    with Habitus.open(read_settings(environ=environ), clock=time) as opened:
+        yield opened
+
+
+async def make(habitus: Habitus, name: str = "shout", *, author: Author = ADA, **changes: Any) -> Any:
+    given = {"description": "Makes it loud.", "parameters": PARAMETERS, "code": SHOUT, "payload": {"text": "hi"}}
+    return await habitus.tools.create(name, author=author, **{**given, **changes})
