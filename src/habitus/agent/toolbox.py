@@ -6,18 +6,23 @@ from collections.abc import Sequence
 
 from habitus.agent.changes import Changes
 from habitus.agent.session import Session
+from habitus.agent.tools.code_tools import code_tools
 from habitus.agent.tools.create_skill import create_skill
+from habitus.agent.tools.create_tool import create_tool
 from habitus.agent.tools.delete_skill import delete_skill
 from habitus.agent.tools.edit_system_prompt import edit_system_prompt
 from habitus.agent.tools.list_skills import list_skills
+from habitus.agent.tools.manage_skills import manage_skills
 from habitus.agent.tools.recall_skill import Shelf, read_skill, recall_skill
 from habitus.agent.tools.registry import Tool
 from habitus.agent.tools.scratchpad import scratchpad
 from habitus.agent.tools.search_skills import search_skills
 from habitus.agent.tools.switch_skill import disable_skill, enable_skill
 from habitus.agent.tools.update_skill import update_skill
+from habitus.sandbox.model import ToolRun
 from habitus.sandbox.scratchpads import CellObserver, Scratchpads
 from habitus.skills.finding import Finder
+from habitus.tools.tools import Tools
 
 
 def standard_tools(
@@ -27,9 +32,16 @@ def standard_tools(
     finder: Finder,
     pads: Scratchpads,
     cell_observers: Sequence[CellObserver] = (),
+    tools: Tools,
     cell_lessons: Sequence[str] = (),
 ) -> list[Tool]:
+    """Built-in tools; what comes of skills' code is offered beside them."""
     library = changes.library
+    built_in: list[Tool] = []
+
+    def is_taken(name: str) -> bool:
+        return any(tool.name == name for tool in built_in)
+
     shelf = Shelf(
         library=library,
         may_load=session.may_load,
@@ -37,7 +49,7 @@ def standard_tools(
         in_view=session.in_view,
         loaded=session.note_loaded,
     )
-    return [
+    built_in += [
         scratchpad(pads, cell_observers, cell_lessons),
         recall_skill(shelf),
         search_skills(finder, library, session.may_load),
@@ -48,5 +60,19 @@ def standard_tools(
         read_skill(shelf),
         enable_skill(changes),
         disable_skill(changes),
+        create_tool(tools, changes, is_taken=is_taken),
+        manage_skills(tools, person=changes.person, ask=changes.ask),
         edit_system_prompt(changes),
     ]
+    return built_in
+
+
+def offered_code(tools: Tools, conversation: str) -> list[Tool]:
+    """The code of skills as tools: what may run, and what waits and was written in this conversation."""
+    active = {tool.name: tool for tool in tools.active()}
+    waiting = [tool for tool in tools.waiting(conversation) if tool.name not in active]
+
+    async def run_waiting(name: str, payload: object) -> ToolRun:
+        return await tools.run_waiting(conversation, name, payload)
+
+    return [*code_tools(active.values(), tools.run), *code_tools(waiting, run_waiting)]

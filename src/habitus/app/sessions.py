@@ -14,7 +14,7 @@ from habitus.agent.identity import identity_text
 from habitus.agent.prompt import Remembered
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.session import Parts, Session, new_id
-from habitus.agent.toolbox import standard_tools
+from habitus.agent.toolbox import offered_code, standard_tools
 from habitus.app.content import high_findings
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
@@ -58,6 +58,7 @@ def open_session(
     async def close() -> None:
         await background.close()
         await pads.close()
+        await habitus.tools.close()
 
     parts = Parts(
         model=model,
@@ -68,8 +69,10 @@ def open_session(
         memory=NoMemory(),
         select=habitus.select,
         identity=lambda: identity_text(habitus.skills, habitus.fill),
-        built_in=lambda session: standard_tools(session, changes=changes, finder=habitus.finder, pads=pads),
-        code_tools=lambda: (),
+        built_in=lambda session: standard_tools(
+            session, changes=changes, finder=habitus.finder, pads=pads, tools=habitus.tools
+        ),
+        code_tools=lambda: offered_code(habitus.tools, id),
         observers=tuple(observers),
         transcribe=transcribe,
         spawn=background.spawn,

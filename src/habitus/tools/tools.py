@@ -310,6 +310,41 @@ class Tools:
             self._prove(self._place(item), item.name, report.fingerprint)
         return report
 
+    # Waiting for a person
+
+    def waiting(self, conversation: str) -> tuple[Tool, ...]:
+        """The tools that wait and were written in this conversation: there they can be called already."""
+        return tuple(
+            Tool(
+                name=program.name,
+                callable_name=names.callable_name(program.name),
+                description=program.description,
+                parameters=program.parameters,
+                status=ToolStatus.UNAPPROVED,
+                reason="waits for a person",
+                example=program.cases[-1].payload if program.cases else None,
+                permissions=program.permissions,
+                dependencies=program.dependencies,
+                cases=len(program.cases),
+            )
+            for program in self._waiting_programs(conversation).values()
+        )
+
+    async def run_waiting(self, conversation: str, name: str, payload: Json) -> ToolRun:
+        """Call one of them, without any permission, and count nothing: it is nobody's tool yet."""
+        program = self._waiting_programs(conversation).get(names.canonical(name))
+        if program is None:
+            raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
+        return await self._workshop().run(replace(program, permissions=NOTHING_GRANTED), payload)
+
+    def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
+        changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]
+        return {
+            change.name: program_of(change.name, change.tree)
+            for change in changes
+            if change.action is Action.WRITE and trees.TOOL_CODE in change.tree
+        }
+
     # Leaving and coming back
 
     async def curate(self, author: Author) -> list[Retired]:

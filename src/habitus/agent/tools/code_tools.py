@@ -1,0 +1,51 @@
+"""The code stages of skills as tools of their own, which a model calls by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable
+
+from habitus.agent.tools.registry import Running, Tool
+from habitus.events import ToolResult
+from habitus.sandbox.model import ToolRun
+from habitus.tools.model import Tool as CodeTool
+
+Run = Callable[[str, object], Awaitable[ToolRun]]
+
+
+def code_tools(tools: Iterable[CodeTool], run: Run) -> list[Tool]:
+    return [_offered(tool, run) for tool in tools]
+
+
+def _offered(tool: CodeTool, run: Run) -> Tool:
+    async def call(given: object, running: Running) -> ToolResult:
+        done = await run(tool.name, given)
+        return ToolResult(content=shown(done), outcome=done.outcome)
+
+    return Tool(
+        name=tool.callable_name,
+        description=described(tool),
+        arguments=tool.parameters,
+        run=call,
+        is_parallel=True,
+        version=tool.version,
+    )
+
+
+def described(tool: CodeTool) -> str:
+    """What it does, how it is called, and how it is not."""
+    name = tool.callable_name
+    example = f" Example: {name}({json.dumps(tool.example, ensure_ascii=False)})." if tool.example is not None else ""
+    return (
+        f"{tool.description.rstrip('.')}. Call `{name}` directly with its arguments.{example} "
+        f"Do not import it or run it in the scratchpad, and do not pass its name to another tool."
+    )
+
+
+def shown(done: ToolRun) -> str:
+    """What the tool printed; when it failed, why."""
+    printed = done.stdout.strip()
+    if done.outcome.is_ok:
+        return printed
+    parts = [f"Error: {done.outcome.reason}", printed, done.stderr.strip()]
+    return "\n\n".join(part for part in dict.fromkeys(parts) if part)

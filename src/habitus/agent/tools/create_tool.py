@@ -1,0 +1,76 @@
+"""`create_tool`: make a program of one's own a tool, if it passes its test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from pydantic import Field
+
+from habitus.agent.changes import Changes
+from habitus.agent.consent import Consent, Question
+from habitus.agent.tools.registry import Arguments, Running, Tool, returned
+from habitus.errors import Refused, ToolFailed
+from habitus.events import ToolResult
+from habitus.skills import names
+from habitus.skills.model import Actor, Author
+from habitus.tools.tools import Tools
+
+
+class CreateTool(Arguments):
+    name: str = Field(description="A short unique name in lowercase with hyphens or underscores.")
+    description: str = Field(description="What it does and when to call it.")
+    parameters_schema: dict[str, Any] = Field(description="JSON Schema (type object) of its arguments.")
+    python_code: str = Field(
+        description="A whole Python program: reads its arguments as JSON from sys.argv[1], prints its result."
+    )
+    test_payload: dict[str, Any] = Field(description="Arguments to test it with; they must satisfy the schema.")
+    dependencies: list[str] | None = Field(default=None, description="Packages it needs beside the standard library.")
+
+
+def create_tool(tools: Tools, changes: Changes, *, is_taken: Callable[[str], bool]) -> Tool:
+    """`is_taken` knows the names of the tools that come with every session."""
+
+    async def run(given: CreateTool, running: Running) -> ToolResult:
+        name = names.callable_name(names.checked(given.name))
+        if is_taken(name):
+            raise ToolFailed(f"'{name}' is the name of a built-in tool. Take another.")
+        running.progress("testing it in the sandbox")
+        made = await tools.create(
+            given.name,
+            given.description,
+            given.parameters_schema,
+            given.python_code,
+            given.test_payload,
+            Author(actor=Actor.AGENT, name="agent", reason="the agent wrote a tool"),
+            dependencies=tuple(given.dependencies or ()),
+            conversation=changes.conversation,
+        )
+        told: dict[str, object] = {"name": name, "next": f"call {name} by its name"}
+        if made.proposal is not None and not await _let_in(changes, made.proposal, name, given.python_code):
+            told |= {"status": "proposed", "proposal": made.proposal}
+        return returned(told)
+
+    return Tool(
+        name="create_tool",
+        description="Make a Python program a tool that you can call by name from now on. It is run in a sandbox with "
+        "the test payload first and is refused, with the reason, if it fails or prints nothing.",
+        arguments=CreateTool,
+        run=run,
+    )
+
+
+async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool:
+    """Whether the person who is there lets the tested code in at once."""
+    answer = await changes.ask(Question(text=f"'{name}' passed its test. Keep it as a tool?", detail=code))
+    match answer:
+        case Consent.YES:
+            changes.review.approve(proposal, changes.person)
+            return True
+        case Consent.NO:
+            changes.review.reject(proposal, changes.person, "turned down in the conversation")
+            raise Refused("The person does not want it as a tool.", mend="Go on without it.")
+        case Consent.LATER:
+            return False
+        case never:
+            assert_never(never)

@@ -1,0 +1,64 @@
+"""`manage_skills`: look after the tools that skills bring: list, test, retire, restore."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from habitus.agent.consent import AskPerson, Consent, Question
+from habitus.agent.tools.registry import Arguments, Running, Tool, returned
+from habitus.errors import Refused, ToolFailed
+from habitus.events import OK, ToolResult, failed
+from habitus.skills.model import Author
+from habitus.tools.model import Tool as CodeTool
+from habitus.tools.tools import Tools
+
+
+class ManageSkills(Arguments):
+    action: Literal["list", "test", "retire", "restore"] = Field(
+        description="list the tools; test one with its kept cases; retire one to the archive; restore one from there."
+    )
+    name: str | None = Field(default=None, description="Which tool; not for list.")
+
+
+def manage_skills(tools: Tools, *, person: Author, ask: AskPerson) -> Tool:
+    async def run(given: ManageSkills, running: Running) -> ToolResult:
+        if given.action == "list":
+            return returned({"tools": [_line(tool) for tool in tools.all()]})
+        if not given.name:
+            raise ToolFailed(f"Say which tool to {given.action} in 'name'.")
+        match given.action:
+            case "test":
+                return await _test(tools, given.name)
+            case "retire":
+                await _confirmed(ask, f"Retire the tool '{given.name}'?")
+                gone = tools.retire(given.name, person)
+                return returned({"name": gone.name, "retired": True})
+            case "restore":
+                await _confirmed(ask, f"Restore the tool '{given.name}'?")
+                back = tools.restore(given.name, person)
+                return returned({"name": back.name, "status": back.status.value})
+
+    return Tool(
+        name="manage_skills",
+        description="Look after the tools that were made from code: list them with their state, test one, retire one "
+        "that no longer works, restore one.",
+        arguments=ManageSkills,
+        run=run,
+    )
+
+
+def _line(tool: CodeTool) -> dict[str, object]:
+    return {"name": tool.callable_name, "status": tool.status.value, "reason": tool.reason, "does": tool.description}
+
+
+async def _test(tools: Tools, name: str) -> ToolResult:
+    report = await tools.test(name)
+    outcome = OK if report.passed else failed(f"{len(report.failed)} of {len(report.results)} cases failed")
+    return returned({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
+
+
+async def _confirmed(ask: AskPerson, question: str) -> None:
+    if await ask(Question(text=question)) is not Consent.YES:
+        raise Refused("Only a person can do that, and none said yes.", mend="Say what you would change, and why.")

@@ -1,0 +1,159 @@
+"""Tools that come of skills' code: offered by name, made in a conversation, tested before they exist."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from habitus.agent.consent import Consent, Question
+from habitus.agent.session import CODE_TOOLS, Session
+from habitus.app import Habitus
+from habitus.events import OutcomeKind
+from habitus.llm.model import Returned
+from habitus.llm.scripted import calls, says
+from habitus.skills.model import Stage
+from tests.agent.conftest import Talk
+
+CODE = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
+SCHEMA = {
+    "type": "object",
+    "properties": {"numbers": {"type": "array", "items": {"type": "number"}}},
+    "required": ["numbers"],
+}
+ADD = {
+    "name": "add-up",
+    "description": "Adds numbers up",
+    "parameters_schema": SCHEMA,
+    "python_code": CODE,
+    "test_payload": {"numbers": [1, 2]},
+}
+pytestmark = [pytest.mark.req("AG-06", "SE-12"), pytest.mark.timeout(120)]
+
+
+def results(session: Session) -> list[str]:
+    return [message.content for message in session.history.messages if isinstance(message, Returned)]
+
+
+async def kept(habitus: Habitus, name: str, description: str = "Adds numbers up") -> None:
+    async with habitus.tools as tools:
+        await tools.create(name, description, SCHEMA, CODE, {"numbers": [1, 2]}, habitus.person())
+
+
+async def test_a_tool_is_refused_for_a_defect_then_accepted_and_called(talk: Talk, habitus: Habitus) -> None:
+    broken = {**ADD, "python_code": CODE.replace("numbers", "nubmers")}
+    session, model = talk(
+        [calls("create_tool", broken), calls("create_tool", ADD), calls("add_up", {"numbers": [2, 3, 4]}), says("9")]
+    )
+    done = await session.turn("I add numbers up all day")
+    refused, made, called = results(session)
+    assert refused.startswith("Error: ")
+    assert "KeyError: 'nubmers'" in refused
+    assert json.loads(made) == {
+        "name": "add_up",
+        "next": "call add_up by its name",
+        "status": "proposed",
+        "proposal": 1,
+    }
+    assert called == "9"
+    assert done.outcome.kind is OutcomeKind.OK
+    assert "add_up" not in [tool.name for tool in model.asked[0].tools]
+    assert model.asked[2].tools[-1].name == "add_up"
+    assert model.asked[2].tools[:-1] == model.asked[0].tools
+    assert habitus.tools.active() == ()
+
+
+async def test_a_person_who_says_yes_lets_it_in_at_once(talk: Talk, habitus: Habitus) -> None:
+    asked: list[Question] = []
+
+    async def person(question: Question) -> Consent:
+        asked.append(question)
+        return Consent.YES
+
+    session, _ = talk([calls("create_tool", ADD), calls("add_up", {"numbers": [2, 3]}), says("5")], ask=person)
+    await session.turn("keep this")
+    assert [question.text for question in asked] == ["'add_up' passed its test. Keep it as a tool?"]
+    assert results(session)[1] == "5"
+    assert [tool.name for tool in habitus.tools.active()] == ["add-up"]
+    counted = habitus.skills.counters("add-up")[Stage.CODE]
+    assert (counted.used, counted.succeeded) == (1, 1)
+
+
+async def test_a_persons_no_leaves_nothing_behind(talk: Talk, habitus: Habitus) -> None:
+    async def person(question: Question) -> Consent:
+        return Consent.NO
+
+    session, model = talk([calls("create_tool", ADD), says("fine")], ask=person)
+    await session.turn("keep this")
+    assert results(session) == ["Error: The person does not want it as a tool. Go on without it."]
+    assert habitus.review.list() == []
+    assert model.asked[1].tools == model.asked[0].tools
+
+
+async def test_a_built_in_name_is_refused(talk: Talk) -> None:
+    session, _ = talk([calls("create_tool", {**ADD, "name": "Recall_Skill"}), says("ok")])
+    await session.turn("clash")
+    assert results(session) == ["Error: 'recall_skill' is the name of a built-in tool. Take another."]
+
+
+async def test_a_tool_is_offered_with_its_example_and_recalled_skills_point_to_it(talk: Talk, habitus: Habitus) -> None:
+    await kept(habitus, "add-up")
+    session, model = talk([calls("recall_skill", {"name": "add-up"}), calls("add_up", {"numbers": ["x"]}), says("ok")])
+    await session.turn("add these")
+    offered = model.asked[0].tools[-1]
+    assert offered.name == "add_up"
+    assert 'Example: add_up({"numbers": [1, 2]}).' in offered.description
+    assert offered.parameters == SCHEMA
+    recalled, wrong = results(session)
+    assert "There is a tool `add_up` for it, too." in recalled
+    assert wrong.startswith("Error: ")
+
+
+@pytest.mark.req("LA-01")
+async def test_a_proved_tool_is_recommended_before_the_steps(talk: Talk, habitus: Habitus) -> None:
+    await kept(habitus, "add-up")
+    for _ in range(12):
+        habitus.skills.count_use("add-up", stage=Stage.CODE, succeeded=True)
+    session, _ = talk([calls("recall_skill", {"name": "add-up"}), says("ok")])
+    await session.turn("add these")
+    assert "Try the tool `add_up` first: it is tested." in results(session)[0]
+
+
+async def test_many_tools_are_offered_by_how_they_fit(talk: Talk, habitus: Habitus, tmp_path: Path) -> None:
+    await kept(habitus, "add-up", "Adds numbers up to a total")
+    source = habitus.skills.directory("add-up") or tmp_path
+    for number in range(CODE_TOOLS + 3):
+        target = source.parent / f"zz-other-{number}"
+        target.mkdir()
+        for file in source.rglob("*"):
+            if file.is_file():
+                copy = target / file.relative_to(source)
+                copy.parent.mkdir(exist_ok=True)
+                text = file.read_text().replace("add-up", target.name)
+                copy.write_text(text.replace("Adds numbers up to a total", f"Counts the petals of flower {number}"))
+        habitus.tools.approve(target.name, "ann")
+    session, model = talk([says("ok")])
+    await session.turn("add the numbers of this list up to a total")
+    built_in = {tool.name for tool in session._built_in}
+    code = [tool.name for tool in model.asked[0].tools if tool.name not in built_in]
+    assert len(code) == CODE_TOOLS
+    assert "add_up" in code
+
+
+async def test_tools_are_looked_after(talk: Talk, habitus: Habitus) -> None:
+    async def person(question: Question) -> Consent:
+        return Consent.YES
+
+    await kept(habitus, "add-up")
+    actions = ({"action": "list"}, {"action": "test", "name": "add_up"}, {"action": "retire", "name": "add_up"})
+    session, _ = talk([*(calls("manage_skills", action) for action in actions), says("ok")], ask=person)
+    await session.turn("clean up the tools")
+    listed, tested, retired = map(json.loads, results(session))
+    assert listed == {"tools": [{"name": "add_up", "status": "active", "reason": "", "does": "Adds numbers up"}]}
+    assert tested == {"name": "add_up", "passed": True, "cases": 1}
+    assert retired == {"name": "add-up", "retired": True}
+    assert habitus.tools.all() == ()
+    session, _ = talk([calls("manage_skills", {"action": "restore", "name": "add_up"}), says("ok")])
+    await session.turn("bring it back")
+    assert results(session)[0].startswith("Error: Only a person can do that")
