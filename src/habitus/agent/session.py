@@ -313,7 +313,10 @@ class Session:
         if not on_menu:
             return []
         results = self._parts.finder.search(request.text, k=budget.FITTING, among=set(on_menu))
-        return [on_menu[hit.id] for hit in results.hits if hit.id not in shown] if results.fits else []
+        if not results.fits:
+            return []
+        near = [hit.id for hit in results.hits if hit.score >= results.hits[0].score * budget.NEARLY_AS_FITTING]
+        return [on_menu[name] for name in near if name not in shown]
 
     def _news(self) -> fingerprint.News:
         parts = self._parts

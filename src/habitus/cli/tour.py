@@ -1,11 +1,11 @@
-"""`habitus tour`: a short guided run on a throw-away home, with everything in it real."""
+"""`habitus tour`: a short guided run on a throw-away home; everything in it is real but the model."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import tempfile
 from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +14,15 @@ import typer
 from habitus.cli import output
 
 if TYPE_CHECKING:
+    from habitus.agent.consent import Consent, Question
+    from habitus.agent.session import Session
+    from habitus.agent.stream import TurnEvent
     from habitus.app import Habitus
+    from habitus.cli.tour_script import Scene
+    from habitus.llm.scripted import ScriptedModel
 
 _MARK = "▸ "
+_LINES = 8  # of a result that are shown
 
 
 def tour(
@@ -43,63 +49,134 @@ def _show(home: Path | None) -> None:
         settings = settings.model_copy(update={"user_home": Path(scratch), "cwd": Path(scratch), "look_every": 0.0})
         output.say("Habitus: skills that an agent learns, proves and keeps.", style="bold")
         output.say(f"This tour works in {settings.home}" + ("" if home else ", which is removed at the end."))
+        output.say("The model follows a script; what it calls, and what comes back, is real.")
         with Habitus.open(settings) as habitus:
-            _walk(habitus)
+            output.say(_isolation(habitus))
+            _make_room(habitus)
+            asyncio.run(_walk(habitus))
     output.say()
-    output.say("That was real, all of it. Your own home is ~/.habitus; begin with:", style="bold")
-    output.say("  habitus skills new my-first-skill --description 'What it does' --when 'When to use it'")
-    output.say("  habitus skills --help")
+    output.say("That was real, all of it but the model. With one of your own:", style="bold")
+    output.say("  export ANTHROPIC_API_KEY=…   (or OPENAI_API_KEY, GEMINI_API_KEY, or HABITUS_MODEL=ollama:…)")
+    output.say("  habitus chat")
+    output.say("Your own home is ~/.habitus; 'habitus --help' shows what else there is.")
 
 
-def _walk(habitus: Habitus) -> None:
-    from habitus.skills.edits import Edit, Operation
-    from habitus.skills.library import Fields
-    from habitus.skills.model import Actor, Author, Skill
+def _isolation(habitus: Habitus) -> str:
+    from habitus.sandbox.protections import describe
 
-    library, me = habitus.skills, habitus.person()
-    agent = Author(actor=Actor.AGENT, name="tour", reason="corrected by the user")
+    protections = describe(habitus.machine)
+    missing = [protection.name for protection in protections if not protection.is_on]
+    if not missing:
+        return f"Code runs isolated: {', '.join(protection.name for protection in protections)}."
+    return f"Code runs isolated, but this machine lacks: {', '.join(missing)}. 'habitus doctor' says how to mend it."
 
-    _step("Some skills come along. Each is one line in a prompt until it is needed.")
-    rows = [(item.name, item.layer, item.summary.cue) for item in library.listing() if item.summary]
-    output.table(("name", "layer", "use it"), rows, wide="use it")
 
-    _step("A procedure that worked is kept as a skill: a standard SKILL.md folder.")
-    name = "monthly-report"
-    if library.is_taken(name):
-        library.remove(name, replace(me, reason="makes room for the tour"))
-    library.create(
-        Skill(
-            name=name,
-            description="Builds the monthly sales report from the raw export.",
-            when_to_use="Somebody asks for the monthly numbers",
-            body="1. Load the export.\n2. Sum revenue per region.\n3. Write the summary sheet.",
-        ),
-        replace(me, reason="worked out today"),
-    )
-    output.say((library.directory(name) or Path()).joinpath("SKILL.md").read_text())
+def _make_room(habitus: Habitus) -> None:
+    """A second tour in the same home begins like the first."""
+    from habitus.cli.tour_script import SKILL, TOOL
 
-    _step("The agent is corrected, so it edits the skill: one surgical operation, one new version.")
-    change = Edit(operation=Operation.FIND_REPLACE, find="Sum revenue", replace="Convert to EUR, then sum revenue")
-    library.edit(name, change, agent, fields=Fields(tags=("reports",)))
-    output.say(library.diff(name))
+    for name in (SKILL, TOOL):
+        if habitus.skills.is_taken(name):
+            habitus.skills.remove(name, habitus.person("makes room for the tour"))
 
-    _step("Somebody edits the file by hand and breaks it. That is noticed, said, and hides nothing else.")
-    path = (library.directory(name) or Path()) / "SKILL.md"
-    path.write_text("---\nname: monthly-report\ndescription: oops\n(no closing line)\n")
-    item = library.find(name)
-    output.say(f"{item.name}: {item.state}. {item.diagnostics[-1]}", style="yellow")
 
-    _step("Every version is still there, with who made it. Going back is a new version.")
-    for version in library.history(name):
-        output.say(f"  v{version.number}  {version.author.actor.value:<6} {version.author.reason}")
-    library.rollback(name, 2, replace(me, reason="the file was broken"))
-    output.say(f"{name} is back as version {library.load(name).version}: {library.load(name).body.splitlines()[1]}")
+async def _walk(habitus: Habitus) -> None:
+    from habitus.cli import tour_script as script
 
-    _step("Removing is moving to an archive.")
-    library.remove(name, me)
-    output.say(f"In view: {library.is_taken(name)}. In the archive: {library.archived()[0].name}.")
-    library.restore(name, me)
-    output.say(f"Restored: {library.load(name).name}, version {library.load(name).version}, history and all.")
+    session, model = _open(habitus)
+    async with session:
+        _step("Somebody asks. A cell fails, the next one is right, and the task is done.")
+        await _play(session, model, script.WORKED_OUT)
+        _step("The procedure is kept: a standard SKILL.md folder. You are asked first; the tour says yes.")
+        await _play(session, model, script.KEPT)
+        output.say((habitus.skills.directory(script.SKILL) or Path()).joinpath("SKILL.md").read_text(), style="dim")
+    session, model = _open(habitus)
+    async with session:
+        _step("Another day, another session, other words. The skill is found, loaded and followed.")
+        await _play(session, model, script.FOUND_AGAIN)
+        _step("Why that skill? Search named it beside the request; every choice is written down with its reason.")
+        for section in session.sections():
+            if section.name == "fitting skills":
+                output.say(section.text, style="dim")
+        _explain(habitus, script.FOUND_AGAIN.request, script.SKILL)
+        output.say(f"  In that turn it was {_places(habitus, session, script.SKILL)}.")
+        _step("What is done all the time becomes a tool: tested in the sandbox before it exists.")
+        await _play(session, model, script.MADE_A_TOOL)
+    _step("What is known now. Every version is kept, with who made it; nothing is ever lost by a mistake.")
+    for name in (script.SKILL, script.TOOL):
+        for version in habitus.skills.history(name):
+            output.say(f"  {name} v{version.number}  {version.author.actor.value}: {version.author.reason}")
+
+
+def _open(habitus: Habitus) -> tuple[Session, ScriptedModel]:
+    from habitus.llm.scripted import ScriptedModel
+
+    model = ScriptedModel([], name="scripted:tour")
+    return habitus.session(model, ask=_yes), model
+
+
+async def _yes(question: Question) -> Consent:
+    from habitus.agent.consent import Consent
+
+    output.say(f"  ? {question.text} yes", style="yellow")
+    return Consent.YES
+
+
+async def _play(session: Session, model: ScriptedModel, scene: Scene) -> None:
+    output.say(f"you: {scene.request.splitlines()[0]}", style="bold")
+    model.follow(scene.steps)
+    speaking = ""
+    async for seen in session.turn_stream(scene.request):
+        speaking = _tell(seen, speaking)
+
+
+def _tell(seen: TurnEvent, speaking: str) -> str:
+    """Say what happened; returns what the model has said so far and was not printed yet."""
+    from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolStarted
+
+    match seen:
+        case Said(text=text):
+            return speaking + text
+        case ToolStarted(tool=tool):
+            if speaking.strip():
+                output.say(f"agent: {speaking.strip()}")
+            output.say(f"  → {tool}", style="cyan")
+        case ToolFinished(outcome=outcome, content=content, seconds=seconds):
+            mark, style = ("ok", "green") if outcome.is_ok else ("failed", "red")
+            for line in _shortened(content):
+                output.say(f"    {line}", style="dim")
+            output.say(f"    {mark}, {seconds * 1000:.0f} ms", style=style)
+        case Nudged(text=text) | Noticed(text=text):
+            output.say(f"  ! {text}", style="yellow")
+        case Done(reply=reply):
+            output.say(f"agent: {reply}")
+        case _:
+            return speaking
+    return ""
+
+
+def _shortened(content: str) -> list[str]:
+    lines = [line for line in content.splitlines() if line.strip()]
+    return lines if len(lines) <= _LINES else [*lines[: _LINES - 2], "…", lines[-1]]
+
+
+def _explain(habitus: Habitus, request: str, name: str) -> None:
+    from habitus.skills import menu
+    from habitus.skills.selection import Request
+    from habitus.skills.why import explain
+
+    selection = habitus.select(Request(text=request, now=habitus.clock(), user=habitus.user()))
+    eligible = selection.eligible()
+    results = habitus.finder.search(request, k=len(eligible), among=eligible)
+    listed = menu.compose(selection.menu, menu.budget_for(habitus.settings.context_tokens))
+    for sentence in explain(habitus.skills.find(name), selection, listed, results).sentences():
+        output.say(f"  {sentence}")
+
+
+def _places(habitus: Habitus, session: Session, name: str) -> str:
+    turn = habitus.journal.turns_of(session.id)[-1]
+    found = [entry for entry in turn.selected if entry.name == name]
+    return ", then ".join(f"{entry.place.value} ({entry.reason})" for entry in found)
 
 
 def _step(text: str) -> None:

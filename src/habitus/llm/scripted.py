@@ -91,13 +91,17 @@ class ScriptedModel:
         context_tokens: int | None = 200_000,
         pause: float = 0.0,
     ) -> None:
-        self._steps = itertools.repeat(script) if callable(script) else iter(script)
+        self.follow(script)
         self._ids = itertools.count(1)
         self._name = name
         self._sees_images = sees_images
         self._context_tokens = context_tokens
         self._pause = pause
         self.asked: list[Ask] = []
+
+    def follow(self, script: Script) -> None:
+        """Go on with another script."""
+        self._steps = itertools.repeat(script) if callable(script) else iter(script)
 
     @property
     def name(self) -> str:
