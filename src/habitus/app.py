@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -22,13 +23,15 @@ from habitus.errors import Refused, StorageFailed
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
+from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.settings import Settings
 from habitus.skills import fetching, lock, names, trees
 from habitus.skills.finding import Finder
+from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
-from habitus.skills.importing import Importer, forget, origins
+from habitus.skills.importing import Importer, Result, Verdict, forget, origins
 from habitus.skills.layers import USER, Layer, project_places
 from habitus.skills.library import Library
 from habitus.skills.lint import DUPLICATE
@@ -44,6 +47,7 @@ from habitus.skills.trees import Tree
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
+    from habitus.memory.cortex import Cortex
     from habitus.search.index import Index
 
 Clock = Callable[[], datetime]
@@ -78,13 +82,16 @@ class Habitus:
         self._scratch = scratch
         self.trust = Trust(local, clock=clock, scan=high_findings)
         self.skills = self._library()
-        self.journal = Journal(shared, clock=clock, redactor=Redactor(_secret_values(os.environ)))
+        self._redactor = Redactor(_secret_values(os.environ))
+        self.journal = Journal(shared, clock=clock, redactor=self._redactor)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, lambda: _open_index(local))
+        self.finder = Finder(self.skills, local, partial(_open_index, local, "skills"))
         self.review = Review(
             self.skills, shared, clock=clock, auto=settings.review.auto, duplicates=self.near_duplicates
         )
-        self.importer = Importer(self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings)
+        self.importer = Importer(
+            self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings, land=self._land
+        )
 
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
@@ -129,6 +136,47 @@ class Habitus:
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
+
+    @cached_property
+    def memory(self) -> Cortex:
+        """Facts, rules and lessons. Opened when it is first asked for."""
+        from habitus.memory.cortex import Cortex
+        from habitus.memory.stores.sql import SqlEngramStore
+        from habitus.memory.view_files import ViewFiles
+
+        settings = self.settings
+        folder = settings.home / "memory"
+        files = ViewFiles(folder, self._local, clock=self.clock, is_durable=settings.durable)
+        return Cortex(
+            SqlEngramStore(self._shared),
+            partial(_open_index, self._shared, "memory"),
+            redactor=self._redactor,
+            clock=self.clock,
+            pause=self.pause,
+            mode=settings.memory,
+            is_shared=self._shared is not self._local,
+            user=settings.user,
+            files=None if self.is_read_only else files,
+            allow=self.refuse_if_read_only,
+        )
+
+    @property
+    def project(self) -> str:
+        """Which project the working directory belongs to: what its lessons are kept under."""
+        roots = [place.root for place in project_places(self.settings.cwd, self.settings.user_home)]
+        return str(roots[-1] if roots else self.settings.cwd)
+
+    def waiting_count(self) -> int:
+        """How many changes and lessons wait for a person."""
+        return self.review.waiting_count() + waiting_lessons(self._shared)
+
+    def _land(self, lesson: PlaybookLesson) -> Result:
+        from habitus.memory.playbook import land
+
+        landed = land(self.memory, lesson)
+        return Result(
+            name=landed.name, verdict=Verdict(landed.verdict), reason=landed.reason, origin=lesson.origin, kind="lesson"
+        )
 
     @property
     def lock_file(self) -> Path:
@@ -258,10 +306,10 @@ def _prior(turn: Turn) -> PriorTurn:
     return PriorTurn(id=turn.id, at=turn.started_on, succeeded=succeeded, skills=loaded_or_ruled(turn))
 
 
-def _open_index(engine: sa.Engine) -> Index:
+def _open_index(engine: sa.Engine, collection: str) -> Index:
     from habitus.search.index import Index  # numpy and the word vectors, for those who search
 
-    return Index.open(engine, "skills")
+    return Index.open(engine, collection)
 
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")

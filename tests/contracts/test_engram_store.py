@@ -116,9 +116,13 @@ def test_any_moment_can_be_seen_again(engrams: EngramStore) -> None:
 
 
 def test_a_transaction_is_kept_whole_or_not_at_all(engrams: EngramStore) -> None:
-    with pytest.raises(ZeroDivisionError), engrams.writing():
-        engrams.save([PLAIN], because())
-        raise ZeroDivisionError
+    def fails() -> None:
+        with engrams.writing():
+            engrams.save([PLAIN], because())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
     assert engrams.get([PLAIN.id]) == {}
     assert engrams.changes(0).engrams == ()
 

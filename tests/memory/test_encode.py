@@ -53,6 +53,7 @@ def test_everything_about_an_engram_is_kept(cortex: Cortex, make: Make, clock: C
         )
     )
     assert encoded.status is Status.STORED
+    assert encoded.engram is not None
     assert make().get("e0000001") == Engram(
         id="e0000001",
         text="Sniff the delimiter.",
@@ -68,8 +69,8 @@ def test_everything_about_an_engram_is_kept(cortex: Cortex, make: Make, clock: C
         body=body,
         counters=Counters(),
         version=1,
-        created_on=encoded.engram and encoded.engram.created_on,
-        updated_on=encoded.engram and encoded.engram.updated_on,
+        created_on=encoded.engram.created_on,
+        updated_on=encoded.engram.updated_on,
     )
 
 

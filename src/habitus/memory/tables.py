@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from habitus import sql
 from habitus.sql import Utc, metadata
 
 engrams = sa.Table(
@@ -66,3 +67,10 @@ memory_views = sa.Table(
     sa.Column("lines", sa.LargeBinary, nullable=False),
     sa.Column("written_on", Utc, nullable=False),
 )
+
+
+def waiting_lessons(engine: sa.Engine) -> int:
+    """How many wait for a person; every command asks, so it costs one count."""
+    query = sa.select(sa.func.count()).where(engrams.c.state == "waiting")
+    with sql.reading(engine) as connection:
+        return int(connection.execute(query).scalar_one())
