@@ -49,11 +49,19 @@ class Note:
 
     id: str
     text: str
+    label: str = ""  # Always, Never or When, for a rule
+
+    @property
+    def line(self) -> str:
+        """As the prompt says it: a rule begins with its kind."""
+        if not self.label or self.text.casefold().startswith(self.label.casefold()):
+            return self.text
+        return f"{self.label}: {self.text}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remembered:
-    """What memory has for a request: rules and lessons, and what there was no room for."""
+    """What memory has for a request: rules and lessons, and the ids of the rules there was no room for."""
 
     profile: tuple[Note, ...] = ()
     rules: tuple[Note, ...] = ()
@@ -69,6 +77,7 @@ class Composed:
     skills: tuple[Skill, ...] = ()
     notes: tuple[Note, ...] = ()
     rules: tuple[Note, ...] = ()
+    cut: tuple[str, ...] = ()  # rules, by id, that there was no room for
     menu: Menu | None = None
     news: News | None = None
 

@@ -10,13 +10,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from habitus.agent import attachments, budget, outcome, prompt
 from habitus.agent.attachments import Transcribe
 from habitus.agent.budget import Section
 from habitus.agent.history import History, unpack
-from habitus.agent.prompt import Composed, Prompt, Remembered
+from habitus.agent.memory import SessionMemory
+from habitus.agent.prompt import Composed, Note, Prompt, Remembered
 from habitus.agent.record import journal_turn
 from habitus.agent.stream import Done, TurnEvent
 from habitus.agent.tools.recall_skill import loadable
@@ -40,26 +41,6 @@ log = logging.getLogger(__name__)
 CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
 
 
-class Memory(Protocol):
-    """What a session asks of memory."""
-
-    def standing(self) -> Remembered:
-        """Profile and rules, for the system prompt."""
-        ...
-
-    def recall(self, request: str) -> Remembered:
-        """What fits a request."""
-        ...
-
-    def shown(self, notes: Sequence[str]) -> None:
-        """These lessons, by id, stood in a prompt."""
-        ...
-
-    def helped(self, request: str) -> None:
-        """A request went well; lessons shown for it a moment ago get the credit."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
     """What a session is made of; `app` puts it together."""
@@ -69,7 +50,7 @@ class Parts:
     finder: Finder
     review: Review
     journal: Journal
-    memory: Memory
+    memory: SessionMemory
     select: Callable[[Request], Selection]
     identity: Callable[[], str]
     built_in: Callable[[Session], Sequence[Tool]]
@@ -278,10 +259,8 @@ class Session:
         news = self._news() if request.source_type in INTERACTIVE else fingerprint.News()
         context = (
             eager,
-            prompt.bullets("rules", "Rules for this request", [note.text for note in rules]),
-            prompt.bullets(
-                "lessons", "Lessons from earlier work", [note.text for note in remembered.lessons], cut=remembered.cut
-            ),
+            prompt.bullets("rules", "Rules for this request", [note.line for note in rules]),
+            prompt.bullets("lessons", "Lessons from earlier work", [note.line for note in remembered.lessons]),
             prompt.fitting(self._fitting(request, selection, shown)),
             prompt.whats_new(news),
         )
@@ -291,15 +270,21 @@ class Session:
             skills=skills,
             notes=remembered.lessons,
             rules=(*standing, *rules),
+            cut=() if selection.drops_memory else self._cut(remembered, rules),
             menu=self._steady.menu,
             news=news,
         )
+
+    def _cut(self, remembered: Remembered, rules: Sequence[Note]) -> tuple[str, ...]:
+        """The rules that found room neither in the system prompt nor beside the request."""
+        shown = {note.id for note in (*self._steady.standing.rules, *rules)}
+        return tuple(id for id in remembered.cut if id not in shown)
 
     def _system(self, selection: Selection | None) -> tuple[Section, ...]:
         steady = self._steady
         drops_memory = selection is not None and selection.drops_memory
         standing = Remembered() if drops_memory else steady.standing
-        rules = prompt.bullets("rules", "Rules", [note.text for note in standing.rules], cut=standing.cut)
+        rules = prompt.bullets("rules", "Rules", [note.line for note in standing.rules], cut=standing.cut)
         return prompt.system(
             identity="" if selection is not None and selection.drops_persona else steady.identity,
             profile=[note.text for note in standing.profile],
@@ -395,7 +380,8 @@ class Session:
             if skill.version:
                 parts.library.count_use(skill.name, stage=Stage.STEPS, succeeded=went)
         if turn.composed is not None:
-            parts.memory.shown([note.id for note in turn.composed.notes])
+            shown = [*turn.composed.rules, *turn.composed.notes]
+            parts.memory.shown([note.id for note in shown], cut=turn.composed.cut)
         if turn.outcome.is_ok:
             self._learn_from_use(turn.incoming.request.text, list(self._loaded), weight=0.5)
             parts.memory.helped(turn.incoming.request.text)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from habitus.agent.changes import Changes
+from habitus.agent.memory import SessionMemory
 from habitus.agent.session import Session
 from habitus.agent.tools.code_tools import code_tools
 from habitus.agent.tools.create_skill import create_skill
 from habitus.agent.tools.create_tool import create_tool
 from habitus.agent.tools.delete_skill import delete_skill
 from habitus.agent.tools.edit_system_prompt import edit_system_prompt
+from habitus.agent.tools.list_lessons import list_lessons
 from habitus.agent.tools.list_skills import list_skills
 from habitus.agent.tools.manage_skills import manage_skills
+from habitus.agent.tools.memorize import memorize
 from habitus.agent.tools.recall_skill import Shelf, read_skill, recall_skill
 from habitus.agent.tools.registry import Tool
 from habitus.agent.tools.scratchpad import scratchpad
@@ -33,7 +36,7 @@ def standard_tools(
     pads: Scratchpads,
     cell_observers: Sequence[CellObserver] = (),
     tools: Tools,
-    cell_lessons: Sequence[str] = (),
+    memory: SessionMemory,
 ) -> list[Tool]:
     """Built-in tools; what comes of skills' code is offered beside them."""
     library = changes.library
@@ -50,7 +53,7 @@ def standard_tools(
         loaded=session.note_loaded,
     )
     built_in += [
-        scratchpad(pads, cell_observers, cell_lessons),
+        scratchpad(pads, cell_observers, memory.scratchpad_lessons()),
         recall_skill(shelf),
         search_skills(finder, library, session.may_load),
         create_skill(changes),
@@ -60,6 +63,8 @@ def standard_tools(
         read_skill(shelf),
         enable_skill(changes),
         disable_skill(changes),
+        memorize(memory.cortex, user=memory.user, project=memory.project, ask=changes.ask),
+        list_lessons(memory.cortex, user=memory.user),
         create_tool(tools, changes, is_taken=is_taken),
         manage_skills(tools, person=changes.person, ask=changes.ask),
         edit_system_prompt(changes),

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -26,14 +27,16 @@ from habitus.errors import Refused, StorageFailed
 from habitus.events import OutcomeKind, TurnObserver
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
+from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.settings import Settings
 from habitus.skills import fetching, lock, names, trees
 from habitus.skills.finding import Finder
+from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
-from habitus.skills.importing import Importer, forget, origins
-from habitus.skills.layers import USER, Layer, project_places
+from habitus.skills.importing import Importer, Result, Verdict, forget, origins
+from habitus.skills.layers import USER, Layer, project_places, project_root
 from habitus.skills.library import Library
 from habitus.skills.lint import DUPLICATE
 from habitus.skills.model import Actor, Author, Source
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from habitus.agent.session import Session
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
+    from habitus.memory.cortex import Cortex
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.pad import Services
     from habitus.sandbox.scratchpads import Scratchpads
@@ -93,11 +97,13 @@ class Habitus:
         self.redactor = Redactor(_secret_values(os.environ))
         self.journal = Journal(shared, clock=clock, redactor=self.redactor)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, lambda: _open_index(local))
+        self.finder = Finder(self.skills, local, partial(_open_index, local, "skills"))
         self.review = Review(
             self.skills, shared, clock=clock, auto=settings.review.auto, duplicates=self.near_duplicates
         )
-        self.importer = Importer(self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings)
+        self.importer = Importer(
+            self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings, land=self._land
+        )
         self.review.when_approved(self._approved)
 
     @classmethod
@@ -180,6 +186,46 @@ class Habitus:
             source_type=source_type,
             ask=ask,
             observers=observers,
+        )
+
+    @functools.cached_property
+    def memory(self) -> Cortex:
+        """Facts, rules and lessons. Opened when it is first asked for."""
+        from habitus.memory.cortex import Cortex
+        from habitus.memory.stores.sql import SqlEngramStore
+        from habitus.memory.view_files import ViewFiles
+
+        settings = self.settings
+        folder = settings.home / "memory"
+        files = ViewFiles(folder, self._local, clock=self.clock, is_durable=settings.durable)
+        return Cortex(
+            SqlEngramStore(self._shared),
+            partial(_open_index, self._shared, "memory"),
+            redactor=self.redactor,
+            clock=self.clock,
+            pause=self.pause,
+            mode=settings.memory,
+            is_shared=self._shared is not self._local,
+            user=settings.user,
+            files=None if self.is_read_only else files,
+            allow=self.refuse_if_read_only,
+        )
+
+    @property
+    def project(self) -> str:
+        """Which project the working directory belongs to: what its lessons are kept under."""
+        return str(project_root(self.settings.cwd))
+
+    def waiting_count(self) -> int:
+        """How many changes and lessons wait for a person."""
+        return self.review.waiting_count() + waiting_lessons(self._shared)
+
+    def _land(self, lesson: PlaybookLesson) -> Result:
+        from habitus.memory.playbook import land
+
+        landed = land(self.memory, lesson)
+        return Result(
+            name=landed.name, verdict=Verdict(landed.verdict), reason=landed.reason, origin=lesson.origin, kind="lesson"
         )
 
     @property
@@ -383,10 +429,10 @@ def _prior(turn: Turn) -> PriorTurn:
     return PriorTurn(id=turn.id, at=turn.started_on, succeeded=succeeded, skills=loaded_or_ruled(turn))
 
 
-def _open_index(engine: sa.Engine) -> Index:
+def _open_index(engine: sa.Engine, collection: str) -> Index:
     from habitus.search.index import Index  # numpy and the word vectors, for those who search
 
-    return Index.open(engine, "skills")
+    return Index.open(engine, collection)
 
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")

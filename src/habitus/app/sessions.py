@@ -11,7 +11,7 @@ from habitus.agent.background import Background
 from habitus.agent.changes import Changes
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.agent.identity import identity_text
-from habitus.agent.prompt import Remembered
+from habitus.agent.memory import SessionMemory
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.session import Parts, Session, new_id
 from habitus.agent.toolbox import offered_code, standard_tools
@@ -46,6 +46,7 @@ def open_session(
     id = id or new_id()
     background = Background()
     pads = _scratchpads(habitus, id, ask)
+    memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(
         library=habitus.skills,
         review=habitus.review,
@@ -66,11 +67,11 @@ def open_session(
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
-        memory=NoMemory(),
+        memory=memory,
         select=habitus.select,
         identity=lambda: identity_text(habitus.skills, habitus.fill),
         built_in=lambda session: standard_tools(
-            session, changes=changes, finder=habitus.finder, pads=pads, tools=habitus.tools
+            session, changes=changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory
         ),
         code_tools=lambda: offered_code(habitus.tools, id),
         observers=tuple(observers),
@@ -81,7 +82,7 @@ def open_session(
         redactor=habitus.redactor,
         context_tokens=habitus.settings.context_tokens,
         user=user,
-        project=str(habitus.settings.cwd),
+        project=habitus.project,
         source_type=source_type,
     )
     return Session(parts, id=id, past=past)
@@ -96,20 +97,6 @@ def _scratchpads(habitus: Habitus, session: str, ask: AskPerson) -> Scratchpads:
     return habitus.scratchpads(
         folder=f"session-{session}", may_install=may_install, services=sandbox_services(habitus.skills)
     )
-
-
-class NoMemory:
-    def standing(self) -> Remembered:
-        return Remembered()
-
-    def recall(self, request: str) -> Remembered:
-        return Remembered()
-
-    def shown(self, notes: Sequence[str]) -> None:
-        pass
-
-    def helped(self, request: str) -> None:
-        pass
 
 
 async def transcribe(path: Path) -> Heard:

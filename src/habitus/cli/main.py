@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.cli import finding, operate, output, review, skills, sources, tour, trust
+from habitus.cli import finding, lessons, operate, output, review, skills, sources, tour, trust
 from habitus.errors import UserError, did_you_mean
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ skills.app.command("search")(finding.search)
 skills.app.command("select")(finding.select)
 skills.app.command("eval")(finding.evaluate)
 app.command("why", rich_help_panel="Everyday")(finding.why)
+app.add_typer(lessons.app, name="lessons", rich_help_panel="Everyday")
 app.add_typer(review.app, name="review", rich_help_panel="Curate")
 app.command("trust", rich_help_panel="Curate")(trust.trust)
 app.command("tour", rich_help_panel="Everyday")(tour.tour)

@@ -32,6 +32,6 @@ def opened(context: typer.Context) -> Iterator[Habitus]:
 
 def _say_what_waits(habitus: Habitus) -> None:
     """Every command's last line, on standard error so that a program reading the output is not disturbed."""
-    count = habitus.review.waiting_count()
+    count = habitus.waiting_count()
     if count:
         output.complain(f"{count} {'change waits' if count == 1 else 'changes wait'} for you: habitus review list")

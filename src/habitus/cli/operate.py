@@ -28,7 +28,7 @@ def rollback(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Return your skills to a moment, as new versions: nothing in between is lost."""
+    """Return your skills and lessons to a moment, as new versions: nothing in between is lost."""
     with opened(context) as habitus:
         now = habitus.clock()
         moment = moments.parse(to, now)
@@ -36,21 +36,33 @@ def rollback(
             raise typer.BadParameter(f"{to} lies in the future.", param_hint="--to")
         author = habitus.person(f"back to {moments.shown(moment)}")
         steps = habitus.skills.return_to(moment, author, dry_run=True)
-        is_asked = not (dry_run or yes or as_json) and bool(steps) and sys.stdin.isatty()
+        lessons = habitus.memory.return_to(moment, by=author.name, dry_run=True)
+        what = _counted(len(steps), len(lessons))
+        is_asked = not (dry_run or yes or as_json) and bool(what) and sys.stdin.isatty()
         if not as_json:
             for _, step in steps:
                 output.say(f"{step.action:<8} {step.name}" + (f" (version {step.version})" if step.version else ""))
-        if is_asked and not typer.confirm(f"Return {len(steps)} skills to {moments.shown(moment)}?"):
+            for lesson in lessons:
+                output.say(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
+        if is_asked and not typer.confirm(f"Return {what} to {moments.shown(moment)}?"):
             raise typer.Abort
         if not dry_run:
             habitus.skills.return_to(moment, author)
+            habitus.memory.return_to(moment, by=author.name)
         if as_json:
-            output.print_json({"to": moment, "dry_run": dry_run, "steps": [step for _, step in steps]})
-        elif not steps:
+            told = {"to": moment, "dry_run": dry_run, "steps": [step for _, step in steps], "lessons": lessons}
+            output.print_json(told)
+        elif not what:
             output.say(f"Nothing has changed since {moments.shown(moment)}.")
         elif not dry_run:
-            output.say(f"{len(steps)} skills are as they were at {moments.shown(moment)}.")
+            are = "is as it was" if len(steps) + len(lessons) == 1 else "are as they were"
+            output.say(f"{what} {are} at {moments.shown(moment)}.")
             output.undo(context, "rollback", "--to", now.astimezone().isoformat(timespec="microseconds"))
+
+
+def _counted(skills: int, lessons: int) -> str:
+    counts = [output.counted(number, thing) for number, thing in ((skills, "skill"), (lessons, "lesson")) if number]
+    return " and ".join(counts)
 
 
 def pause(context: typer.Context, as_json: AsJson = False) -> None:

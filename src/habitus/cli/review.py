@@ -13,13 +13,15 @@ from habitus.cli.opening import opened
 from habitus.errors import StorageFailed
 
 if TYPE_CHECKING:
+    from habitus.app import Habitus
+    from habitus.memory.model import Engram
     from habitus.skills.review import Proposal
 
 app = typer.Typer(help="Decide about changes that wait for you.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Number = Annotated[int, typer.Argument(help="The number of the proposal.")]
-Numbers = Annotated[list[int], typer.Argument(help="The numbers of the proposals.")]
+Item = Annotated[str, typer.Argument(help="The number of a proposal, or the id of a lesson.")]
+Items = Annotated[list[str], typer.Argument(help="Numbers of proposals, ids of lessons.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -34,21 +36,24 @@ def list_proposals(
     everything: Annotated[bool, typer.Option("--all", help="Decided ones too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What waits, and why."""
+    """What waits, and why: changes of skills by number, lessons by id."""
     from habitus.skills.review import ProposalState
 
     with opened(context) as habitus:
         found = habitus.review.list(None if everything else ProposalState.WAITING)
+        lessons = habitus.memory.waiting() if habitus.waiting_count() > habitus.review.waiting_count() else ()
         if as_json:
-            output.print_json({"proposals": [_as_json(proposal) for proposal in found]})
-        elif not found:
+            told = [*(_as_json(proposal) for proposal in found), *(_lesson_json(lesson) for lesson in lessons)]
+            output.print_json({"proposals": told})
+        elif not found and not lessons:
             output.say("Nothing waits for you.")
         else:
             rows = [
                 (p.id, p.state, p.change.action, f"{p.change.name}@{p.change.layer}", _who(p), "; ".join(p.reasons))
                 for p in found
             ]
-            output.table(("id", "state", "action", "skill", "by", "waits because"), rows, wide="waits because")
+            rows += [(e.id, "waiting", "learn", e.text, e.produced_by.value, e.reason) for e in lessons]  # type: ignore[misc]  # a lesson's cells are texts too
+            output.table(("id", "state", "action", "what", "by", "waits because"), rows, wide="waits because")
 
 
 def _who(proposal: Proposal) -> str:
@@ -73,10 +78,35 @@ def _as_json(proposal: Proposal) -> dict[str, Any]:
     }
 
 
+def _lesson_json(lesson: Engram) -> dict[str, Any]:
+    """A lesson among proposals: the same keys where they mean the same."""
+    return {
+        "id": lesson.id,
+        "state": lesson.state,
+        "action": "learn",
+        "name": lesson.id,
+        "text": lesson.text,
+        "kind": lesson.kind,
+        "scope": lesson.scope,
+        "by": lesson.produced_by,
+        "reasons": [lesson.reason],
+        "made_on": lesson.created_on,
+    }
+
+
+def _is_lesson(item: str) -> bool:
+    """Proposals have numbers; the id of a lesson begins with a letter."""
+    return not item.isdigit()
+
+
 @app.command()
-def show(context: typer.Context, number: Number, as_json: AsJson = False) -> None:
+def show(context: typer.Context, item: Item, as_json: AsJson = False) -> None:
     """One proposal: who wants what, why it waits, and the text."""
     with opened(context) as habitus:
+        if _is_lesson(item):
+            _show_lesson(habitus.memory.get(item), as_json)
+            return
+        number = int(item)
         proposal = habitus.review.get(number)
         if as_json:
             output.print_json(_as_json(proposal) | {"diff": habitus.review.diff(number)})
@@ -94,35 +124,54 @@ def show(context: typer.Context, number: Number, as_json: AsJson = False) -> Non
         output.say(habitus.review.diff(number))
 
 
+def _show_lesson(lesson: Engram, as_json: bool) -> None:
+    if as_json:
+        output.print_json(_lesson_json(lesson) | {"diff": f"+{lesson.text}\n"})
+        return
+    output.say(f"Lesson {lesson.id}: {lesson.kind.value}, for {lesson.scope.value} {lesson.owner}".rstrip())
+    output.say(f"by {lesson.produced_by.value} ({lesson.source}), {lesson.state.value}")
+    if lesson.reason:
+        output.say(f"waits because: {lesson.reason}", style="yellow")
+    output.say()
+    output.say(f"+{lesson.text}")
+
+
 @app.command()
-def diff(context: typer.Context, number: Number, as_json: AsJson = False) -> None:
+def diff(context: typer.Context, item: Item, as_json: AsJson = False) -> None:
     """What approving it would change."""
     with opened(context) as habitus:
-        text = habitus.review.diff(number)
+        text = f"+{habitus.memory.get(item).text}\n" if _is_lesson(item) else habitus.review.diff(int(item))
         if as_json:
-            output.print_json({"id": number, "diff": text})
+            output.print_json({"id": item if _is_lesson(item) else int(item), "diff": text})
         else:
             sys.stdout.write(output.clean(text))
 
 
 @app.command()
-def approve(context: typer.Context, numbers: Numbers, as_json: AsJson = False) -> None:
-    """Carry proposals out."""
+def approve(context: typer.Context, items: Items, as_json: AsJson = False) -> None:
+    """Carry proposals out, and let lessons in."""
     with opened(context) as habitus:
-        for number in numbers:
-            habitus.review.get(number)  # an unknown one is said before anything is done
-        done = []
-        for number in numbers:
-            proposal, version = habitus.review.approve(number, habitus.person())
-            done.append(_as_json(proposal) | {"version": version})
-            if as_json:
-                continue
-            change = proposal.change
-            address = f"{change.name}@{change.layer}"
-            output.say(f"Approved: {change.action} {address}" + (f", now version {version}." if version else "."))
-            output.undo(context, "skills", *_undo(change.action, address, version))
+        for item in items:  # an unknown one is said before anything is done
+            habitus.memory.get(item) if _is_lesson(item) else habitus.review.get(int(item))
+        done = [_approved(context, habitus, item, is_quiet=as_json) for item in items]
         if as_json:
             output.print_json({"approved": done})
+
+
+def _approved(context: typer.Context, habitus: Habitus, item: str, *, is_quiet: bool) -> dict[str, Any]:
+    if _is_lesson(item):
+        lesson = habitus.memory.approve(item, by=habitus.settings.user)
+        if not is_quiet:
+            output.say(f"Approved: learn {lesson.id}  {lesson.text}")
+            output.undo(context, "lessons", "remove", lesson.id)
+        return _lesson_json(lesson)
+    proposal, version = habitus.review.approve(int(item), habitus.person())
+    if not is_quiet:
+        change = proposal.change
+        address = f"{change.name}@{change.layer}"
+        output.say(f"Approved: {change.action} {address}" + (f", now version {version}." if version else "."))
+        output.undo(context, "skills", *_undo(change.action, address, version))
+    return _as_json(proposal) | {"version": version}
 
 
 def _undo(action: str, address: str, version: int | None) -> list[str]:
@@ -140,24 +189,33 @@ def _undo(action: str, address: str, version: int | None) -> list[str]:
 @app.command()
 def reject(
     context: typer.Context,
-    numbers: Numbers,
+    items: Items,
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why; the agent sees it.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Turn proposals down."""
     with opened(context) as habitus:
-        done = [habitus.review.reject(number, habitus.person(), reason) for number in numbers]
+        done = [_rejected(habitus, item, reason, is_quiet=as_json) for item in items]
         if as_json:
-            output.print_json({"rejected": [_as_json(proposal) for proposal in done]})
-            return
-        for proposal in done:
-            output.say(f"Turned down: {proposal.change.action} {proposal.change.name}.")
+            output.print_json({"rejected": done})
+
+
+def _rejected(habitus: Habitus, item: str, reason: str, *, is_quiet: bool) -> dict[str, Any]:
+    if _is_lesson(item):
+        lesson = habitus.memory.reject(item, by=habitus.settings.user, reason=reason)
+        said, told = f"learn {lesson.id}", _lesson_json(lesson)
+    else:
+        proposal = habitus.review.reject(int(item), habitus.person(), reason)
+        said, told = f"{proposal.change.action} {proposal.change.name}", _as_json(proposal)
+    if not is_quiet:
+        output.say(f"Turned down: {said}.")
+    return told
 
 
 @app.command()
 def edit(
     context: typer.Context,
-    number: Number,
+    item: Item,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Take the new SKILL.md from this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -165,6 +223,9 @@ def edit(
     from habitus.cli.editor import edited
     from habitus.skills import trees
 
+    if _is_lesson(item):
+        raise typer.BadParameter(f"A lesson is edited with 'habitus lessons edit {item}'.")
+    number = int(item)
     with opened(context) as habitus:
         proposal = habitus.review.get(number)
         main = trees.main_file(proposal.change.tree) or "SKILL.md"

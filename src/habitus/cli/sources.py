@@ -186,6 +186,8 @@ def _chosen(entries: Iterable[Entry], only: list[str] | None) -> Iterator[Entry]
     known: list[str] = []
     for entry in entries:
         if isinstance(entry, PlaybookLesson):
+            if not wanted:
+                yield entry
             continue
         known.append(entry.name)
         if not wanted or names.canonical(entry.name) in wanted:
@@ -268,6 +270,13 @@ def _print_result(result: Result) -> None:
         output.say(f"          {note}", style="yellow")
 
 
+def _summary(results: list[Result]) -> str:
+    from habitus.skills.importing import Verdict
+
+    counts = Counter(result.verdict for result in results)
+    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])
+
+
 def _print_results(
     context: typer.Context, habitus: Habitus, results: list[Result], as_json: bool, *, layer: str = "user"
 ) -> None:
@@ -279,15 +288,16 @@ def _print_results(
         for result in results:
             if result.reason or result.notes or len(results) <= 30:
                 _print_result(result)
-        counts = Counter(result.verdict for result in results)
-        output.say(
-            ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]) or "Nothing."
-        )
-        taken = [result.name for result in results if result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)]
+        output.say(_summary([result for result in results if result.kind == "skill"]) or "Nothing.")
+        lessons = [result for result in results if result.kind == "lesson"]
+        if lessons:
+            output.say(f"{output.counted(len(lessons), 'lesson')}: {_summary(lessons)}; see 'habitus lessons list'.")
+        changed = (Verdict.IMPORTED, Verdict.UPDATED)
+        taken = [result.name for result in results if result.verdict in changed and result.kind == "skill"]
         for name in taken if len(taken) <= 50 else ():
             for finding in habitus.near_duplicates(name, habitus.skills.tree(name)):
                 output.say(f"note      {name}: {finding}", style="yellow")
-        if taken:
+        if taken or any(result.verdict in changed for result in lessons):
             moment = habitus.opened_on.astimezone().isoformat(timespec="microseconds")
             if layer == "user":
                 output.undo(context, "rollback", "--to", moment)

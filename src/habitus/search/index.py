@@ -213,6 +213,12 @@ class Index:
             self._look()
             return len(gone)
 
+    def ids(self) -> frozenset[str]:
+        """The ids of all documents."""
+        with self._lock:
+            self._look()
+            return frozenset(self._corpus.slots)
+
     @property
     def share_with_body(self) -> float:
         return self._corpus.share_with_body

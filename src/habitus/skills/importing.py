@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.skills import trees
-from habitus.skills.formats.base import Entry, Incoming, NotTaken
+from habitus.skills.formats.base import Entry, Incoming, NotTaken, PlaybookLesson
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
 from habitus.skills.model import Author, Counters, Severity, Stage
@@ -41,6 +41,10 @@ class Result:
     reason: str = ""
     origin: str = ""
     notes: tuple[str, ...] = ()  # what was odd about it, in words
+    kind: str = "skill"  # or lesson
+
+
+Land = Callable[[PlaybookLesson], Result]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +86,9 @@ class Importer:
         *,
         clock: Callable[[], datetime],
         scan: Scan,
+        land: Land | None = None,
     ) -> None:
+        self._land = land  # where the lessons of a playbook go; without it they are left out
         self._library = library
         self._review = review
         self._trust = trust
@@ -110,6 +116,8 @@ class Importer:
                 chunk.append(entry)
             elif isinstance(entry, NotTaken):
                 yield Result(name=entry.name, verdict=Verdict.REFUSED, reason=entry.reason, origin=entry.origin)
+            elif self._land is not None:
+                yield self._land(entry)
             if len(chunk) == _CHUNK:
                 yield from self._take(chunk, author, layer, overwrite=overwrite, is_trusted=is_trusted)
                 chunk = []

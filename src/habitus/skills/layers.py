@@ -43,7 +43,7 @@ class ProjectPlace:
 def project_places(cwd: Path, user_home: Path) -> Iterator[ProjectPlace]:
     """The skill folders from the git root down to the working directory, the nearest last."""
     chain = [cwd, *cwd.parents]
-    top = next((place for place in chain if (place / ".git").exists()), cwd)
+    top = project_root(cwd)
     for place in reversed(chain[: chain.index(top) + 1]):
         if place == user_home:
             continue  # those folders are layers of the person, not of a project
@@ -52,6 +52,11 @@ def project_places(cwd: Path, user_home: Path) -> Iterator[ProjectPlace]:
             root = place / kind / "skills"
             if root.is_dir():
                 yield ProjectPlace(name=name + where, root=root)
+
+
+def project_root(cwd: Path) -> Path:
+    """The checkout that a directory is in, or the directory itself."""
+    return next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), cwd)
 
 
 def merged(lower: Summary, higher: Summary) -> Summary:

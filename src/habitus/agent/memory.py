@@ -1,0 +1,50 @@
+"""Memory as one session sees it: one user, one project, and what was shown counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from habitus.agent.prompt import Note, Remembered
+from habitus.memory.cortex import Cortex
+from habitus.memory.model import Kind
+from habitus.memory.recall import Recall
+from habitus.memory.recall import Remembered as Found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionMemory:
+    cortex: Cortex
+    user: str
+    project: str
+
+    def standing(self) -> Remembered:
+        """Profile and rules, for the system prompt: what holds whatever is asked."""
+        found = self._recall("")
+        return Remembered(profile=_notes(found.profile), rules=_notes(found.rules), cut=found.cut)
+
+    def recall(self, request: str) -> Remembered:
+        """What fits a request."""
+        found = self._recall(request)
+        return Remembered(rules=_notes(found.rules), lessons=_notes(found.lessons), cut=found.cut)
+
+    def shown(self, notes: Sequence[str], cut: Sequence[str] = ()) -> None:
+        """These stood in a prompt; for those in `cut` there was no room."""
+        self.cortex.record_retrieval(notes, cut=cut)
+
+    def helped(self, request: str) -> None:
+        """A request went well: lessons shown for it a moment ago get the credit."""
+        self.cortex.record_helpful(request, user=self.user, project=self.project)
+
+    def scratchpad_lessons(self) -> list[str]:
+        return [engram.text for engram in self.cortex.scratchpad_lessons(user=self.user, project=self.project)]
+
+    def _recall(self, request: str) -> Recall:
+        return self.cortex.recall(request, user=self.user, project=self.project)
+
+
+def _notes(found: Sequence[Found]) -> tuple[Note, ...]:
+    return tuple(Note(id=one.id, text=one.text, label=_LABELS.get(one.kind, "")) for one in found)
+
+
+_LABELS = {Kind.ALWAYS: "Always", Kind.NEVER: "Never", Kind.WHEN: "When"}

@@ -1,0 +1,310 @@
+"""`habitus lessons …`: what is remembered: list it, add to it, correct it, take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from habitus.cli import completion, moments, output
+from habitus.cli.opening import opened
+
+if TYPE_CHECKING:
+    from habitus.app import Habitus
+    from habitus.memory.cortex import Looked
+    from habitus.memory.model import Encoded, Engram
+    from habitus.memory.view_files import Found
+
+app = typer.Typer(help="Facts, rules and lessons that reach every fitting prompt.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Id = Annotated[str, typer.Argument(help="The id of a lesson.", autocompletion=completion.lesson_ids)]
+KindOption = Annotated[str | None, typer.Option("--kind", "-k", help="always, never, when, lesson or profile.")]
+ScopeOption = Annotated[str | None, typer.Option("--for", help="Whom it holds for: user, project, workspace, global.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="What it is about, in a word.")]
+
+_OLDEST_SHOWN = 200
+
+
+@app.callback(invoke_without_command=True)
+def explain(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        output.explain(context)
+
+
+@app.command("list")
+def list_lessons(
+    context: typer.Context,
+    kind: KindOption = None,
+    scope: Annotated[str, typer.Option("--scope", help="today, week, all or self-play.")] = "all",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = _OLDEST_SHOWN,
+    as_json: AsJson = False,
+) -> None:
+    """What is remembered, the newest first."""
+    with opened(context) as habitus:
+        found = habitus.memory.list_lessons(scope, limit, kind=kind)
+        if as_json:
+            output.print_json({"lessons": [as_plain(engram) for engram in found]})
+        elif not found:
+            when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(scope, "")
+            output.say(
+                f"Nothing was learned{when or ' yet'}. Add something: habitus lessons add 'Dates are day-first.'"
+            )
+        else:
+            rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in found]
+            output.table(("id", "kind", "for", "trust", "helped", "text"), rows, wide="text")
+
+
+def _whom(engram: Engram) -> str:
+    return f"{engram.scope.value} {engram.owner}".strip()
+
+
+def _counted(engram: Engram) -> str:
+    counters = engram.counters
+    return f"{counters.helpful} of {counters.retrievals}" if counters.retrievals else "–"
+
+
+def as_plain(engram: Engram) -> dict[str, Any]:
+    """A lesson as JSON."""
+    from habitus.memory.retention import utility
+
+    told: dict[str, Any] = output.plain(engram)
+    counters = told.pop("counters")
+    return {**told, **counters, "utility": round(utility(engram), 4)}
+
+
+@app.command()
+def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
+    """One lesson: where it comes from, what it rests on, how it did, and how it came to be as it is."""
+    with opened(context) as habitus:
+        engram, history = habitus.memory.get(id), habitus.memory.history(id)
+        if as_json:
+            versions = [
+                {"number": v.number, "text": v.engram.text, "state": v.engram.state, "at": v.cause.at, "by": v.cause.by}
+                | {"reason": v.cause.reason}
+                for v in history
+            ]
+            output.print_json(as_plain(engram) | {"history": versions})
+            return
+        output.say(engram.text)
+        output.say()
+        for name, value in _facts(engram):
+            output.say(f"{name:<11} {value}")
+        output.say()
+        for version in history:
+            cause = version.cause
+            output.say(f"version {version.number}  {moments.shown(cause.at)}  {cause.by}: {cause.reason}", style="dim")
+
+
+def _facts(engram: Engram) -> list[tuple[str, str]]:
+    from habitus.memory.retention import utility
+
+    counters, body, evidence = engram.counters, engram.body, engram.evidence
+    facts = [
+        ("kind", engram.kind.value),
+        ("for", _whom(engram)),
+        ("trust", engram.trust.value + (", verified" if engram.verified else "")),
+        ("confidence", f"{engram.confidence:.2f}"),
+        ("topic", engram.topic),
+        ("source", engram.source),
+        ("state", f"{engram.state.value}: {engram.reason}" if engram.reason else engram.state.value),
+        ("seen", f"{output.counted(counters.frequency, 'time')}"),
+        ("shown", f"{output.counted(counters.retrievals, 'time')}, helped {counters.helpful}"),
+        ("utility", f"{utility(engram):.4f}"),
+        ("trigger", body.trigger if body else ""),
+        ("do", body.correct_pattern if body else ""),
+        ("don't", body.anti_pattern if body else ""),
+        ("domains", ", ".join(body.domains) if body else ""),
+        ("rests on", "; ".join(filter(None, (evidence.error_signature, evidence.trace, evidence.detector)))),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(help="One sentence.")],
+    kind: Annotated[str, typer.Option("--kind", "-k", help="always, never, when, lesson or profile.")] = "lesson",
+    scope: Annotated[str, typer.Option("--for", help="Whom it holds for: user, project, workspace, global.")] = "user",
+    topic: Annotated[str, typer.Option("--topic", help="What it is about, in a word.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Remember something; what is known already is made stronger."""
+    with opened(context) as habitus:
+        encoded = habitus.memory.add(text, kind=kind, scope=scope, topic=topic, project=habitus.project)
+        assert encoded.engram is not None
+        if as_json:
+            output.print_json(_encoded(encoded))
+            return
+        output.say(f"{encoded.status.value.capitalize()}: {encoded.engram.id}  {encoded.engram.text}")
+        if encoded.redacted:
+            output.say(f"{output.counted(sum(encoded.redacted.values()), 'secret')} taken out.", style="yellow")
+        for gone in encoded.archived:
+            output.say(f"Archived to make room: {gone.id}  {gone.text}", style="yellow")
+        output.undo(context, *_undo_of_add(habitus, encoded))
+
+
+def _encoded(encoded: Encoded) -> dict[str, Any]:
+    lesson = as_plain(encoded.engram) if encoded.engram else None
+    archived = [engram.id for engram in encoded.archived]
+    return {"status": encoded.status, "lesson": lesson, "archived": archived, "redacted": encoded.redacted}
+
+
+def _undo_of_add(habitus: Habitus, encoded: Encoded) -> tuple[str, ...]:
+    assert encoded.engram is not None
+    if encoded.engram.version == 1:
+        return "lessons", "remove", encoded.engram.id
+    return "rollback", "--to", habitus.opened_on.astimezone().isoformat(timespec="microseconds")
+
+
+@app.command()
+def edit(
+    context: typer.Context,
+    id: Annotated[
+        str | None, typer.Argument(help="A lesson; without one, all pages.", autocompletion=completion.lesson_ids)
+    ] = None,
+    text: Annotated[str | None, typer.Option("--text", "-t", help="The new text.")] = None,
+    kind: KindOption = None,
+    scope: ScopeOption = None,
+    topic: Topic = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before the pages are applied.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change one lesson, or without an id all of them in your editor; what was understood is shown first."""
+    with opened(context) as habitus:
+        if id is None:
+            if any(given is not None for given in (text, kind, scope, topic)):
+                raise typer.BadParameter("Say which lesson: habitus lessons edit ID --text …")
+            _edit_pages(context, habitus, is_sure=yes, as_json=as_json)
+            return
+        before = habitus.memory.get(id)
+        if text is None and kind is None and scope is None and topic is None:
+            text = _edited_text(habitus, before)
+        by, project = habitus.settings.user, habitus.project
+        after = habitus.memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
+        if as_json:
+            output.print_json({"changed": after != before, "lesson": as_plain(after)})
+        elif after == before:
+            output.say("Nothing was changed.")
+        else:
+            output.say(f"Changed: {after.id}  {after.text}")
+            output.undo(context, "rollback", "--to", habitus.opened_on.astimezone().isoformat(timespec="microseconds"))
+
+
+def _edited_text(habitus: Habitus, engram: Engram) -> str:
+    from habitus.cli.editor import edited
+
+    before = f"{engram.text}\n".encode()
+    with edited(habitus.settings.editor, before, f"{engram.id}.txt", instead="give the text with --text") as content:
+        return content.decode("utf-8", "replace")
+
+
+def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_json: bool) -> None:
+    from habitus.cli.editor import edited
+
+    habitus.refuse_if_read_only()
+    pages = habitus.memory.page_texts()
+    where = ", ".join(str(habitus.settings.home / "memory" / name) for name in pages)
+    with edited(habitus.settings.editor, _bundle(pages), "memory.md", instead=f"edit {where}") as content:
+        found = habitus.memory.understood(_unbundle(content.decode("utf-8", "replace")))
+        assert found is not None
+        if not found.edits:
+            output.say("Nothing was changed.")
+            return
+        if not as_json:
+            _print_understood(found)
+        if not is_sure and not as_json and not typer.confirm("Apply this?", default=True):
+            raise typer.Abort
+        looked = habitus.memory.apply_texts(_unbundle(content.decode("utf-8", "replace")))
+    if as_json:
+        output.print_json(_looked(looked))
+        return
+    for note in looked.notes:
+        output.say(note, style="yellow")
+    counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
+    output.say(counts)
+    output.undo(context, "rollback", "--to", habitus.opened_on.astimezone().isoformat(timespec="microseconds"))
+
+
+_DIVIDER = "<!-- page: {} -->"
+
+
+def _bundle(pages: Mapping[str, str]) -> bytes:
+    return "\n".join(f"{_DIVIDER.format(name)}\n{text}" for name, text in pages.items()).encode()
+
+
+def _unbundle(text: str) -> dict[str, str]:
+    import re
+
+    parts = re.split(r"^<!-- page: (\w+\.md) -->[ \t]*\r?\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _print_understood(found: Found) -> None:
+    for line in found.edits.new:
+        output.say(f"new      {line.kind.value:<8} {line.text}", style="green")
+    for line in found.edits.changed:
+        output.say(f"changed  {line.kind.value:<8} {line.text}")
+    for line in found.edits.removed:
+        output.say(f"removed  {line.kind.value:<8} {line.text}", style="red")
+    for name, page in found.pages.items():
+        for bad in page.bad:
+            output.say(f"{name}: {bad.why}: {bad.raw.strip()}", style="yellow")
+
+
+def _looked(looked: Looked) -> dict[str, Any]:
+    changes = {"added": looked.added, "changed": looked.changed, "removed": looked.removed}
+    return {name: [as_plain(engram) for engram in engrams] for name, engrams in changes.items()} | {
+        "notes": looked.notes
+    }
+
+
+@app.command()
+def remove(
+    context: typer.Context,
+    ids: Annotated[list[str], typer.Argument(help="Lessons.", autocompletion=completion.lesson_ids)],
+    as_json: AsJson = False,
+) -> None:
+    """Put lessons into the archive; they are not learned again by themselves."""
+    with opened(context) as habitus:
+        found = [habitus.memory.get(id) for id in ids]  # an unknown one is said before anything is done
+        gone = [habitus.memory.remove(engram.id, by=habitus.settings.user) for engram in found]
+        if as_json:
+            output.print_json({"removed": [as_plain(engram) for engram in gone]})
+            return
+        for engram in gone:
+            output.say(f"Removed: {engram.id}  {engram.text}")
+        output.undo(context, "lessons", "restore", *(engram.id for engram in gone))
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    ids: Annotated[list[str], typer.Argument(help="Archived lessons.", autocompletion=completion.lesson_ids)],
+    as_json: AsJson = False,
+) -> None:
+    """Bring lessons back from the archive."""
+    with opened(context) as habitus:
+        found = [habitus.memory.get(id) for id in ids]
+        back = [habitus.memory.restore(engram.id, by=habitus.settings.user) for engram in found]
+        if as_json:
+            output.print_json({"restored": [as_plain(engram) for engram in back]})
+            return
+        for engram in back:
+            output.say(f"Restored: {engram.id}  {engram.text}")
+        output.undo(context, "lessons", "remove", *(engram.id for engram in back))
+
+
+@app.command()
+def archive(context: typer.Context, as_json: AsJson = False) -> None:
+    """What was removed or had to make room, the last first."""
+    with opened(context) as habitus:
+        found = habitus.memory.archived()
+        if as_json:
+            output.print_json({"archived": [as_plain(engram) for engram in found]})
+        elif not found:
+            output.say("The archive is empty.")
+        else:
+            rows = [(e.id, e.kind.value, e.reason, e.text) for e in found]
+            output.table(("id", "kind", "why", "text"), rows, wide="text")

@@ -1,0 +1,1 @@
+"""Declarative memory: facts, rules and lessons, with one way in (`Cortex.encode`) and three pages people can edit."""

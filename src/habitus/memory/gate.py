@@ -1,0 +1,93 @@
+"""The gate in front of every producer: which drafts may come in, which wait for a person, which are refused. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from habitus.memory.admission import objection
+from habitus.memory.model import LONGEST, SURE, TRUST_ORDER, Counters, Draft, Engram, Kind, Producer, State, Trust
+from habitus.settings import MemoryMode
+
+_WRITTEN_BY_MODELS = (Producer.MODEL, Producer.CEREBELLUM, Producer.DREAM)
+
+
+def refusal(draft: Draft) -> str:
+    """Why a cleaned draft can't be kept at all; empty when it can."""
+    if not draft.text:
+        return "there is no text in it"
+    if len(draft.text) > LONGEST:
+        return f"it has {len(draft.text):,} characters; a lesson has at most {LONGEST:,}"
+    return ""
+
+
+def reason_to_wait(draft: Draft, kind: Kind, mode: MemoryMode, *, is_shared: bool) -> str:
+    """Why a person has to see it first; empty when nobody has to."""
+    if draft.trust is Trust.USER:
+        return ""
+    if draft.produced_by is not Producer.DETECTOR:
+        found = next((found for text in _said(draft) if (found := objection(text)) is not None), None)
+        if found is not None:
+            return found.reason
+        if kind.is_rule:
+            return "it wants to be a standing rule, and no person said it"
+    if mode is MemoryMode.COPILOT and draft.confidence < SURE:
+        return f"confidence {draft.confidence:.1f} is below {SURE}, and memory is in copilot mode"
+    if is_shared and draft.produced_by in _WRITTEN_BY_MODELS:
+        return "a model wrote it, and this database is shared"
+    return ""
+
+
+def _said(draft: Draft) -> list[str]:
+    body = draft.body
+    return [draft.text, *((body.trigger, body.anti_pattern, body.correct_pattern) if body else ())]
+
+
+def earned_trust(draft: Draft) -> Trust:
+    """Only a person's own word, or one that a person confirmed to the model, counts as a person's."""
+    if draft.produced_by is Producer.USER:
+        return Trust.USER
+    if draft.produced_by is Producer.MODEL:
+        return draft.trust
+    return Trust.VERIFIED if draft.verified or draft.trust is Trust.VERIFIED else Trust.AUTOMATIC
+
+
+def merged(twin: Engram, wanted: Engram) -> Engram:
+    """One engram for two that say the same: it counts, the longer text wins, domains come together.
+
+    What waits, or is trusted less, may not reword what is here.
+    """
+    may_reword = wanted.state is State.ACTIVE and _rank(wanted.trust) >= _rank(twin.trust)
+    is_reworded = may_reword and len(wanted.text) > len(twin.text)
+    is_said_by_person = wanted.trust is Trust.USER
+    body = wanted.body if is_reworded and wanted.body else twin.body
+    if body is not None:
+        domains = (*(twin.body.domains if twin.body else ()), *(wanted.body.domains if wanted.body else ()))
+        body = replace(body, domains=tuple(dict.fromkeys(domains)))
+    return replace(
+        twin,
+        text=wanted.text if is_reworded else twin.text,
+        body=body,
+        confidence=max(twin.confidence, wanted.confidence),
+        trust=wanted.trust if may_reword else twin.trust,
+        verified=twin.verified or (may_reword and wanted.verified),
+        evidence=replace(
+            twin.evidence, imported=tuple(dict.fromkeys((*twin.evidence.imported, *wanted.evidence.imported)))
+        ),
+        state=State.ACTIVE if is_said_by_person else twin.state,
+        reason="" if is_said_by_person else twin.reason,
+        counters=_added(twin.counters, wanted.counters),
+    )
+
+
+def _rank(trust: Trust) -> int:
+    return TRUST_ORDER.index(trust)
+
+
+def _added(a: Counters, b: Counters) -> Counters:
+    return replace(
+        a,
+        frequency=a.frequency + b.frequency,
+        retrievals=a.retrievals + b.retrievals,
+        helpful=a.helpful + b.helpful,
+        last_retrieved=max(filter(None, (a.last_retrieved, b.last_retrieved)), default=None),
+    )

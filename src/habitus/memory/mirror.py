@@ -1,0 +1,120 @@
+"""Engrams in this process: what the store holds, read once and then by what changed, and the index over their texts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+from habitus.memory.model import Engram, Scope, State
+from habitus.memory.sameness import is_same
+from habitus.memory.stores.base import EngramStore
+from habitus.search import Document, Results
+
+if TYPE_CHECKING:
+    from habitus.search.index import Index
+
+REMOVED = "removed by"  # how the reason begins of what a person took out
+
+_ALIKE = 20
+_WIDE = 60
+_ORDER = (State.ACTIVE, State.WAITING, State.REJECTED, State.ARCHIVED)
+
+
+class Mirror:
+    def __init__(self, store: EngramStore, open_index: Callable[[], Index]) -> None:
+        self._store = store
+        self._open_index = open_index
+        self._opened: Index | None = None
+        self._to_index: set[str] = set()
+        self._revision = 0
+        self._visible: dict[tuple[str, str], tuple[Engram, ...]] = {}
+        self._lock = threading.RLock()
+        self.engrams: dict[str, Engram] = {}
+
+    def sync(self) -> None:
+        """Take in what any process has changed; one small query when nothing has."""
+        with self._lock:
+            changes = self._store.changes(self._revision)
+            self._revision = changes.revision
+            self.took(changes.engrams)
+
+    def took(self, engrams: Iterable[Engram]) -> None:
+        with self._lock:
+            for engram in engrams:
+                before = self.engrams.get(engram.id)
+                self.engrams[engram.id] = engram
+                self._visible = {}
+                if before is None or (before.text, before.state) != (engram.text, engram.state):
+                    self._to_index.add(engram.id)
+
+    def forget(self) -> None:
+        """Start anew from the store: what was taken in may not have been kept."""
+        with self._lock:
+            self._to_index |= self.engrams.keys()
+            self.engrams, self._visible, self._revision = {}, {}, 0
+
+    def active(self) -> list[Engram]:
+        return [engram for engram in self.engrams.values() if engram.state is State.ACTIVE]
+
+    def visible(self, user: str, project: str) -> tuple[Engram, ...]:
+        """The active engrams that hold for this user in this project."""
+        found = self._visible.get((user, project))
+        if found is None:
+            owners = {Scope.USER: user, Scope.PROJECT: project}
+            found = tuple(engram for engram in self.active() if engram.owner == owners.get(engram.scope, ""))
+            self._visible[user, project] = found
+        return found
+
+    def index(self) -> Index:
+        """The index, with every text that is here. Not to be called while a transaction is open."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open_index()
+                self._to_index = set(self.engrams) | set(self._opened.ids())
+            if self._to_index:
+                known = [self.engrams[id] for id in self._to_index if id in self.engrams]
+                kept = [engram for engram in known if engram.state is not State.ERASED]
+                self._opened.put(document_of(engram) for engram in kept)
+                gone = self._to_index - {engram.id for engram in kept}
+                if gone:
+                    self._opened.remove(gone)
+                self._to_index = set()
+            return self._opened
+
+    def search(self, request: str, among: Collection[str]) -> Results:
+        """The engrams of these ids that fit a request best."""
+        if not among or not request.strip():
+            return Results()
+        index = self.index()
+        # Telling the index which ones to look at costs more than looking at a few too many.
+        if 2 * len(among) < len(self.engrams):
+            return index.search(request, k=_WIDE, among=among)
+        found = index.search(request, k=_WIDE)
+        hits = tuple(hit for hit in found.hits if hit.id in among)
+        best = hits[0].score / found.hits[0].score if hits else 0.0
+        return Results(hits=hits, fits=found.fits, confidence=found.confidence * best)
+
+    def twin(self, wanted: Engram, index: Index) -> Engram | None:
+        """The engram that already says this, in the same place, of the same kind and topic."""
+        plain = wanted.text.casefold()
+        same = [one for one in self.engrams.values() if one.text.casefold() == plain and _is_comparable(one, wanted)]
+        for hit in index.similar(Document(id="", name="", description=wanted.text), k=_ALIKE):
+            one = self.engrams.get(hit.id)
+            if (
+                one is not None
+                and _is_comparable(one, wanted)
+                and is_same(one.text, wanted.text, meaning=hit.parts["meaning"])
+            ):
+                same.append(one)
+        return min(same, key=lambda one: _ORDER.index(one.state), default=None)
+
+
+def _is_comparable(one: Engram, wanted: Engram) -> bool:
+    is_settled = one.state is State.ARCHIVED and not one.reason.startswith(REMOVED)
+    is_here = one.state is not State.ERASED and not is_settled
+    return is_here and (one.kind, one.place, one.topic) == (wanted.kind, wanted.place, wanted.topic)
+
+
+def document_of(engram: Engram) -> Document:
+    return Document(id=engram.id, name="", description=engram.text)

@@ -1,0 +1,233 @@
+"""Engrams (lessons): one sentence of memory each, with where it came from and how far it is to be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from habitus.errors import Invalid, did_you_mean
+
+HIGH, MEDIUM, LOW = 0.9, 0.6, 0.3
+SURE = 0.8  # from here on a copilot need not ask
+SCRATCHPAD = "scratchpad"  # the topic of what is told only in the scratchpad tool's description
+
+LONGEST = 2000  # characters of a text; a lesson is a sentence, not a page
+
+
+class Kind(StrEnum):
+    ALWAYS = "always"
+    NEVER = "never"
+    WHEN = "when"
+    LESSON = "lesson"
+    PROFILE = "profile"
+
+    @property
+    def is_rule(self) -> bool:
+        return self in (Kind.ALWAYS, Kind.NEVER, Kind.WHEN)
+
+
+class Scope(StrEnum):
+    """For whom it holds; `owner` of an engram says which user or project."""
+
+    USER = "user"
+    PROJECT = "project"
+    WORKSPACE = "workspace"
+    GLOBAL = "global"
+
+    @property
+    def has_owner(self) -> bool:
+        return self in (Scope.USER, Scope.PROJECT)
+
+
+class Trust(StrEnum):
+    USER = "user"  # a person said it or confirmed it
+    VERIFIED = "verified"  # a trial showed that it helps
+    AUTOMATIC = "automatic"
+
+
+TRUST_ORDER = (Trust.AUTOMATIC, Trust.VERIFIED, Trust.USER)
+
+
+class Producer(StrEnum):
+    """Who says it."""
+
+    USER = "user"
+    MODEL = "model"  # the model called memorize
+    DETECTOR = "detector"  # a text of ours, chosen by a detector
+    CEREBELLUM = "cerebellum"
+    DREAM = "dream"  # self-play
+    IMPORT = "import"
+
+    @property
+    def is_automatic(self) -> bool:
+        """Works by itself, so that a pause stops it."""
+        return self not in (Producer.USER, Producer.IMPORT)
+
+
+class State(StrEnum):
+    ACTIVE = "active"
+    WAITING = "waiting"  # for a person
+    REJECTED = "rejected"
+    ARCHIVED = "archived"
+    ERASED = "erased"  # only the id is left, so that no copy brings it back
+
+
+class Status(StrEnum):
+    """What became of a draft."""
+
+    STORED = "stored"
+    REINFORCED = "reinforced"
+    WAITING = "waiting"
+    REFUSED = "refused"
+    OFF = "off"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What an engram rests on."""
+
+    error_signature: str = ""
+    trace: str = ""
+    version: str = ""
+    detector: str = ""
+    imported: tuple[str, ...] = ()  # digests of the imported lessons that it was made of, so that none counts twice
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LessonBody:
+    """A lesson of self-play taken apart."""
+
+    trigger: str
+    anti_pattern: str = ""
+    correct_pattern: str = ""
+    domains: tuple[str, ...] = ()
+    source_challenge_hash: str = ""
+
+    @property
+    def text(self) -> str:
+        """The lesson as one sentence."""
+        trigger, correct = self.trigger.strip().rstrip("."), self.correct_pattern.strip().rstrip(".")
+        wrong = self.anti_pattern.strip().rstrip(".")
+        return f"{trigger}: {correct}" + (f" (not: {wrong})." if wrong else ".")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counters:
+    frequency: int = 1
+    retrievals: int = 0
+    helpful: int = 0
+    last_retrieved: datetime | None = None
+    credited_on: datetime | None = None  # the last time that a success was put down to it
+    ignored: int = 0  # its detector fired again although it was in the prompt
+    missed: int = 0  # how often in a row there was no room for it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Engram:
+    id: str
+    text: str
+    kind: Kind
+    scope: Scope
+    owner: str = ""
+    confidence: float = MEDIUM
+    topic: str = ""
+    source: str = ""
+    trust: Trust = Trust.AUTOMATIC
+    produced_by: Producer = Producer.USER
+    evidence: Evidence = field(default_factory=Evidence)
+    body: LessonBody | None = None
+    counters: Counters = field(default_factory=Counters)
+    verified: bool = False
+    state: State = State.ACTIVE
+    reason: str = ""  # why it waits, or why it is in the archive
+    version: int = 0
+    created_on: datetime | None = None
+    updated_on: datetime | None = None
+
+    @property
+    def place(self) -> tuple[Scope, str]:
+        """Where it holds: what is capped, compacted and compared together."""
+        return self.scope, self.owner
+
+    @property
+    def is_pinned(self) -> bool:
+        """Retention leaves it alone: a trial or a person stands behind it."""
+        return self.verified or self.trust is not Trust.AUTOMATIC
+
+    def counted(self, **counts: int | datetime | None) -> Engram:
+        return replace(self, counters=replace(self.counters, **counts))  # type: ignore[arg-type]  # names are checked by replace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """What somebody wants remembered."""
+
+    text: str
+    kind: Kind | str
+    scope: Scope | str = Scope.USER
+    confidence: float = MEDIUM
+    topic: str = ""
+    source: str = ""
+    trust: Trust = Trust.AUTOMATIC
+    evidence: Evidence = field(default_factory=Evidence)
+    body: LessonBody | None = None
+    user: str = ""
+    project: str = ""
+    produced_by: Producer = Producer.MODEL
+    verified: bool = False
+    counters: Counters = field(default_factory=Counters)
+    created_on: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Encoded:
+    """What became of a draft, and why."""
+
+    status: Status
+    engram: Engram | None = None
+    reason: str = ""
+    archived: tuple[Engram, ...] = ()  # what had to make room for it
+    redacted: Mapping[str, int] = field(default_factory=dict)  # kind of secret → how many were taken out
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Who made a change, when and why."""
+
+    at: datetime
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+    """One entry of an engram's history: how it was from then on."""
+
+    number: int
+    engram: Engram
+    cause: Cause
+
+
+def kind_of(value: Kind | str) -> Kind:
+    """The kind of this name; an unknown one is said aloud."""
+    return _member(Kind, value, "kind")
+
+
+def scope_of(value: Scope | str) -> Scope:
+    return _member(Scope, value, "scope")
+
+
+_E = TypeVar("_E", bound=StrEnum)
+
+
+def _member(of: type[_E], value: str, what: str) -> _E:
+    try:
+        return of(value)
+    except ValueError:
+        known = [member.value for member in of]
+        mend = f"{did_you_mean(str(value), known)} There are: {', '.join(known)}.".strip()
+        raise Invalid(f"There is no {what} '{value}'.", mend=mend) from None

@@ -1,0 +1,73 @@
+"""What is kept and what makes room, decided without touching anything: utility, cap, pruning, compaction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from habitus.errors import Invalid
+from habitus.memory.model import Counters, Engram, Kind
+
+MOST_LESSONS = 50  # active ones in one place
+COMPACT_ABOVE = 20  # entries of a kind in one place
+AGED_OUT = 20  # misses in a row
+CREDIT_SECONDS = 300
+
+_TRIED = 5
+_POOR = 0.35
+_AT_MOST = 0.25
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def utility(engram: Engram) -> float:
+    """How much a lesson has earned its place: confidence, how often it helped, a trial, how often it came up."""
+    counters = engram.counters
+    rate = hit_rate(counters)
+    earned = 0.5 * engram.confidence + 0.8 * rate + 0.3 * engram.verified
+    total = earned + min(0.1 * math.log(1 + max(counters.frequency, 0)), 0.3)
+    is_stale = counters.retrievals >= _TRIED and rate < _POOR
+    return total / 2 if is_stale else total
+
+
+def hit_rate(counters: Counters) -> float:
+    return (counters.helpful + 1) / (counters.retrievals + 2)
+
+
+def over_the_cap(lessons: Iterable[Engram], most: int = MOST_LESSONS) -> list[Engram]:
+    """The lessons of one place that have to go: the newest stays, then what is pinned, then the most useful."""
+    found = [engram for engram in lessons if engram.kind is Kind.LESSON]
+    if len(found) <= most:
+        return []
+    newest = max(found, key=lambda engram: (engram.created_on or _LONG_AGO, engram.id))
+    ranked = sorted(found, key=lambda engram: (engram is not newest, not engram.is_pinned, -utility(engram), engram.id))
+    return ranked[most:]
+
+
+def to_prune(lessons: Iterable[Engram]) -> list[Engram]:
+    """Lessons that were shown again and again and never helped, the worst first, at most a quarter of all."""
+    found = [engram for engram in lessons if engram.kind is Kind.LESSON]
+    useless = [
+        engram
+        for engram in found
+        if not engram.is_pinned and engram.counters.retrievals >= _TRIED and not engram.counters.helpful
+    ]
+    useless.sort(key=lambda engram: (utility(engram), engram.id))
+    return useless[: int(len(found) * _AT_MOST)]
+
+
+def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
+    """What a compaction lets go, given the places (from 0) that it keeps. A pinned entry is never let go."""
+    unknown = [place for place in keep if not 0 <= place < len(entries)]
+    if unknown or not keep:
+        what = f"place {unknown[0]}" if unknown else "nothing"
+        raise Invalid(f"A compaction of {len(entries)} entries can't keep {what}.", mend="Everything is kept.")
+    kept = set(keep)
+    return [engram for place, engram in enumerate(entries) if place not in kept and not engram.is_pinned]
+
+
+def most_useful(entries: Sequence[Engram]) -> list[int]:
+    """The places of the entries that a compaction without a model keeps."""
+    ranked = sorted(range(len(entries)), key=lambda place: (-utility(entries[place]), place))
+    return sorted(ranked[:COMPACT_ABOVE])

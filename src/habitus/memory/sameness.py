@@ -1,0 +1,188 @@
+"""Whether two texts say the same, decided without touching anything: likeness finds them, guards tell them apart.
+
+Merging two different lessons loses one of them, keeping two alike costs a line, so every doubt is a no. Advice on one
+topic differs in few words (utf-8 or cp1252, before or after, always or never), which no measure of likeness sees;
+so the words that differ are looked at one by one. Calibrated in docs/decisions/memory.md.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+
+from habitus.search.words import STOP_WORDS, terms
+
+MEANING = 0.7  # the least likeness of meaning that two phrasings of one thing have
+
+# Words that may stand on one side only: they carry the sentence, not the advice.
+_LIGHT = frozenset(
+    terms(
+        "find finds found live lives hold holds contain contains expect expects return returns write writes consist "
+        "check pass come comes put give belong become since otherwise because therefore instead rather always should "
+        "have has time one own run happen occur exist cause order between"
+    )
+) | {"alway", "otherwis", "sinc", "becaus", "also", "thus", "henc"}
+
+# Function words that turn advice around. Two texts must have the same of each class.
+_CLASSES = {
+    "not": "not no never none nor without cannot neither rather instead unless except avoid stop nothing nobody lack",
+    "before": "before prior until till",
+    "after": "after once afterwards following",
+    "more": "more over above larger greater bigger higher exceeds exceed beyond longer",
+    "less": "less under below smaller fewer lower shorter",
+    "most": "most maximum max",
+    "least": "least minimum min",
+    "only": "only solely exclusively just",
+    "may": "may might optional optionally",
+    "am": "am",
+    "pm": "pm",
+    "if": "if",
+    "all": "everyone everybody",
+    "on": "on_switch",
+    "off": "off",
+    "up": "up_direction",
+    "down": "down",
+}
+_CLASS_OF = {word: name for name, words in _CLASSES.items() for word in words.split()}
+_SIDED = ("before", "after", "to", "from", "of", "than", "not", "into", "over", "under", "by", "for", "with", "without")
+_PAIRED = ("for", "to", "from", "with", "as", "in", "is", "are")
+
+_WORD = re.compile(r"[^\W_]+(?:['’][a-z]+)?", re.UNICODE)
+_TOKEN = re.compile(r"[^\s,;:!?()\[\]{}\"“”„«»]+")
+_QUOTED = re.compile(r"`([^`]+)`|'([^'\s]{1,40})'|\"([^\"]{1,40})\"")
+_NOT = re.compile(r"(?:n['’]t|\bcannot)\b")
+_ENDINGS = frozenset(
+    ("", "e", "abl", "able", "ur", "ison", "ten", "otten", "et", "en", "t", "c", "ce", "ion", "ation", "ed", "ss", "up")
+)
+
+
+def is_same(a: str, b: str, *, meaning: float) -> bool:
+    """Whether one of the two texts can stand for both. `meaning` is the likeness that the index found."""
+    first, second = _read(a), _read(b)
+    if first.plain == second.plain:
+        return True
+    return (
+        meaning >= MEANING
+        and first.exact == second.exact
+        and first.classes == second.classes
+        and _no_word_stands_against_another(first, second)
+        and not _is_turned_around(first, second)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A text as it is compared. `words` are stems in their order, function words among them as they are."""
+
+    plain: str
+    exact: frozenset[str]  # numbers, identifiers, quoted values: these have no synonyms
+    classes: Counter[str]
+    words: tuple[str, ...]
+    content: frozenset[str]
+
+    def followers(self, connective: str) -> list[set[str]]:
+        """The two stems of content after each place where the connective stands, up to the next connective."""
+        return [set(self._until_next(at)[:2]) for at, word in enumerate(self.words) if word == connective]
+
+    def _until_next(self, at: int) -> list[str]:
+        rest = takewhile(lambda word: word not in _SIDED and word not in _CLASS_OF, self.words[at + 1 :])
+        return [word for word in rest if word in self.content]
+
+    def bound(self, connective: str) -> set[tuple[str, str]]:
+        """The stems of content on both sides of each place where the connective stands."""
+        found = set()
+        for at, word in enumerate(self.words):
+            if word == connective:
+                before = [w for w in self.words[:at] if w in self.content][-1:]
+                after = [w for w in self.words[at + 1 :] if w in self.content][:1]
+                if before and after:
+                    found.add((before[0], after[0]))
+        return found
+
+    @property
+    def order(self) -> list[str]:
+        return [word for word in self.words if word in self.content]
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> _Reading:
+    text = unicodedata.normalize("NFKC", text)
+    spelt = _NOT.sub(" not", text.replace("’", "'"))
+    raw = [word.lower().removesuffix("'s") for word in _WORD.findall(spelt)]
+    words: list[str] = []
+    content: set[str] = set()
+    for word in raw:
+        if word in STOP_WORDS or word in _CLASS_OF:
+            words.append(word)
+            continue
+        stems = terms(word) or [word]
+        words += stems
+        content.update(stems)
+    return _Reading(
+        plain=" ".join(raw),
+        exact=frozenset(_exact(text)),
+        classes=Counter(_CLASS_OF[word] for word in raw if word in _CLASS_OF),
+        words=tuple(words),
+        content=frozenset(content),
+    )
+
+
+def _exact(text: str) -> set[str]:
+    """Tokens that must not differ: with digits, with signs of code, in capitals, or quoted."""
+    found = {next(part for part in match if part).lower() for match in _QUOTED.findall(text)}
+    for token in _TOKEN.findall(text):
+        token = token.strip("'`.-–—").removesuffix("'s") if not token.startswith(("--", ".")) else token.rstrip("'`.")
+        is_code = re.search(r"[\d_=/\\@#$%<>*+~^|&]|\w\.\w|^--|^\.\w|[a-z][A-Z]", token)
+        if is_code or (len(token) > 1 and token.isupper()):
+            found.add(token.lower())
+    return found
+
+
+def _no_word_stands_against_another(a: _Reading, b: _Reading) -> bool:
+    """What only one text says must be light; a heavy word is forgiven only for another form of the same word."""
+    only_a, only_b = set(a.content - b.content), set(b.content - a.content)
+    for word in sorted(only_a):
+        other = next((one for one in sorted(only_b) if _is_form_of(word, one)), None)
+        if other is not None:
+            only_a.discard(word)
+            only_b.discard(other)
+    if only_a and only_b:
+        return False  # one word in the place of another: most advice on one topic differs like that
+    return (only_a | only_b) <= _LIGHT and len(only_a | only_b) <= 2 and len(a.content & b.content) >= 2
+
+
+def _is_form_of(a: str, b: str) -> bool:
+    """`reach` and `reachable`, `write` and `written`: what a stemmer leaves apart."""
+    shared = 0
+    while shared < min(len(a), len(b)) and a[shared] == b[shared]:
+        shared += 1
+    return shared >= 4 and a[shared:] in _ENDINGS and b[shared:] in _ENDINGS
+
+
+def _is_turned_around(a: _Reading, b: _Reading) -> bool:
+    """The same words, with another one doing it, or another one first."""
+    for connective in _SIDED:
+        in_a, in_b = a.followers(connective), b.followers(connective)
+        if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _overlap(in_a[0], in_b[0]):
+            return True
+    for connective in _PAIRED:
+        bound_a, bound_b = a.bound(connective), b.bound(connective)
+        has_same_left = {x for x, _ in bound_a} == {x for x, _ in bound_b}
+        if len(bound_a) == len(bound_b) >= 2 and has_same_left and bound_a != bound_b:
+            return True
+    is_passive = ("by" in a.words) != ("by" in b.words)
+    mirrored = {tuple(reversed(three)) for three in _threes(b.order)}
+    return not is_passive and bool(mirrored & _threes(a.order))
+
+
+def _overlap(a: set[str], b: set[str]) -> bool:
+    return any(x == y or _is_form_of(x, y) for x in a for y in b)
+
+
+def _threes(order: list[str]) -> set[tuple[str, ...]]:
+    found = {tuple(order[at : at + 3]) for at in range(len(order) - 2)}
+    return {three for three in found if three[0] != three[2]}

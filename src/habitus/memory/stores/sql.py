@@ -1,0 +1,218 @@
+"""Engrams in a database, SQLite or PostgreSQL; every process that shares it sees a change by the revision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.memory.model import (
+    Cause,
+    Counters,
+    Engram,
+    Evidence,
+    Kind,
+    LessonBody,
+    Producer,
+    Scope,
+    State,
+    Trust,
+    Version,
+)
+from habitus.memory.stores.base import Changes
+from habitus.memory.stores.in_memory import erased
+from habitus.memory.tables import engram_versions, engrams, memory_revision
+
+_AT_A_TIME = 500
+
+
+class SqlEngramStore:
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def changes(self, after: int) -> Changes:
+        with sql.reading(self._engine) as connection:
+            now = connection.execute(_REVISION).scalar() or 0
+            if now == after:
+                return Changes(revision=now)
+            query = sa.select(engrams).where(engrams.c.revision > after)
+            return Changes(revision=now, engrams=tuple(_engram(row) for row in connection.execute(query).mappings()))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with sql.writing(self._engine, lock="memory"):
+            yield
+
+    def get(self, ids: Sequence[str]) -> dict[str, Engram]:
+        with sql.reading(self._engine) as connection:
+            return _found(connection, ids)
+
+    def save(self, changed: Sequence[Engram], cause: Cause | None = None) -> tuple[Engram, ...]:
+        if cause is not None:
+            changed = [
+                replace(e, version=e.version + 1, created_on=e.created_on or cause.at, updated_on=cause.at)
+                for e in changed
+            ]
+        with sql.writing(self._engine, lock="memory") as connection:
+            revision = _next_revision(connection)
+            for start in range(0, len(changed), _AT_A_TIME):
+                part = changed[start : start + _AT_A_TIME]
+                known = _known(connection, [engram.id for engram in part])
+                rows = [_row(engram) | {"revision": revision} for engram in part]
+                new = [row for row in rows if row["id"] not in known]
+                if new:
+                    connection.execute(engrams.insert(), new)
+                for row in rows:
+                    if row["id"] in known:
+                        connection.execute(engrams.update().where(engrams.c.id == row["id"]).values(row))
+                if cause is not None:
+                    connection.execute(engram_versions.insert(), [_version_row(engram, cause) for engram in part])
+        return tuple(changed)
+
+    def erase(self, ids: Sequence[str], at: datetime) -> None:
+        with sql.writing(self._engine, durable=True, lock="memory") as connection:
+            revision = _next_revision(connection)
+            for id, engram in _found(connection, ids).items():
+                row = _row(erased(engram, at)) | {"revision": revision}
+                connection.execute(engram_versions.delete().where(engram_versions.c.engram == id))
+                connection.execute(engrams.update().where(engrams.c.id == id).values(row))
+
+    def history(self, id: str) -> tuple[Version, ...]:
+        query = sa.select(engram_versions).where(engram_versions.c.engram == id).order_by(engram_versions.c.number)
+        with sql.reading(self._engine) as connection:
+            return tuple(_version(row) for row in connection.execute(query).mappings())
+
+    def at(self, moment: datetime) -> dict[str, Engram]:
+        table = engram_versions
+        newest = (
+            sa.select(table.c.engram, sa.func.max(table.c.number).label("number"))
+            .where(table.c.made_on <= moment)
+            .group_by(table.c.engram)
+            .subquery()
+        )
+        both = (newest.c.engram == table.c.engram) & (newest.c.number == table.c.number)
+        with sql.reading(self._engine) as connection:
+            rows = connection.execute(sa.select(table).join(newest, both)).mappings()
+            return {row["engram"]: _version(row).engram for row in rows}
+
+
+_REVISION = sa.select(memory_revision.c.revision).where(memory_revision.c.id == 1)
+
+
+def _next_revision(connection: sa.Connection) -> int:
+    sql.insert_missing(connection, memory_revision, [{"id": 1, "revision": 0}])
+    connection.execute(memory_revision.update().values(revision=memory_revision.c.revision + 1))
+    return int(connection.execute(_REVISION).scalar_one())
+
+
+def _known(connection: sa.Connection, ids: Sequence[str]) -> set[str]:
+    return set(connection.execute(sa.select(engrams.c.id).where(engrams.c.id.in_(ids))).scalars())
+
+
+def _found(connection: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:
+    found: dict[str, Engram] = {}
+    for start in range(0, len(ids), _AT_A_TIME):
+        query = sa.select(engrams).where(engrams.c.id.in_(ids[start : start + _AT_A_TIME]))
+        found |= {row["id"]: _engram(row) for row in connection.execute(query).mappings()}
+    return found
+
+
+def _row(engram: Engram) -> dict[str, Any]:
+    return {
+        "id": engram.id,
+        **_defined(engram),
+        **asdict(engram.counters),
+        "version": engram.version,
+        "created_on": engram.created_on,
+        "updated_on": engram.updated_on,
+    }
+
+
+def _defined(engram: Engram) -> dict[str, Any]:
+    definition = {
+        "confidence": engram.confidence,
+        "topic": engram.topic,
+        "source": engram.source,
+        "trust": engram.trust.value,
+        "produced_by": engram.produced_by.value,
+        "evidence": asdict(engram.evidence),
+        "body": asdict(engram.body) if engram.body else None,
+        "verified": engram.verified,
+        "reason": engram.reason,
+    }
+    return {
+        "state": engram.state.value,
+        "kind": engram.kind.value,
+        "scope": engram.scope.value,
+        "owner": engram.owner,
+        "text": engram.text,
+        "definition": json.dumps(definition, ensure_ascii=False),
+    }
+
+
+def _version_row(engram: Engram, cause: Cause) -> dict[str, Any]:
+    return {
+        "engram": engram.id,
+        "number": engram.version,
+        **_defined(engram),
+        "made_on": cause.at,
+        "made_by": cause.by,
+        "reason": cause.reason,
+    }
+
+
+def _engram(row: Mapping[Any, Any]) -> Engram:
+    counters = Counters(
+        frequency=row["frequency"],
+        retrievals=row["retrievals"],
+        helpful=row["helpful"],
+        last_retrieved=row["last_retrieved"],
+        credited_on=row["credited_on"],
+        ignored=row["ignored"],
+        missed=row["missed"],
+    )
+    return replace(
+        _as_defined(row["id"], row),
+        counters=counters,
+        version=row["version"],
+        created_on=row["created_on"],
+        updated_on=row["updated_on"],
+    )
+
+
+def _version(row: Mapping[Any, Any]) -> Version:
+    cause = Cause(at=row["made_on"], by=row["made_by"], reason=row["reason"])
+    engram = replace(_as_defined(row["engram"], row), version=row["number"], updated_on=row["made_on"])
+    return Version(number=row["number"], engram=engram, cause=cause)
+
+
+def _as_defined(id: str, row: Mapping[Any, Any]) -> Engram:
+    definition = json.loads(row["definition"])
+    body = definition["body"]
+    return Engram(
+        id=id,
+        text=row["text"],
+        kind=Kind(row["kind"]),
+        scope=Scope(row["scope"]),
+        owner=row["owner"],
+        confidence=definition["confidence"],
+        topic=definition["topic"],
+        source=definition["source"],
+        trust=Trust(definition["trust"]),
+        produced_by=Producer(definition["produced_by"]),
+        evidence=_evidence(definition["evidence"]),
+        body=LessonBody(**{**body, "domains": tuple(body["domains"])}) if body else None,
+        verified=definition["verified"],
+        state=State(row["state"]),
+        reason=definition["reason"],
+    )
+
+
+def _evidence(values: Mapping[str, Any]) -> Evidence:
+    return Evidence(**{**values, "imported": tuple(values["imported"])})

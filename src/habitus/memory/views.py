@@ -1,0 +1,222 @@
+"""The three pages people read and edit (profile.md, rules.md, lessons.md), from engrams to text and back. Pure.
+
+One line is one engram: `- text <!-- id scope #topic -->`. A text can't hold a line break or a comment, so it can't
+forge a line, a section or an id. What a person wrote that can't be understood stays on the page, with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from habitus.memory.model import Engram, Kind, Scope
+from habitus.memory.words import one_line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One understood line of a page; the id is empty for a new one."""
+
+    text: str
+    kind: Kind
+    id: str = ""
+    scope: Scope | None = None
+    topic: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadLine:
+    """A line that is kept as it is, because nobody knows what it means."""
+
+    raw: str
+    why: str
+    number: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    lines: tuple[Line, ...] = ()
+    bad: tuple[BadLine, ...] = ()
+    stamp: str = ""  # which rendering it was made from
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.lines or self.bad or self.stamp)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """One of the pages: its file, its title, and which section holds which kind ("" where there are no sections)."""
+
+    name: str
+    title: str
+    sections: Mapping[str, Kind]
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        return frozenset(self.sections.values())
+
+
+VIEWS = (
+    View(name="profile.md", title="Profile", sections={"": Kind.PROFILE}),
+    View(name="rules.md", title="Rules", sections={"Always": Kind.ALWAYS, "Never": Kind.NEVER, "When": Kind.WHEN}),
+    View(name="lessons.md", title="Lessons", sections={"": Kind.LESSON}),
+)
+
+_NOT_UNDERSTOOD = "Not understood"
+_ID = r"[a-z][a-z0-9]{7}"
+_HEAD = re.compile(r"<!-- habitus (?P<stamp>[0-9a-f]{12})\b.*-->\s*")
+_NOTE = re.compile(r"\s*<!-- not understood: .*-->\s*")
+_BULLET = re.compile(r"\s{0,3}[-*+]\s+(?P<rest>.*)")
+_MARKED = re.compile(r"(?P<text>.*?)\s*<!--(?P<mark>(?:(?!<!--|-->).)*)-->\s*")
+_MARK = re.compile(rf"\s*(?P<id>{_ID}\b)?\s*(?P<scope>user|project|workspace|global)?\s*(?:#(?P<topic>[\w-]+))?\s*")
+_KNOWN_ID = re.compile(rf"<!--\s*({_ID})\b")
+_EXPLAINED = "one line each, '- text'; the comment at the end of a line is its address: leave it out for a new line"
+
+
+def render(view: View, engrams: Iterable[Engram], bad: Sequence[BadLine] = ()) -> str:
+    """The page; the same engrams give the same text."""
+    mine = sorted((e for e in engrams if e.kind in view.kinds), key=lambda e: (str(e.created_on), e.id))
+    parts = [f"# {view.title}", ""]
+    for section, kind in view.sections.items():
+        if section:
+            parts += [f"## {section}", ""]
+        parts += [_rendered(engram) for engram in mine if engram.kind is kind]
+        parts.append("")
+    if bad:
+        parts += [f"## {_NOT_UNDERSTOOD}", ""]
+        for line in bad:
+            parts += [f"<!-- not understood: {escape(one_line(line.why))} -->", line.raw]
+    body = "\n".join(parts).rstrip("\n") + "\n"
+    return f"<!-- habitus {stamp_of(body)}; {_EXPLAINED} -->\n{body}"
+
+
+def _rendered(engram: Engram) -> str:
+    topic = f" #{engram.topic}" if engram.topic else ""
+    return f"- {escape(engram.text)} <!-- {engram.id} {engram.scope.value}{topic} -->"
+
+
+def stamp_of(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:12]
+
+
+def escape(text: str) -> str:
+    """A text that can't open or close a comment."""
+    text = re.sub(r"&(?=(?:amp|lt|gt);)", "&amp;", text)
+    return text.replace("<!--", "&lt;!--").replace("-->", "--&gt;")
+
+
+def unescape(text: str) -> str:
+    return re.sub(r"&(amp|lt|gt);", lambda found: {"amp": "&", "lt": "<", "gt": ">"}[found[1]], text)
+
+
+def read(view: View, text: str) -> Page:
+    """What a page says. Every line that is not blank or ours is either understood or bad, none is lost."""
+    stamp, section = "", ""
+    lines: list[Line] = []
+    bad: list[BadLine] = []
+    for number, raw in _joined(text.lstrip("\ufeff")):
+        heading = re.fullmatch(r"#{1,6}\s+(.*?)\s*#*\s*", raw)
+        head = _HEAD.fullmatch(raw)
+        if not raw.strip() or _NOTE.fullmatch(raw):
+            continue
+        if head:
+            stamp = head["stamp"]
+        elif heading and _is_ours(view, heading[1]):
+            section = heading[1].capitalize() if heading[1].lower() != view.title.lower() else ""
+        else:
+            understood = _line(view, section, raw)
+            if isinstance(understood, Line):
+                lines.append(understood)
+            else:
+                bad.append(BadLine(raw=raw, why=understood, number=number))
+    return Page(lines=tuple(lines), bad=tuple(bad), stamp=stamp)
+
+
+def _is_ours(view: View, heading: str) -> bool:
+    ours = {view.title, _NOT_UNDERSTOOD, *view.sections} - {""}
+    return heading.lower() in {name.lower() for name in ours}
+
+
+def _joined(text: str) -> list[tuple[int, str]]:
+    """Lines with their numbers; what an editor wrapped is one line again."""
+    found: list[tuple[int, str]] = []
+    is_open = False
+    for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+        is_bullet = _BULLET.fullmatch(raw) is not None
+        if is_open and not is_bullet and re.match(r"(?: {2,}|\t)\S", raw):
+            first, said = found[-1]
+            found[-1] = first, f"{said} {raw.strip()}"
+            continue
+        found.append((number, raw))
+        is_open = is_bullet
+    return found
+
+
+def _line(view: View, section: str, raw: str) -> Line | str:
+    """The line, or why it can't be understood."""
+    bullet = _BULLET.fullmatch(raw)
+    if bullet is None:
+        return "a line starts with '- '"
+    kind = view.sections.get(section) or view.sections.get("")
+    if kind is None:
+        return f"it stands under none of {', '.join(view.sections)}"
+    marked = _MARKED.fullmatch(bullet["rest"])
+    text, mark = (marked["text"], marked["mark"]) if marked else (bullet["rest"], "")
+    parsed = _MARK.fullmatch(mark)
+    if parsed is None:
+        return "the comment at its end is none of ours"
+    if "<!--" in text or "-->" in text:
+        return "there is a comment inside the text"
+    plain = one_line(unescape(text))
+    if not plain:
+        return "there is no text"
+    scope = Scope(parsed["scope"]) if parsed["scope"] else None
+    return Line(text=plain, kind=kind, id=parsed["id"] or "", scope=scope, topic=parsed["topic"] or "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edits:
+    """What a person did to the pages since they were rendered."""
+
+    new: tuple[Line, ...] = ()
+    changed: tuple[Line, ...] = ()
+    removed: tuple[Line, ...] = ()  # as they were
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.changed or self.removed)
+
+
+def edits(before: Iterable[Line], pages: Iterable[Page]) -> Edits:
+    """What differs between what we rendered (`before`) and the pages as they are. A line may have moved to another."""
+    was = {line.id: line for line in before}
+    new: list[Line] = []
+    now: dict[str, Line] = {}
+    bad_ids: set[str] = set()
+    for page in pages:
+        bad_ids.update(id for line in page.bad for id in _KNOWN_ID.findall(line.raw))
+        for line in page.lines:
+            if not line.id:
+                new.append(line)
+            elif line.id not in now:
+                now[line.id] = line
+            elif now[line.id] != line:
+                # A copied line keeps the address of the one it was copied from: the one that stayed as it was.
+                copy, original = (now[line.id], line) if line == was.get(line.id) else (line, now[line.id])
+                now[line.id] = original
+                new.append(replace(copy, id=""))
+    return Edits(
+        new=tuple(new),
+        changed=tuple(line for id, line in now.items() if was.get(id) != line),
+        removed=tuple(line for id, line in was.items() if id not in now and id not in bad_ids),
+    )
+
+
+def line_of(engram: Engram) -> Line:
+    return Line(id=engram.id, text=engram.text, kind=engram.kind, scope=engram.scope, topic=engram.topic)
+
+
+def cleaned(bad: Iterable[BadLine], redact: Callable[[str], str]) -> tuple[BadLine, ...]:
+    return tuple(replace(line, raw=redact(line.raw)) for line in bad)

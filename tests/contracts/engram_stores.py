@@ -1,0 +1,22 @@
+"""How to make each kind of engram store for the contract suite; a new store joins with one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from habitus import sql
+from habitus.memory.stores.base import EngramStore
+from habitus.memory.stores.in_memory import InMemoryEngramStore
+from habitus.memory.stores.sql import SqlEngramStore
+
+
+def sql_store(home: Path, url: str) -> SqlEngramStore:
+    return SqlEngramStore(sql.open_engine(url or sql.sqlite_url(home / "habitus.db")))
+
+
+ENGRAM_STORES: dict[str, Callable[[Path, str], EngramStore]] = {
+    "in_memory": lambda home, url: InMemoryEngramStore(),
+    "sqlite": sql_store,
+    "postgresql": sql_store,
+}

@@ -1,0 +1,86 @@
+"""A memory of its own for each test: a clock that stands still until told, ids that count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.memory import tables
+from habitus.memory.cortex import Cortex
+from habitus.memory.model import Draft, Kind, Producer, Scope
+from habitus.memory.stores.sql import SqlEngramStore
+from habitus.memory.view_files import ViewFiles
+from habitus.pause import Pause
+from habitus.redact import Redactor
+from habitus.search import Index, WordLlama
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+    def wait(self, **time: float) -> None:
+        self.now += timedelta(**time)
+
+
+@pytest.fixture(scope="session")
+def embedder() -> WordLlama:
+    return WordLlama()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[sa.Engine]:
+    assert tables.engrams.metadata is sql.metadata
+    made = sql.open_engine(sql.sqlite_url(tmp_path / "habitus.db"))
+    yield made
+    made.dispose()
+
+
+Make = Callable[..., Cortex]
+
+
+@pytest.fixture
+def make(engine: sa.Engine, clock: Clock, embedder: WordLlama, tmp_path: Path) -> Make:
+    """A cortex on the test's database; called again, it is another process's."""
+    ids = count(1)
+
+    def made(**more: Any) -> Cortex:
+        given = {
+            "redactor": Redactor(["hunter2-secret"]),
+            "clock": clock,
+            "pause": Pause(engine, clock),
+            "user": "ann",
+            "files": ViewFiles(tmp_path / "memory", engine, clock=clock, is_durable=False),
+            "new_id": lambda: f"e{next(ids):07d}",
+            **more,
+        }
+        return Cortex(SqlEngramStore(engine), lambda: Index.open(engine, "memory", embedder=embedder), **given)
+
+    return made
+
+
+@pytest.fixture
+def cortex(make: Make) -> Cortex:
+    return make()
+
+
+def lesson(text: str, **more: Any) -> Draft:
+    """What a model has learned."""
+    given = {"kind": Kind.LESSON, "scope": Scope.USER, "user": "ann", "produced_by": Producer.MODEL, **more}
+    return Draft(text=text, **given)
