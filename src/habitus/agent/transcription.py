@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import io
+import sys
 import wave
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +42,14 @@ class PocketSphinx:
     """English, offline, and rough: enough to find the skill that is meant."""
 
     async def __call__(self, path: Path) -> Heard:
-        sound = await _sound(path)
-        if isinstance(sound, Heard):
-            return sound
-        text = await asyncio.to_thread(_recognised, sound)
+        try:
+            sound = _resampled(await _wav(path))
+            # In a process of its own: it holds the interpreter while it listens, and is native code fed by strangers.
+            text = (await _output(sys.executable, "-P", "-m", __name__, given=sound)).decode().strip()
+        except _NoProgram as error:
+            return Heard(text=None, reason=f"{path.suffix or 'this format'} needs {error}; install it, or send a .wav")
+        except (OSError, wave.Error, EOFError, ValueError) as error:
+            return Heard(text=None, reason=f"it could not be read ({getattr(error, 'strerror', None) or error})")
         return Heard(text=text) if text else Heard(text=None, reason="no words were recognised in it")
 
 
@@ -55,41 +60,34 @@ def local_transcriber() -> Transcriber:
     return PocketSphinx()
 
 
-async def _sound(path: Path) -> bytes | Heard:
-    """The recording as the recogniser wants it: 16 kHz, one channel, 16 bits."""
-    try:
-        data = path.read_bytes()
-        if not data.startswith(b"RIFF"):
-            data = await _converted(path)
-        return _resampled(data)
-    except FileNotFoundError as error:
-        is_missing_program = error.filename == "ffmpeg"
-        reason = (
-            f"{path.suffix or 'this format'} needs ffmpeg; install it, or send a .wav" if is_missing_program else ""
-        )
-        return Heard(text=None, reason=reason or "there is no such file")
-    except (OSError, wave.Error, EOFError, ValueError) as error:
-        return Heard(text=None, reason=f"it could not be read ({error})")
+class _NoProgram(Exception):
+    """A program that is needed is not installed."""
 
 
-async def _converted(path: Path) -> bytes:
-    """Everything that is not WAV goes through ffmpeg. No shell, no network protocols, and a file only."""
-    command = ["ffmpeg", "-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe", "-i", f"file:{path}"]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        *("-t", str(LONGEST_SECONDS), "-ac", "1", "-ar", str(RATE), "-f", "wav", "-"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+async def _wav(path: Path) -> bytes:
+    """The recording as WAV. Other formats go through ffmpeg, which is given the file and no other protocol."""
+    data = path.read_bytes()
+    if data.startswith(b"RIFF"):
+        return data
+    reading = ("-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe", "-i", f"file:{path}")
+    return await _output("ffmpeg", *reading, "-t", str(LONGEST_SECONDS), "-ac", "1", "-ar", str(RATE), "-f", "wav", "-")
+
+
+async def _output(*command: str, given: bytes = b"") -> bytes:
+    pipe = asyncio.subprocess.PIPE
     try:
-        data, problem = await process.communicate()
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    except FileNotFoundError:
+        raise _NoProgram(command[0]) from None
+    try:
+        said, problem = await process.communicate(given)
     except asyncio.CancelledError:
         process.kill()
         await process.wait()
         raise
     if process.returncode:
-        raise ValueError(" ".join(problem.decode("utf-8", "replace").split())[-200:])
-    return data
+        raise ValueError(" ".join(problem.decode("utf-8", "replace").split())[-200:] or f"{command[0]} failed")
+    return said
 
 
 def _resampled(data: bytes) -> bytes:
@@ -118,12 +116,16 @@ def _resampled(data: bytes) -> bytes:
 _WIDTHS = {1: "u1", 2: "<i2", 4: "<i4"}
 
 
-def _recognised(sound: bytes) -> str:
+def _recognise() -> None:
     from pocketsphinx import Decoder
 
     decoder = Decoder(samprate=float(RATE), loglevel="FATAL")
     decoder.start_utt()
-    decoder.process_raw(sound, full_utt=True)
+    decoder.process_raw(sys.stdin.buffer.read(), full_utt=True)
     decoder.end_utt()
     said = decoder.hyp()
-    return str(said.hypstr).strip() if said is not None else ""
+    sys.stdout.write(said.hypstr if said is not None else "")
+
+
+if __name__ == "__main__":
+    _recognise()
