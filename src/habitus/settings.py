@@ -76,6 +76,8 @@ class Settings(_Section):
     model: str = Field(default="", description="The model that answers, as provider:model.")
     cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")
     base_url: str = Field(default="", description="Address of an OpenAI-compatible server, for openai:… models.")
+    model_silence: float = Field(default=300.0, gt=0, description="Seconds without a word before a model is given up.")
+    model_total: float = Field(default=1800.0, gt=0, description="Seconds that one answer of a model may take in all.")
     memory: MemoryMode = Field(default=MemoryMode.AUTOPILOT, description="autopilot, copilot (asks) or off.")
     acc_mode: AccMode = Field(default=AccMode.PASSIVE, description="off, passive (lessons) or active (nudges too).")
     learning_tokens: int = Field(default=200_000, ge=0, description="Tokens a day that learning may spend on models.")

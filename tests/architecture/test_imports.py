@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-HEAVY = ("alembic", "anyascii", "packaging", "pydantic", "rich", "ruamel", "sqlalchemy", "yaml")
+HEAVY = (
+    "alembic",
+    "anyascii",
+    "httpx2",
+    "packaging",
+    "pydantic",
+    "pydantic_ai",
+    "rich",
+    "ruamel",
+    "sqlalchemy",
+    "yaml",
+)
 ROOT = Path(__file__).parents[2]
 
 
@@ -25,6 +37,28 @@ def test_starting_up_imports_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_only_the_wire_knows_a_provider_s_library() -> None:
+    """It takes seconds to import and changes often; these two modules are imported with the first model."""
+    knowing = {
+        str(path.relative_to(ROOT / "src" / "habitus"))
+        for path in (ROOT / "src" / "habitus").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in _imported(node)
+        if name.partition(".")[0] in ("pydantic_ai", "httpx2", "openai", "anthropic", "google", "genai_prices")
+    }
+    assert knowing == {"llm/providers/wire.py", "llm/providers/faults.py"}
+
+
+def _imported(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [each.name for each in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            return [module]
+        case _:
+            return []
 
 
 def test_every_public_name_can_be_imported() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -91,6 +92,8 @@ class ProviderModel:
     async def _connected(self) -> Wire:
         """A connection belongs to the event loop it was made in."""
         loop = asyncio.get_running_loop()
+        if self._wire is None:  # a spinner turns and Ctrl-C works while the libraries are imported
+            await asyncio.to_thread(importlib.import_module, "habitus.llm.providers.wire")
         wire = self._opened()
         if wire.loop is not None and wire.loop is not loop:
             self._wire, wire = None, self._opened_anew()

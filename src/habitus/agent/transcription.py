@@ -1,0 +1,131 @@
+"""Speech to text on this machine, for recordings that come with a request."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import io
+import sys
+import wave
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+RATE = 16_000
+LONGEST_SECONDS = 600
+QUIET = 100  # of 32768
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heard:
+    """What was said in a recording, or why that is not known."""
+
+    text: str | None
+    reason: str = ""
+
+
+class Transcriber(Protocol):
+    async def __call__(self, path: Path) -> Heard: ...
+
+
+class Deaf:
+    """Stands in where nothing can listen."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def __call__(self, path: Path) -> Heard:
+        return Heard(text=None, reason=self._reason)
+
+
+class PocketSphinx:
+    """English, offline, and rough: enough to find the skill that is meant."""
+
+    async def __call__(self, path: Path) -> Heard:
+        try:
+            sound = _resampled(await _wav(path))
+            # In a process of its own: it holds the interpreter while it listens, and is native code fed by strangers.
+            text = (await _output(sys.executable, "-P", "-m", __name__, given=sound)).decode().strip()
+        except _NoProgram as error:
+            return Heard(text=None, reason=f"{path.suffix or 'this format'} needs {error}; install it, or send a .wav")
+        except (OSError, wave.Error, EOFError, ValueError) as error:
+            return Heard(text=None, reason=f"it could not be read ({getattr(error, 'strerror', None) or error})")
+        return Heard(text=text) if text else Heard(text=None, reason="no words were recognised in it")
+
+
+def local_transcriber() -> Transcriber:
+    """The transcriber of this installation; without one, a stand-in that says how to get it."""
+    if importlib.util.find_spec("pocketsphinx") is None:
+        return Deaf("no transcriber is installed; add one with: pip install 'habitus[audio]'")
+    return PocketSphinx()
+
+
+class _NoProgram(Exception):
+    """A program that is needed is not installed."""
+
+
+async def _wav(path: Path) -> bytes:
+    """The recording as WAV. Other formats go through ffmpeg, which is given the file and no other protocol."""
+    data = path.read_bytes()
+    if data.startswith(b"RIFF"):
+        return data
+    reading = ("-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe", "-i", f"file:{path}")
+    return await _output("ffmpeg", *reading, "-t", str(LONGEST_SECONDS), "-ac", "1", "-ar", str(RATE), "-f", "wav", "-")
+
+
+async def _output(*command: str, given: bytes = b"") -> bytes:
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    except FileNotFoundError:
+        raise _NoProgram(command[0]) from None
+    try:
+        said, problem = await process.communicate(given)
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        raise ValueError(" ".join(problem.decode("utf-8", "replace").split())[-200:] or f"{command[0]} failed")
+    return said
+
+
+def _resampled(data: bytes) -> bytes:
+    import numpy
+
+    with wave.open(io.BytesIO(data)) as sound:
+        rate, channels, width = sound.getframerate(), sound.getnchannels(), sound.getsampwidth()
+        raw = sound.readframes(min(sound.getnframes(), rate * LONGEST_SECONDS))
+    if width not in _WIDTHS:
+        raise ValueError(f"{width * 8} bits a sample are not supported")
+    samples = numpy.frombuffer(raw[: len(raw) - len(raw) % (width * channels)], dtype=_WIDTHS[width])
+    if not samples.size:
+        raise ValueError("it is empty")
+    centred = samples.astype(numpy.float64) - (128 if width == 1 else 0)
+    mono = centred.reshape(-1, channels).mean(axis=1) * 2.0 ** (16 - 8 * width)
+    if abs(mono).max() < QUIET:
+        raise ValueError("it is silent")  # the recogniser hears words in nothing
+    wanted = max(2, round(len(mono) * RATE / rate))
+    spectrum = numpy.fft.rfft(mono)
+    kept = numpy.zeros(wanted // 2 + 1, dtype=complex)  # what the lower rate can't carry is left out
+    kept[: min(len(kept), len(spectrum))] = spectrum[: min(len(kept), len(spectrum))]
+    loud = numpy.fft.irfft(kept, wanted) * wanted / len(mono)
+    return bytes(numpy.clip(loud, -32768, 32767).astype("<i2").tobytes())
+
+
+_WIDTHS = {1: "u1", 2: "<i2", 4: "<i4"}
+
+
+def _recognise() -> None:
+    from pocketsphinx import Decoder
+
+    decoder = Decoder(samprate=float(RATE), loglevel="FATAL")
+    decoder.start_utt()
+    decoder.process_raw(sys.stdin.buffer.read(), full_utt=True)
+    decoder.end_utt()
+    said = decoder.hyp()
+    sys.stdout.write(said.hypstr if said is not None else "")
+
+
+if __name__ == "__main__":
+    _recognise()
