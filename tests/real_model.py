@@ -16,10 +16,14 @@ CONTEXT_TOKENS = 2048
 
 
 @contextmanager
-def real_model() -> Iterator[str]:
+def real_model(context_tokens: int = CONTEXT_TOKENS) -> Iterator[str]:
     """The address to set as base_url."""
     process = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, __file__, str(context_tokens)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -44,7 +48,7 @@ def _serve() -> None:
     (weights,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
     params = xllamacpp.CommonParams()
     params.model.path = str(weights)
-    params.n_ctx = CONTEXT_TOKENS
+    params.n_ctx = int(sys.argv[1])
     params.n_parallel = 1
     params.warmup = False
     server = xllamacpp.Server(params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +316,29 @@ async def test_two_sessions_on_one_home_do_not_meet(talk: Talk) -> None:
     await one.turn("set it")
     await two.turn("read it")
     assert "NameError" in results(two)[0]
+
+
+@pytest.mark.req("SE-11")
+async def test_a_recording_is_written_down_before_anything_is_selected(
+    talk: Talk, habitus: Habitus, tmp_path: Path
+) -> None:
+    spoken = tmp_path / "request.wav"
+    subprocess.run(
+        ["espeak-ng", "-v", "en-us+f3", "-s", "150", "-w", spoken, "show me the sales of last month"], check=True
+    )
+    keep(habitus, "voice", manifest=Manifest(file_types=("wav",)), body="Answer in one sentence.")
+    session, model = talk([says("ok")])
+    done = await session.turn("", [spoken])
+    request = habitus.journal.turn(done.turn).request
+    assert "last month" in request
+    assert request in said(model.asked[0])
+    assert "Skill: voice (file_type=wav)" in said(model.asked[0])
+
+
+@pytest.mark.req("SE-11")
+async def test_without_a_transcriber_the_turn_goes_on_and_says_so(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "note.wav").write_bytes(b"RIFF")
+    session, model = talk([says("ok")])
+    seen = [event async for event in session.turn_stream("what do I say here?", [tmp_path / "note.wav"])]
+    assert any(isinstance(event, Noticed) and event.text.startswith("note.wav was not written down") for event in seen)
+    assert "[Attached recording note.wav, which could not be written down.]" in said(model.asked[0])

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from habitus.agent.budget import shortened
+from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
 from habitus.llm.model import Image, Text
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _MOST_BYTES = 20 * 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Heard:
-    """What was said in a recording, or why that is not known."""
-
-    text: str | None
-    reason: str = ""
-
-
-Transcribe = Callable[[Path], Awaitable[Heard]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +31,7 @@ class _Found:
     notices: list[str] = field(default_factory=list)
 
 
-async def read(paths: Sequence[Path], *, sees_images: bool, transcribe: Transcribe, budget: int) -> Attached:
+async def read(paths: Sequence[Path], *, sees_images: bool, transcribe: Transcriber, budget: int) -> Attached:
     """Read what is attached; what can't be used is said, and the turn goes on without it."""
     found = _Found()
     for path in paths:

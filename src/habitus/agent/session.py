@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from habitus.agent import attachments, budget, outcome, prompt
-from habitus.agent.attachments import Transcribe
 from habitus.agent.budget import Section
 from habitus.agent.history import History, unpack
 from habitus.agent.memory import SessionMemory
@@ -22,6 +21,7 @@ from habitus.agent.record import journal_turn
 from habitus.agent.stream import Done, TurnEvent
 from habitus.agent.tools.recall_skill import loadable
 from habitus.agent.tools.registry import Registry, Tool
+from habitus.agent.transcription import Transcriber
 from habitus.agent.turn import Incoming, TurnRecord, World, run_turn
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.events import OutcomeKind, TurnEnded, TurnObserver
@@ -56,7 +56,7 @@ class Parts:
     built_in: Callable[[Session], Sequence[Tool]]
     code_tools: Callable[[], Sequence[Tool]]  # as they are now, the waiting ones of this conversation too
     observers: Sequence[TurnObserver]
-    transcribe: Transcribe
+    transcribe: Transcriber
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     close: Callable[[], Coroutine[Any, Any, None]]
     clock: Callable[[], datetime]

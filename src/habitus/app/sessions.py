@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.agent.attachments import Heard
 from habitus.agent.background import Background
 from habitus.agent.changes import Changes
 from habitus.agent.consent import AskPerson, Consent, Question
@@ -15,6 +13,7 @@ from habitus.agent.memory import SessionMemory
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.session import Parts, Session, new_id
 from habitus.agent.toolbox import offered_code, standard_tools
+from habitus.agent.transcription import local_transcriber
 from habitus.app.content import high_findings
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
@@ -75,7 +74,7 @@ def open_session(
         ),
         code_tools=lambda: offered_code(habitus.tools, id),
         observers=tuple(observers),
-        transcribe=transcribe,
+        transcribe=local_transcriber(),
         spawn=background.spawn,
         close=close,
         clock=habitus.clock,
@@ -97,7 +96,3 @@ def _scratchpads(habitus: Habitus, session: str, ask: AskPerson) -> Scratchpads:
     return habitus.scratchpads(
         folder=f"session-{session}", may_install=may_install, services=sandbox_services(habitus.skills)
     )
-
-
-async def transcribe(path: Path) -> Heard:
-    return Heard(text=None, reason="no transcriber")

@@ -1,0 +1,52 @@
+"""A session with a real language model: its words are nonsense, everything around them holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from habitus.agent.stream import Done, Noticed, Said
+from habitus.app import Habitus
+from habitus.events import OutcomeKind
+from habitus.llm.providers import open_model
+from tests.real_model import real_model
+
+pytestmark = [pytest.mark.req("AG-01", "AG-02"), pytest.mark.timeout(300)]
+MODEL = "openai:smollm2"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with real_model(2048) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def small_address() -> Iterator[str]:
+    with real_model(512) as served:
+        yield served
+
+
+async def test_it_streams_an_answer_can_be_cancelled_and_goes_on(habitus: Habitus, address: str) -> None:
+    async with habitus.session(open_model(MODEL, {}, base_url=address)) as session:
+        stream = session.turn_stream("Tell me a long story about a fox.")
+        async for seen in stream:
+            if isinstance(seen, Said):
+                break
+        await stream.aclose()
+        done = await session.turn("Say hello.")
+    assert done.reply.strip()
+    assert done.usage.input_tokens > 500
+    assert len(habitus.journal.turns_of(session.id)) == 2
+
+
+async def test_a_request_it_can_t_read_is_said_in_one_line(habitus: Habitus, small_address: str) -> None:
+    async with habitus.session(open_model(MODEL, {}, base_url=small_address)) as session:
+        seen = [event async for event in session.turn_stream("Say hello.")]
+    done = seen[-1]
+    assert isinstance(done, Done)
+    assert done.outcome.kind is OutcomeKind.INFRA
+    notices = [event.text for event in seen if isinstance(event, Noticed)]
+    assert notices == [done.outcome.reason]
+    assert "\n" not in notices[0]
