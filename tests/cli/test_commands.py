@@ -16,6 +16,8 @@ _OF_SKILLS = "list show new edit enable disable remove restore history diff roll
 COMMANDS = [
     *((name,) for name in ("tour", "rollback", "pause", "resume", "doctor", "skills")),
     *(("skills", name) for name in _OF_SKILLS.split()),
+    *(("tools", name) for name in ["new", "list", "show", "run", "test", "remove", "restore"]),
+    *(("pad", name) for name in ["exec", "list", "view", "reset", "remove"]),
 ]
 
 

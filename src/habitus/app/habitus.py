@@ -93,6 +93,8 @@ class Habitus:
         self._shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
         self.trust = Trust(local, clock=clock, scan=high_findings)
+        # Kept with the skills they are about: code that one host's person approved, every host may run.
+        self.approvals = Trust(shared, clock=clock, scan=high_findings)
         self.skills = self._library()
         self.redactor = Redactor(_secret_values(os.environ))
         self.journal = Journal(shared, clock=clock, redactor=self.redactor)
@@ -237,6 +239,10 @@ class Habitus:
         """The database's address, without its password."""
         return self._shared.url.render_as_string(hide_password=True)
 
+    def redacted(self, text: str) -> str:
+        """The text without secrets, fit to be kept and shown."""
+        return self.redactor.redact(text).text
+
     @functools.cached_property
     def machine(self) -> Machine:
         """What this machine can give a sandbox, found out by trying once."""
@@ -255,13 +261,12 @@ class Habitus:
             self.review,
             ToolHealth(self._shared),
             trust=self.trust,
-            # Kept with the skills they are about: what one host's person approved, every host may run.
-            approvals=Trust(self._shared, clock=self.clock, scan=high_findings),
+            approvals=self.approvals,
             hire=self._workshop,
             clock=self.clock,
             scan=high_findings,
             environ=os.environ,
-            redacted=lambda text: self.redactor.redact(text).text,
+            redacted=self.redacted,
         )
 
     def scratchpads(

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.cli import finding, lessons, operate, output, review, skills, sources, tour, trust
-from habitus.errors import UserError, did_you_mean
+from habitus.cli import finding, lessons, operate, output, pads, review, skills, sources, tools, tour, trust
+from habitus.errors import ToolFailed, UserError, did_you_mean
 
 app = typer.Typer(
     name="habitus",
@@ -29,6 +29,8 @@ skills.app.command("export")(sources.export)
 skills.app.command("search")(finding.search)
 skills.app.command("select")(finding.select)
 skills.app.command("eval")(finding.evaluate)
+app.add_typer(tools.app, name="tools", rich_help_panel="Everyday")
+app.add_typer(pads.app, name="pad", rich_help_panel="Everyday")
 app.command("why", rich_help_panel="Everyday")(finding.why)
 app.add_typer(lessons.app, name="lessons", rich_help_panel="Everyday")
 app.add_typer(review.app, name="review", rich_help_panel="Curate")
@@ -72,6 +74,8 @@ def _ran() -> int:
         return 1
     except UserError as error:
         return _failed(error.message, error.mend)
+    except ToolFailed as error:
+        return _failed(str(error), "")
     except typer.TyperException as error:
         _failed(error.format_message(), _near_option(error))
         return 2

@@ -102,7 +102,7 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
     try:
         with opened(context) as habitus:
-            checks = [_python(), *_home(habitus), *_skills(habitus), _search(habitus), _git()]
+            checks = [_python(), *_home(habitus), *_skills(habitus), _search(habitus), _git(), *_sandbox(habitus)]
     except UserError as error:
         checks = [_python(), Check(name="home", state="broken", detail=error.message, mend=error.mend)]
     if as_json:
@@ -171,3 +171,20 @@ def _git() -> Check:
     if shutil.which("git"):
         return Check(name="git", state="ok", detail="found")
     return Check(name="git", state="missing", detail="not found.", mend="Install git to add skills from repositories.")
+
+
+def _sandbox(habitus: Habitus) -> list[Check]:
+    """Each protection, on or missing. A required one is in use, and so broken, where there are tools to run."""
+    from habitus.sandbox.protections import describe
+
+    is_needed = bool(habitus.tools.all()) and not habitus.settings.allow_weaker_sandbox
+    checks = []
+    for protection in describe(habitus.machine):
+        name = f"sandbox: {protection.name}"
+        if protection.is_on:
+            checks.append(Check(name=name, state="ok", detail=protection.why))
+            continue
+        state = "broken" if protection.required and is_needed else "missing"
+        detail = "off; needed to run code." if protection.required else "off."
+        checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
+    return checks

@@ -15,12 +15,14 @@ from habitus.errors import NotFound
 if TYPE_CHECKING:
     from habitus.app import Habitus
     from habitus.skills.trees import Tree
+    from habitus.skills.trust import Trust
 
 
 def trust(
     context: typer.Context,
     target: Annotated[
-        str | None, typer.Argument(help="A project directory (this one by default), or an imported skill.")
+        str | None,
+        typer.Argument(help="A project directory (this one by default), or a skill: imported, or with code."),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Trust it no longer.")] = False,
@@ -42,12 +44,19 @@ def trust(
         if not yes:
             _ask(count, as_json)
         for root, skills in found.items():
-            habitus.trust.trust(root, skills, habitus.settings.user)
+            _kept(habitus, root).trust(root, skills, habitus.settings.user)
         if as_json:
             output.print_json({"trusted": {root: sorted(skills) for root, skills in found.items()}})
         else:
             output.say(f"Trusted {output.counted(count, 'skill')}.")
             output.undo(context, "trust", "--revoke", *([target] if target else []))
+
+
+def _kept(habitus: Habitus, root: str) -> Trust:
+    """Where trust in a root is kept: approved code with the skills it belongs to, all else with this machine."""
+    from habitus.skills.trust import APPROVED
+
+    return habitus.approvals if root == APPROVED else habitus.trust
 
 
 def _ask(count: int, as_json: bool) -> None:
@@ -59,14 +68,18 @@ def _ask(count: int, as_json: bool) -> None:
 
 def _skills_at(habitus: Habitus, target: str | None) -> dict[str, dict[str, Tree]]:
     """Root → its skills: of the project at a path, or one imported skill by name."""
-    from habitus.skills.trust import IMPORTED
+    from habitus.skills.model import Stage
+    from habitus.skills.trust import APPROVED, IMPORTED
 
     library = habitus.skills
     if target is not None and "/" not in target and not Path(target).is_dir():
         item = library.find(target)
-        if item.summary is None or item.summary.source != "imported":
-            raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
-        return {IMPORTED: {item.name: library.tree(f"{item.name}@{item.layer}")}}
+        tree = library.tree(f"{item.name}@{item.layer}")
+        if item.summary is not None and item.summary.source == "imported":
+            return {IMPORTED: {item.name: tree}}
+        if item.summary is not None and Stage.CODE in item.summary.stages:
+            return {APPROVED: {item.name: tree}}
+        raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
     with habitus.at(Path(target).resolve() if target else habitus.settings.cwd) as there:
         roots = {
             layer.trust_root: {s.name: layer.store.tree(s.name) or {} for s in layer.store.list_summaries()}
@@ -97,7 +110,8 @@ def _print_powers(habitus: Habitus, found: dict[str, dict[str, Tree]]) -> None:
 
 
 def _print_list(habitus: Habitus, as_json: bool) -> None:
-    found = habitus.trust.list()
+    shared = habitus.approvals.list() if habitus.settings.database_url else []
+    found = [*habitus.trust.list(), *shared]
     if as_json:
         output.print_json({"trusted": found})
     elif not found:
@@ -108,12 +122,12 @@ def _print_list(habitus: Habitus, as_json: bool) -> None:
 
 
 def _revoke(habitus: Habitus, found: dict[str, dict[str, Tree]], as_json: bool) -> None:
-    from habitus.skills.trust import IMPORTED
+    from habitus.skills.trust import APPROVED, IMPORTED
 
     revoked = []
     for root, skills in found.items():
-        if root == IMPORTED:
-            revoked += [name for name in skills if habitus.trust.revoke(root, name)]
+        if root in (IMPORTED, APPROVED):
+            revoked += [name for name in skills if _kept(habitus, root).revoke(root, name)]
         elif habitus.trust.revoke(root):
             revoked.append(root)
     if as_json:

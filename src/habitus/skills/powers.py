@@ -41,7 +41,7 @@ def _permissions(tree: Tree) -> set[str]:
         return set()
     try:
         asked = json.loads(file.content).get("permissions", {})
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return {"has a tool.json that can't be read"}
     if not isinstance(asked, dict):
         return {"has permissions that can't be read"}

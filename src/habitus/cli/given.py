@@ -1,0 +1,32 @@
+"""What a person gives on the command line: text from a file, standard input or the line itself, and JSON in it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from habitus.errors import Invalid, StorageFailed
+
+
+def read_text(file: str) -> str:
+    """The text of a file; `-` is standard input."""
+    name = "standard input" if file == "-" else file
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise StorageFailed(f"Can't read {file}: {error.strerror}.", mend="Check the path.") from None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{name} is not UTF-8 at byte {error.start}.", mend="Save it as UTF-8.") from None
+
+
+def read_json(given: str, what: str) -> Any:
+    """JSON as it is written, or in a file; `-` is standard input."""
+    text = given if given.lstrip()[:1] in ("{", "[", '"') else read_text(given)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"The {what} is not JSON: {error}.", mend="Check the quotes, or give a file.") from None

@@ -1,0 +1,220 @@
+"""The keeper: a process in the background that holds one scratchpad, so that its variables outlive a command.
+
+It listens on a socket in the pad's folder, takes one request at a time (a line of JSON), answers with lines of JSON,
+writes each cell down, and ends when it is told to, has been idle for long, or its folder is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from habitus.errors import HabitusError, StorageFailed
+
+if TYPE_CHECKING:
+    from habitus.app import Habitus
+
+IDLE_S = 30 * 60.0
+_START_S, _LOOK_S, _LONGEST = 15.0, 5.0, 1 << 26
+SOCKET, LOCK, CELLS = "keeper.socket", "keeper.lock", "cells.jsonl"
+
+
+# The side of a command
+
+
+def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Put a request to the pad's keeper and wait for its answer; `said` hears what the cell prints meanwhile."""
+    with _connected(folder) as line, line.makefile("rwb") as stream:
+        stream.write(json.dumps(request).encode() + b"\n")
+        stream.flush()
+        for answer in stream:
+            message: dict[str, Any] = json.loads(answer)
+            if "said" not in message:
+                return message
+            said(message["said"])
+    raise StorageFailed("The scratchpad's keeper ended in the middle.", mend="Run the cell again.")
+
+
+def is_running(folder: Path) -> bool:
+    try:
+        with _connected(folder):
+            return True
+    except OSError:
+        return False
+
+
+def ensure_running(folder: Path, home: Path, idle_s: float) -> None:
+    """Start a keeper where there is none. Of two that start at once, one finds the lock taken and goes."""
+    if is_running(folder):
+        return
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    command = [sys.executable, "-m", "habitus", "--home", str(home), "pad", "keep", folder.name, "--idle", str(idle_s)]
+    log = folder / "keeper.log"
+    keeper = _in_background(command, log)
+    deadline = time.monotonic() + _START_S
+    while not is_running(folder):
+        ended, status = os.waitpid(keeper, os.WNOHANG) if keeper else (0, 0)
+        keeper = 0 if ended else keeper
+        if status or time.monotonic() > deadline:
+            words = log.read_text(errors="replace").strip().splitlines()
+            raise StorageFailed(f"The scratchpad did not start: {words[-1] if words else 'no answer'}", mend="")
+        time.sleep(0.02)
+
+
+def _in_background(command: list[str], log: Path) -> int:
+    """Start a process that outlives this one and hears nothing of its terminal."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    return os.posix_spawn(
+        command[0],
+        command,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def stop(folder: Path) -> bool:
+    """End the keeper, if there is one, and wait until it has let go of the pad."""
+    try:
+        ask(folder, {"stop": True})
+    except (OSError, StorageFailed):
+        return False
+    with (folder / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return True
+
+
+def cells(folder: Path) -> list[dict[str, Any]]:
+    """The cells that ran since the pad was made or reset; a line that was cut off by a crash is left out."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in (folder / CELLS).read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
+
+
+@contextlib.contextmanager
+def _connected(folder: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as line, _short(folder) as place:
+        line.connect(f"{place}/{SOCKET}")
+        yield line
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """A path that fits into the hundred bytes a socket's address has, wherever the home is."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
+# The side of the keeper
+
+
+async def keep(habitus: Habitus, name: str, folder: Path, idle_s: float) -> None:
+    """Be the keeper of this pad until there is no more reason to."""
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        keeper = _Keeper(habitus, name, folder, idle_s)
+        (folder / SOCKET).unlink(missing_ok=True)
+        with _short(folder) as place:
+            server = await asyncio.start_unix_server(keeper.answer, f"{place}/{SOCKET}", limit=_LONGEST)
+            (folder / SOCKET).chmod(0o600)
+            async with server:
+                await keeper.watch()
+        with contextlib.suppress(FileNotFoundError):
+            (folder / SOCKET).unlink()
+        await keeper.pads.close()
+
+
+class _Keeper:
+    def __init__(self, habitus: Habitus, name: str, folder: Path, idle_s: float) -> None:
+        self.pads = habitus.scratchpads()
+        self._redacted = habitus.redacted
+        self._name = name
+        self._folder = folder
+        self._idle_s = idle_s
+        self._turn = asyncio.Lock()
+        self._done = asyncio.Event()
+        self._last = time.monotonic()
+        self._notice = "The pad's process was started anew: earlier variables are gone." if cells(folder) else ""
+
+    async def watch(self) -> None:
+        """Return when told to stop, after long idleness, or when the pad's folder was removed."""
+        while not self._done.is_set() and (self._folder / LOCK).exists():
+            if not self._turn.locked() and time.monotonic() - self._last > self._idle_s:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._done.wait(), min(_LOOK_S, self._idle_s))
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if request := await reader.readline():
+                await self._serve(json.loads(request), reader, writer)
+        except (OSError, ValueError):
+            pass  # whoever asked has gone, or is none of ours
+        finally:
+            self._last = time.monotonic()
+            writer.close()
+
+    async def _serve(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def say(message: dict[str, Any]) -> None:
+            if not writer.is_closing():
+                writer.write(json.dumps(message).encode() + b"\n")
+
+        if request.get("stop"):
+            self._done.set()
+            say({"stopped": True})
+            await writer.drain()
+            return
+        async with self._turn:
+            leaving = asyncio.create_task(self._cancel_when_gone(reader))
+            try:
+                say(await self._cell(request, lambda text: say({"said": self._redacted(text)})))
+            except HabitusError as error:
+                say({"error": str(error)})
+            finally:
+                leaving.cancel()
+            await writer.drain()
+
+    async def _cancel_when_gone(self, reader: asyncio.StreamReader) -> None:
+        """Whoever asked sends nothing more: when their line ends, nobody waits for the cell."""
+        await reader.read()
+        with contextlib.suppress(HabitusError):
+            self.pads.cancel(self._name)
+
+    async def _cell(self, request: dict[str, Any], watch: Callable[[str], None]) -> dict[str, Any]:
+        done = await self.pads.exec(
+            self._name,
+            str(request["exec"]),
+            description=str(request.get("description", "")),
+            estimated_s=request.get("estimated_s"),
+            watch=watch,
+        )
+        if self._notice:
+            done = dataclasses.replace(done, logs=(self._notice, *done.logs))
+            self._notice = ""
+        kept = json.loads(self._redacted(json.dumps(dataclasses.asdict(done))))
+        with (self._folder / CELLS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(kept, ensure_ascii=False) + "\n")
+        return {"cell": kept}

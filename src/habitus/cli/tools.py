@@ -1,0 +1,268 @@
+"""`habitus tools …`: make, list, run, test, remove and bring back tools, without an agent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from habitus.cli import completion, given, moments, output
+from habitus.cli.opening import opened
+
+if TYPE_CHECKING:
+    from habitus.app import Habitus
+    from habitus.sandbox.model import Permissions
+    from habitus.sandbox.tools.model import Regression
+    from habitus.tools.model import Tool
+
+app = typer.Typer(help="Make, run and test tools: code that passed its test, in the sandbox.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="A tool.", autocompletion=completion.skill_names)]
+_NO_PARAMETERS = '{"type": "object", "properties": {}}'
+Done = TypeVar("Done")
+
+
+@app.callback(invoke_without_command=True)
+def explain(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        output.explain(context)
+
+
+@app.command()
+def new(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The name: lower-case letters, digits and hyphens.")],
+    description: Annotated[str, typer.Option("--description", "-d", help="One sentence: what it does.")],
+    code: Annotated[str, typer.Option("--code", help="The Python file ('-' reads standard input).")],
+    payload: Annotated[str, typer.Option("--payload", "-p", help="JSON it must work on, or a file with it.")] = "{}",
+    schema: Annotated[
+        str, typer.Option("--schema", "-s", help="JSON Schema of its parameters, or a file with it.")
+    ] = _NO_PARAMETERS,
+    network: Annotated[bool, typer.Option("--network", help="Let it use the network.")] = False,
+    read: Annotated[list[Path] | None, typer.Option("--read", help="Let it read this file or folder.")] = None,
+    write: Annotated[list[Path] | None, typer.Option("--write", help="Let it read and change this folder.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", help="Let it see this variable.")] = None,
+    needs: Annotated[list[str] | None, typer.Option("--needs", help="A package it needs, e.g. 'pandas>=2'.")] = None,
+    drop_cases: Annotated[
+        bool, typer.Option("--drop-cases", help="It need not pass the cases of the tool it replaces.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Grant what it asks for without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a tool: its code is run in the sandbox on the payload, and kept when it works."""
+    from habitus.sandbox.model import Permissions
+
+    parameters, example = given.read_json(schema, "schema"), given.read_json(payload, "payload")
+    text = given.read_text(code)
+    wanted = Permissions(
+        network=network,
+        read=tuple(path.absolute() for path in read or ()),
+        write=tuple(path.absolute() for path in write or ()),
+        env=tuple(env or ()),
+    )
+    with opened(context) as habitus:
+        _ask_for(wanted, yes=yes, as_json=as_json)
+        _progress("Testing it in the sandbox …")
+        created = _run(
+            habitus,
+            lambda: habitus.tools.create(
+                name,
+                description,
+                parameters,
+                text,
+                example,
+                habitus.person("new tool"),
+                permissions=wanted,
+                dependencies=tuple(needs or ()),
+                drop_cases=drop_cases,
+            ),
+        )
+        if as_json:
+            output.print_json(created)
+            return
+        output.say(f"{created.name} works: kept as version {created.version}, with its payload as a test case.")
+        output.undo(context, *created.undo)
+
+
+def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
+    """Show what the code would be allowed, and let a person decide."""
+    from habitus.tools.model import asked_for
+
+    words = asked_for(wanted)
+    if not words:
+        return
+    if not as_json:
+        output.say("It asks for permission to:")
+        for word in words:
+            output.say(f"  {word}", style="yellow")
+    if yes:
+        return
+    if as_json or not sys.stdin.isatty():
+        raise typer.BadParameter(f"It wants to {', '.join(words)}, and there is nobody to ask; say --yes to grant it.")
+    if not typer.confirm("Grant that?"):
+        raise typer.Abort
+
+
+@app.command("list")
+def list_tools(context: typer.Context, as_json: AsJson = False) -> None:
+    """Every tool with its status."""
+    with opened(context) as habitus:
+        found = habitus.tools.all()
+        if as_json:
+            output.print_json({"tools": found})
+        elif not found:
+            output.say("There are no tools yet. Make one: habitus tools new NAME --description … --code FILE")
+        else:
+            rows = [(t.name, t.status, t.layer, f"v{t.version}", t.reason or t.description) for t in found]
+            output.table(("name", "status", "layer", "version", "what it does"), rows, wide="what it does")
+
+
+@app.command()
+def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """One tool: what it takes, what it may do, how it fares, and its code."""
+    from habitus.skills.model import Counters, Stage
+
+    with opened(context) as habitus:
+        tool = habitus.tools.get(name)
+        counters = habitus.skills.counters(f"{tool.name}@{tool.layer}").get(Stage.CODE, Counters())
+        code = habitus.tools.code(name) if tool.parameters else ""
+        if as_json:
+            output.print_json({**output.plain(tool), "counters": counters, "code": code})
+            return
+        _print_facts(tool, f"{counters.used} calls, {counters.succeeded} ok, {counters.failed} failed")
+        output.say()
+        output.say(code)
+
+
+def _print_facts(tool: Tool, calls: str) -> None:
+    import json
+
+    from habitus.tools.model import asked_for
+
+    facts = [
+        ("name", f"{tool.name}@{tool.layer}"),
+        ("called as", tool.callable_name),
+        ("status", f"{tool.status}: {tool.reason}" if tool.reason else tool.status.value),
+        ("description", tool.description),
+        ("parameters", json.dumps(tool.parameters, ensure_ascii=False)),
+        ("example", "" if tool.example is None else json.dumps(tool.example, ensure_ascii=False)),
+        ("may", ", ".join(asked_for(tool.permissions)) or "nothing beyond its own empty folder"),
+        ("needs", ", ".join(tool.dependencies)),
+        ("cases", f"{tool.cases}, " + (f"passed {moments.shown(tool.proved_on)}" if tool.proved_on else "stale")),
+        ("version", str(tool.version)),
+        ("calls", calls),
+    ]
+    for label, value in facts:
+        if value:
+            output.say(f"{label:<11}  {value}")
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    name: Name,
+    payload: Annotated[str, typer.Argument(help="JSON, a file with it, or '-' for standard input.")] = "{}",
+    as_json: AsJson = False,
+) -> None:
+    """Call a tool and print what it prints. Exit code 1 when it fails."""
+    arguments = given.read_json(payload, "payload")
+    with opened(context) as habitus:
+        done = _run(habitus, lambda: habitus.tools.run(name, arguments))
+        if as_json:
+            output.print_json(done)
+        else:
+            output.write(output.clean(done.stdout))
+            if not done.outcome.is_ok:
+                output.complain(done.stderr)
+                output.complain(f"habitus: {name} {done.outcome.kind.value}: {done.outcome.reason}")
+        if not done.outcome.is_ok:
+            raise typer.Exit(1)
+
+
+@app.command("test")
+def run_cases(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Tools; all without.", autocompletion=completion.skill_names)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the kept cases again. Exit code 1 when one fails."""
+    with opened(context) as habitus:
+        wanted = [habitus.tools.get(name).name for name in names or [tool.name for tool in habitus.tools.all()]]
+
+        async def each() -> dict[str, Regression]:
+            reports = {}
+            for name in wanted:
+                _progress(f"Testing {name} …")
+                reports[name] = await habitus.tools.test(name)
+            return reports
+
+        reports = _run(habitus, each)
+        if as_json:
+            output.print_json({"tested": [_report(name, report) for name, report in reports.items()]})
+        else:
+            for name, report in reports.items():
+                _print_report(name, report)
+        if not all(report.passed for report in reports.values()):
+            raise typer.Exit(1)
+
+
+def _report(name: str, report: Regression) -> dict[str, Any]:
+    return {"name": name, "passed": report.passed, "was_stale": report.was_stale, "cases": report.results}
+
+
+def _print_report(name: str, report: Regression) -> None:
+    import json
+
+    passed = sum(result.outcome.is_ok for result in report.results)
+    stale = ", which were stale" if report.was_stale and report.results else ""
+    output.say(f"{name}: {passed} of {output.counted(len(report.results), 'case')} passed{stale}.")
+    for result in report.results:
+        if not result.outcome.is_ok:
+            payload = json.dumps(result.payload, ensure_ascii=False)
+            output.say(f"  {result.outcome.kind.value} on {payload[:100]}: {result.outcome.reason}", style="red")
+
+
+@app.command()
+def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Take a tool out of use; a skill that is nothing else goes to the archive."""
+    with opened(context) as habitus:
+        gone = habitus.tools.remove(name, habitus.person())
+        if as_json:
+            output.print_json(gone)
+            return
+        output.say(f"The tool {gone.name} is gone.")
+        output.undo(context, *gone.undo)
+
+
+@app.command()
+def restore(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Bring a removed or retired tool back as it was."""
+    with opened(context) as habitus:
+        tool = habitus.tools.restore(name, habitus.person())
+        if as_json:
+            output.print_json(tool)
+            return
+        output.say(f"The tool {tool.name} is back ({tool.status}).")
+        output.undo(context, "tools", "remove", f"{tool.name}@{tool.layer}")
+
+
+def _run(habitus: Habitus, work: Callable[[], Awaitable[Done]]) -> Done:
+    """Do it in an event loop of its own, and leave no process of the sandbox behind."""
+    import asyncio  # slow to import, and no other command needs it
+
+    async def inside() -> Done:
+        async with habitus.tools:
+            return await work()
+
+    return asyncio.run(inside())
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        output.complain(text)

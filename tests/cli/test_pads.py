@@ -1,0 +1,126 @@
+"""`habitus pad …`: variables outlive the command, and nothing outlives the pad."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Direct
+
+pytestmark = pytest.mark.req("SB-01", "SB-09")
+
+
+@pytest.fixture
+def pad(direct: Direct) -> Iterator[Direct]:
+    yield direct
+    for found in (direct.home / "pads").glob("*"):
+        direct("pad", "remove", found.name, "--yes")
+
+
+def _keepers(home: Path) -> list[int]:
+    """The processes that hold a pad of this home, by their command lines."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if str(home).encode() in words and b"keep" in words:
+            found.append(int(folder.name))
+    return found
+
+
+def test_variables_stay_from_command_to_command(pad: Direct) -> None:
+    assert pad.ok("pad", "exec", "one", "total = 40") == ""
+    assert pad.ok("pad", "exec", "one", "-", stdin="print(total + 2)") == "42\n"
+    (pad.cli.cwd / "cell.py").write_text("print('from a file')")
+    cell = pad.json("pad", "exec", "one", "--file", "cell.py", "-d", "reads")
+    assert (cell["stdout"], cell["error"], cell["description"]) == ("from a file\n", None, "reads")
+    assert pad.json("pad", "list") == {"pads": [{"name": "one", "running": True, "cells": 3}]}
+    shown = pad.ok("pad", "view", "one")
+    assert shown.startswith("# cell 1\ntotal = 40\n\n# cell 2\nprint(total + 2)\n42\n")
+
+
+def test_a_failing_cell_fails_the_command_and_keeps_the_variables(pad: Direct) -> None:
+    pad.ok("pad", "exec", "one", "x = 1")
+    ran = pad("pad", "exec", "one", "print('so far'); 1 / 0")
+    assert (ran.code, ran.out) == (1, "so far\n")
+    assert ran.err.endswith("ZeroDivisionError: division by zero\n")
+    assert pad.ok("pad", "exec", "one", "print(x)") == "1\n"
+
+
+def test_reset_forgets_variables_and_cells_and_keeps_files(pad: Direct) -> None:
+    pad.ok("pad", "exec", "one", "x = 1; open('kept.txt', 'w').write('here')")
+    [keeper] = _keepers(pad.home)
+    assert "1 cell forgotten" in pad.ok("pad", "reset", "one")
+    assert _keepers(pad.home) in ([], [keeper])  # a moment may pass until it is gone
+    assert pad.ok("pad", "view", "one") == "No cell ran yet.\n"
+    assert pad.ok("pad", "exec", "one", "print('x' in globals(), open('kept.txt').read())") == "False here\n"
+
+
+def test_remove_ends_the_process_and_deletes_everything(pad: Direct) -> None:
+    pad.ok("pad", "exec", "one", "x = 1")
+    assert pad("pad", "remove", "one").code == 2
+    pad.ok("pad", "remove", "one", "--yes")
+    _wait(lambda: _keepers(pad.home) == [])
+    assert not (pad.home / "pads" / "one").exists()
+    assert pad("pad", "view", "one").err == "habitus: There is no scratchpad 'one'. See 'habitus pad list'.\n"
+
+
+def test_an_idle_pad_goes_to_sleep_and_says_so_when_it_wakes(pad: Direct) -> None:
+    pad.ok("pad", "exec", "one", "x = 1", "--idle", "0.2")
+    _wait(lambda: _keepers(pad.home) == [])
+    assert pad.json("pad", "list")["pads"] == [{"name": "one", "running": False, "cells": 1}]
+    ran = pad("pad", "exec", "one", "print('x' in globals())")
+    assert (ran.out, ran.err) == ("False\n", "The pad's process was started anew: earlier variables are gone.\n")
+
+
+def test_a_killed_keeper_is_replaced(pad: Direct) -> None:
+    pad.ok("pad", "exec", "one", "x = 1")
+    [keeper] = _keepers(pad.home)
+    os.kill(keeper, signal.SIGKILL)
+    _wait(lambda: _keepers(pad.home) == [])
+    assert pad("pad", "exec", "one", "print(2)").out == "2\n"
+
+
+def test_an_interrupted_command_stops_its_cell(pad: Direct) -> None:
+    pad.ok("pad", "exec", "one", "import time; x = 1")
+    command = [*pad.cli.command, "pad", "exec", "one", "print('on'); time.sleep(100)"]
+    with subprocess.Popen(
+        command, env=pad.cli.environ(), cwd=pad.cli.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"on\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    assert pad.ok("pad", "exec", "one", "print(x)") == "1\n"
+    assert pad.json("pad", "view", "one")["cells"][1]["error"].startswith("Cancelled")
+
+
+def test_secrets_are_not_written_down(pad: Direct) -> None:
+    secret = "sk-ant-api03-" + "Zk3" * 20
+    pad.ok("pad", "exec", "one", f"key = '{secret}'; print(key)")
+    assert secret not in (pad.home / "pads/one/cells.jsonl").read_text()
+    assert secret not in json.dumps(pad.json("pad", "view", "one"))
+
+
+def test_wrong_calls_are_told_in_one_line(pad: Direct) -> None:
+    for words in (["pad", "exec", "one"], ["pad", "exec", "one", "1", "--file", "x"], ["pad", "exec", "../up", "1"]):
+        ran = pad(*words)
+        assert ran.code in (1, 2)
+        assert ran.err.count("\n") == 1
+    assert not (pad.home / "up").exists()
+
+
+def _wait(is_so: Callable[[], bool], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)

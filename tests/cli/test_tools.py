@@ -1,0 +1,151 @@
+"""`habitus tools …` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Direct
+
+pytestmark = pytest.mark.req("SB-06")
+
+SHOUT = 'import json, sys\nprint(json.loads(sys.argv[1])["text"].upper())\n'
+SCHEMA = '{"properties": {"text": {"type": "string"}}, "required": ["text"]}'
+NEW = ("tools", "new", "shout", "-d", "Makes it loud.", "--code", "-", "-p", '{"text": "hi"}', "-s", SCHEMA)
+
+
+def _kept_tool(direct: Direct) -> None:
+    said = direct.ok(*NEW, stdin=SHOUT)
+    assert said == (
+        "shout works: kept as version 1, with its payload as a test case.\nUndo: habitus tools remove shout@user\n"
+    )
+
+
+def test_a_tool_is_made_run_shown_tested_removed_and_brought_back(direct: Direct) -> None:
+    _kept_tool(direct)
+    assert direct.ok("tools", "run", "shout", '{"text": "psst"}') == "PSST\n"
+    assert direct.ok("tools", "list").splitlines()[1].split() == [
+        "shout",
+        "active",
+        "user",
+        "v1",
+        *["Makes", "it", "loud."],
+    ]
+    shown = direct.json("tools", "show", "shout")
+    assert (shown["status"], shown["example"], shown["counters"]["succeeded"]) == ("active", {"text": "hi"}, 1)
+    assert "nothing beyond its own empty folder" in direct.ok("tools", "show", "shout")
+    assert direct.ok("tools", "test") == "shout: 1 of 1 case passed.\n"
+    assert direct.json("tools", "test", "shout")["tested"][0]["passed"] is True
+    assert "Undo: habitus tools restore shout@user" in direct.ok("tools", "remove", "shout")
+    assert direct.json("tools", "list") == {"tools": []}
+    assert "is back (active)" in direct.ok("tools", "restore", "shout")
+
+
+def test_what_does_not_work_is_told_in_one_line_and_leaves_nothing(direct: Direct) -> None:
+    for change, message in [
+        (("--code", "/nowhere.py"), "Can't read /nowhere.py"),
+        (("-s", "[1]"), "The parameters are not a JSON Schema object"),
+        (("-s", '{"type": '), "The schema is not JSON"),
+        (("-p", '{"text": 5}'), "The test payload does not fit the parameters at 'text'"),
+        (("-p", '{"text": "hi"} x'), "The payload is not JSON"),
+    ]:
+        ran = direct(*NEW, *change, stdin=SHOUT)
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith(f"habitus: {message}")
+        assert ran.err.count("\n") == 1
+    ran = direct(*NEW, stdin="raise ValueError('bad day')")
+    assert ran.err == "habitus: It failed on its test payload: ValueError: bad day\n"
+    assert json.loads(direct(*NEW, "--json", stdin="print()").out)["error"].startswith("It printed nothing.")
+    assert direct.json("tools", "list") == {"tools": []}
+    assert direct("tools", "run", "shuot").err == "habitus: There is no tool 'shuot'. See 'habitus tools list'.\n"
+
+
+def test_a_failing_call_fails_the_command(direct: Direct) -> None:
+    _kept_tool(direct)
+    ran = direct("tools", "run", "shout", '{"text": 5}')
+    assert (ran.code, ran.err) == (
+        1,
+        "habitus: The payload does not fit the parameters at 'text': 5 is not of type \"string\".\n",
+    )
+    direct.ok(*NEW, "--drop-cases", stdin=SHOUT + "assert len(sys.argv[1]) < 20, 'too long'\n")
+    ran = direct("tools", "run", "shout", '{"text": "a rather long text"}')
+    assert (ran.code, ran.out) == (1, "A RATHER LONG TEXT\n")
+    assert ran.err.endswith("habitus: shout failed: AssertionError: too long\n")
+
+
+@pytest.mark.req("SK-21", "SB-09")
+def test_permissions_are_shown_and_need_a_yes(direct: Direct, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    wants = ("--network", "--read", str(tmp_path / "notes"), "--env", "LANG")
+    ran = direct(*NEW, *wants, stdin=SHOUT)
+    assert ran.code == 2
+    assert f"It wants to use the network, read {tmp_path / 'notes'}, see the variable LANG" in ran.err
+    said = direct.ok(*NEW, *wants, "--yes", stdin=SHOUT)
+    assert (
+        f"It asks for permission to:\n  use the network\n  read {tmp_path / 'notes'}\n  see the variable LANG\n" in said
+    )
+    assert "use the network" in direct.ok("tools", "show", "shout")
+
+
+@pytest.mark.req("SK-21")
+def test_changed_code_runs_again_once_it_is_trusted(direct: Direct) -> None:
+    _kept_tool(direct)
+    file = direct.home / "skills/shout/scripts/tool.py"
+    file.write_text(file.read_text() + "print('and more')\n")
+    ran = direct("tools", "run", "shout", '{"text": "a"}')
+    assert ran.code == 1
+    assert ran.err.startswith("habitus: The tool 'shout' can't run: changed since its code was approved")
+    assert "runs scripts/tool.py" in direct.ok("trust", "shout", "--yes")
+    assert direct.ok("tools", "run", "shout", '{"text": "a"}') == "A\nand more\n"
+    direct.ok("trust", "shout", "--revoke")
+    assert direct.json("tools", "list")["tools"][0]["status"] == "unapproved"
+
+
+REGISTRY = {
+    "loud": {
+        "name": "loud",
+        "description": "Makes it loud.",
+        "parameters_schema": json.loads(SCHEMA),
+        "status": "active",
+        "usage_count": 12,
+        "failure_count": 1,
+        "test_payload": {"text": "hi"},
+    },
+    "lost": {"name": "lost", "description": "Its file is gone.", "status": "active"},
+}
+
+
+@pytest.mark.req("SB-07", "SK-06", "SK-21")
+def test_a_registry_of_tools_comes_in_with_counters_and_waits_for_trust(direct: Direct, tmp_path: Path) -> None:
+    there = tmp_path / "theirs"
+    there.mkdir()
+    (there / "skills_registry.json").write_text(json.dumps(REGISTRY))
+    (there / "loud.py").write_text(SHOUT)
+    ran = direct("skills", "import", str(there))
+    assert "lost" in ran.out
+    assert "There is no lost.py for it." in ran.out
+    [tool] = direct.json("tools", "list")["tools"]
+    assert (tool["name"], tool["status"]) == ("loud", "unapproved")
+    assert direct("tools", "run", "loud", '{"text": "a"}').code == 1
+    assert direct.ok("tools", "test", "loud") == "loud: 1 of 1 case passed, which were stale.\n"
+    direct.ok("trust", "loud", "--yes")
+    assert direct.ok("tools", "run", "loud", '{"text": "a"}') == "A\n"
+    counted = direct.json("tools", "show", "loud")["counters"]
+    assert (counted["succeeded"], counted["failed"]) == (13, 1)
+
+
+@pytest.mark.req("SB-09")
+def test_the_doctor_lists_each_protection(direct: Direct) -> None:
+    checks = {check["name"]: check for check in direct.json("doctor")["checks"]}
+    for name in ("files", "network", "limits", "Landlock", "environment"):
+        check = checks[f"sandbox: {name}"]
+        assert check["state"] == "ok" or check["mend"], check
+    hidden = {check["name"]: check for check in direct.json("doctor", env={"PATH": "/nowhere"})["checks"]}
+    assert hidden["sandbox: bubblewrap"] == {
+        "name": "sandbox: bubblewrap",
+        "state": "missing",
+        "detail": "off.",
+        "mend": "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).",
+    }
