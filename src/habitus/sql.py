@@ -6,6 +6,7 @@ the write lock when it begins, so what it reads stays true until it commits.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,10 +40,15 @@ class Utc(sa.types.TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> str | None:
-        return None if value is None else value.astimezone(UTC).isoformat(timespec="microseconds")
+        return None if value is None else _written(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> datetime | None:
         return None if value is None else datetime.fromisoformat(value)
+
+
+@functools.lru_cache(maxsize=64)  # thousands of rows of one change bear one moment
+def _written(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def open_engine(url: str) -> sa.Engine:

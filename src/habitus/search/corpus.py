@@ -6,6 +6,7 @@ An edited document gets a new slot and its old one dies; the slots are counted a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -21,6 +22,15 @@ _REBUILD_AFTER = 1000
 WordIds = NDArray[np.int32]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Words:
+    """Of some words: term codes, unit vectors and idf."""
+
+    codes: Codes
+    vectors: Vectors
+    rarity: NDArray[np.float32]
+
+
 class Corpus:
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -28,6 +38,7 @@ class Corpus:
         self._vocabulary: dict[str, int] = {"": 0}
         self._word_codes = np.zeros(0, dtype=np.uint32)
         self._word_vectors = embedder.words([])
+        self._word_places = np.zeros(0, dtype=np.int64)
         self._fill([], np.zeros((0, embedder.width), dtype=np.float32))
 
     def __len__(self) -> int:
@@ -56,6 +67,7 @@ class Corpus:
         self.alive = np.ones(len(entries), dtype=bool)
         self._room = np.ascontiguousarray(vectors, dtype=np.float32)
         self.postings = Postings(entries)
+        self._word_places = self.postings.places(self._word_codes)
         self.words = [self._ids_of(entry.words) for entry in entries]
         self._with_body = sum(entry.lengths[-1] > 0 for entry in entries)
 
@@ -87,18 +99,33 @@ class Corpus:
 
     def rarity(self, codes: Codes) -> NDArray[np.float32]:
         """The idf of each term."""
-        counts, total = self.postings.counts(codes), max(len(self.slots), 1)
+        return self._rarity(self.postings.counts(codes))
+
+    def _rarity(self, counts: NDArray[np.int64]) -> NDArray[np.float32]:
+        total = max(len(self.slots), 1)
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
-    def words_of(self, ids: WordIds) -> tuple[Codes, Vectors]:
-        """Term codes and unit vectors of words. All words met since the last time are embedded in one go, so that
+    def words_of(self, ids: WordIds) -> Words:
+        """What is known of words. All words met since the last time are embedded and looked up in one go, so that
         the first search pays for it once and the later ones don't."""
         if len(self._word_codes) < len(self._vocabulary):
             new = list(islice(self._vocabulary, len(self._word_codes), None))
             codes = np.array([word_code(word) for word in new], dtype=np.uint32)
             self._word_codes = np.concatenate([self._word_codes, codes])
             self._word_vectors = np.concatenate([self._word_vectors, unit(self._embedder.words(new))])
-        return self._word_codes[ids], self._word_vectors[ids]
+            self._word_places = np.concatenate([self._word_places, self.postings.places(codes)])
+        codes = self._word_codes[ids]
+        rarity = self._rarity(self.postings.counts(codes, self._word_places[ids]))
+        return Words(codes=codes, vectors=self._word_vectors[ids], rarity=rarity)
+
+    def distinct(self, ids: WordIds) -> tuple[WordIds, WordIds]:
+        """The different words among these in order, and for each of these which one it is."""
+        is_there = np.zeros(len(self._vocabulary), dtype=bool)
+        is_there[ids] = True
+        different = np.flatnonzero(is_there).astype(np.int32)
+        number = np.empty(len(self._vocabulary), dtype=np.int32)
+        number[different] = np.arange(len(different), dtype=np.int32)
+        return different, number[ids]
 
     def _ids_of(self, words: Sequence[str]) -> WordIds:
         known = self._vocabulary

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS
 from habitus.search.corpus import Corpus
 from habitus.search.entry import FIELDS, Entry
+from habitus.search.postings import Slots
 from habitus.search.ranking import PART_NAMES, Ranking
 from habitus.search.request import Request
-from habitus.search.signals import Signals
+from habitus.search.signals import Signals, maybe
 from habitus.search.words import code
 
 
@@ -18,7 +21,9 @@ def explain(corpus: Corpus, asked: Request, found: Signals, ranked: Ranking, row
     codes = np.array([code(term) for term in asked.terms], dtype=np.uint32)
     worth = corpus.rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
     by_code = dict(zip(codes.tolist(), worth.tolist(), strict=True))
-    return [_parts(ranked.parts[row].tolist(), _shares(by_code, corpus.entries[int(found.slots[row])])) for row in rows]
+    entries = [corpus.entries[int(found.slots[row])] for row in rows]
+    shares = [_shares(by_code, entry, np.flatnonzero(maybe(entry.codes, codes))) for entry in entries]
+    return [_parts(ranked.parts[row].tolist(), share) for row, share in zip(rows, shares, strict=True)]
 
 
 def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
@@ -29,14 +34,13 @@ def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
     return dict(sorted(told, key=lambda part: (-abs(part[1]), part[0])))
 
 
-def _shares(by_code: dict[int, float], entry: Entry) -> dict[str, float]:
-    """How much each field has of the terms that were asked for."""
+def _shares(by_code: dict[int, float], entry: Entry, places: Slots) -> dict[str, float]:
+    """How much each field has of the terms that were asked for; they can stand only at these places."""
+    worths = [by_code.get(number, 0.0) for number in entry.codes[places].tolist()]
+    borders = np.searchsorted(places, np.cumsum((0, *entry.lengths))).tolist()
     shares: dict[str, float] = {}
-    codes, start = entry.codes.tolist(), 0
-    for field, length in zip(FIELDS, entry.lengths, strict=True):
-        worth = sum(by_code[number] for number in codes[start : start + length] if number in by_code)
+    for field, length, (start, end) in zip(FIELDS, entry.lengths, pairwise(borders), strict=True):
         norm = 1 - FIELD_NORMS[field] + FIELD_NORMS[field] * length / FIELD_LENGTHS[field]
-        shares[field] = worth * FIELD_WEIGHTS[field] / norm
-        start += length
+        shares[field] = sum(worths[start:end]) * FIELD_WEIGHTS[field] / norm
     total = sum(shares.values())
     return {field: share / total for field, share in shares.items() if share} if total else {}

@@ -60,18 +60,22 @@ class Postings:
         more = np.array([slot for slot, _ in extra], dtype=np.int64)
         return np.concatenate([slots, more]), np.concatenate([strengths, _floats(s for _, s in extra)])
 
-    def counts(self, terms: Codes) -> NDArray[np.int64]:
-        """In how many living documents each term is."""
-        if not len(self._terms):
-            found = np.zeros(len(terms), dtype=np.int64)
-        else:
-            at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
-            found = np.where(self._terms[at] == terms, self._starts[at + 1] - self._starts[at], 0)
+    def counts(self, terms: Codes, places: Slots | None = None) -> NDArray[np.int64]:
+        """In how many living documents each term is. `places` spares looking the terms up."""
+        at = self.places(terms) if places is None else places
+        found = np.where(at >= 0, self._starts[at + 1] - self._starts[at], 0)
         if self._added:
             found = found + np.array([len(self._added.get(term, ())) for term in terms.tolist()], dtype=np.int64)
         if self._removed:
             found = found - np.array([self._removed.get(term, 0) for term in terms.tolist()], dtype=np.int64)
         return found
+
+    def places(self, terms: Codes) -> Slots:
+        """Where each term stands in what was built, -1 for none: the same until these postings are built anew."""
+        if not len(self._terms):
+            return np.full(len(terms), -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
+        return np.where(self._terms[at] == terms, at, -1)
 
     def _build(self, entries: Sequence[Entry]) -> None:
         terms, slots, strengths = _strengths(entries, first=0)

@@ -133,17 +133,19 @@ class Importer:
         results: list[Result] = []
         to_save: dict[str, Incoming] = {}
         for entry in chunk:
-            result = _judged(entry, here.get(entry.name), known.get(entry.name), overwrite=overwrite)
+            digest = trees.tree_hash(entry.tree)
+            result = _judged(entry, digest, here.get(entry.name), known.get(entry.name), overwrite=overwrite)
             if result is None and entry.name in unusable:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; mend or remove it first"
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
             if result is None and not is_trusted:
-                result = self._held(entry, layer, author, proposals.get((entry.name, trees.tree_hash(entry.tree))))
+                result = self._held(entry, layer, author, proposals.get((entry.name, digest)))
             if result is None:
                 to_save[entry.name] = entry
                 verdict = Verdict.UPDATED if entry.name in here else Verdict.IMPORTED
                 result = Result(name=entry.name, verdict=verdict, origin=entry.origin)
-            results.append(replace(result, notes=_notes(entry)))
+            notes = _notes(entry)
+            results.append(replace(result, notes=notes) if notes else result)
         self._save(to_save, author, layer, is_trusted=is_trusted)
         # What the run before this one had written, and was stopped before it could finish.
         self._finish({entry.name: entry for entry in chunk if _is_unfinished(known.get(entry.name))}, layer)
@@ -183,14 +185,16 @@ class Importer:
     def _remember(self, entries: Mapping[str, Incoming], layer: str) -> None:
         """Note where they come from; what was taken over of an earlier import is not taken over again."""
         known = origins(self._engine, layer, entries)
+        digests = {name: trees.tree_hash(entry.tree) for name, entry in entries.items()}
+        now = self._clock()
         values = [
             {
                 "layer": layer,
                 "name": name,
                 "origin": entry.origin,
-                "source_hash": trees.tree_hash(entry.tree),
-                "written_hash": trees.tree_hash(entry.tree),
-                "imported_on": self._clock(),
+                "source_hash": digests[name],
+                "written_hash": digests[name],
+                "imported_on": now,
                 "is_finished": name in known and known[name].is_finished,
             }
             for name, entry in entries.items()
@@ -267,9 +271,8 @@ def _entry(change: Change) -> Incoming:
     )
 
 
-def _judged(entry: Incoming, here: str | None, known: Origin | None, *, overwrite: bool) -> Result | None:
-    """A verdict that needs no scan and no write; None for what is to be taken in."""
-    digest = trees.tree_hash(entry.tree)
+def _judged(entry: Incoming, digest: str, here: str | None, known: Origin | None, *, overwrite: bool) -> Result | None:
+    """A verdict that needs no scan and no write; None for what is to be taken in. `digest` is of its files."""
     if here == digest:
         return Result(name=entry.name, verdict=Verdict.UNCHANGED, origin=entry.origin)
     if here is not None and known is not None and known.source_hash == digest and not overwrite:

@@ -84,9 +84,10 @@ def _most_useful(summaries: Sequence[Summary], budget: int, utility: Mapping[str
         if room < 0:
             break
         kept[summary.name] = drawn
-    shown = [summary for summary in summaries if summary.name in kept]
-    cut = tuple(summary.name for summary in summaries if summary.name not in kept)
-    return _menu([kept[summary.name] for summary in shown], shown, cut, budget, cap)
+    # Without utility the kept ones are simply the first.
+    shown = [summary for summary in summaries if summary.name in kept] if utility else summaries[: len(kept)]
+    others = [summary for summary in summaries if summary.name not in kept] if utility else summaries[len(kept) :]
+    return _menu([kept[s.name] for s in shown], shown, tuple(map(_by_name, others)), budget, cap)
 
 
 def _menu(lines: Sequence[str], shown: Sequence[Summary], cut: tuple[str, ...], budget: int, cap: int) -> Menu:

@@ -34,7 +34,7 @@ def pack_summary(summary: Summary) -> str:
         value = getattr(summary, field.name)
         if value != getattr(_PLAIN, field.name):
             values[field.name] = sorted(value) if isinstance(value, frozenset) else value
-    manifest = {
+    manifest = summary.manifest is not PLAIN_MANIFEST and {
         field.name: value
         for field in dataclasses.fields(Manifest)
         if (value := getattr(summary.manifest, field.name)) != getattr(PLAIN_MANIFEST, field.name)
@@ -68,8 +68,8 @@ def with_body(summary: Summary, body: str) -> Skill:
     return Skill(**values, body=body)
 
 
-def without_body(skill: Summary) -> Summary:
-    return Summary(**{field.name: getattr(skill, field.name) for field in dataclasses.fields(Summary)})
+def without_body(skill: Summary, **changes: Any) -> Summary:
+    return Summary(**{field.name: getattr(skill, field.name) for field in dataclasses.fields(Summary)} | changes)
 
 
 def pack_diagnostics(diagnostics: Iterable[Diagnostic]) -> str:

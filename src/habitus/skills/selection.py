@@ -105,13 +105,15 @@ def select(
     """Eager rules in their order, then companions, then exclusions; everything else that is eligible is the menu."""
     eligible, left_out = _eligible(listing, _for_request(context, request))
     eager: dict[str, Choice] = {}
-    _by_rules(eligible, request, eager)
+    asking = [summary for summary in eligible.values() if summary.manifest is not PLAIN_MANIFEST]
+    _by_rules(asking, request, eager)
     for name, reason in _sticky(request, prior, replied_to).items():
         if name in eligible and name not in eager:
             eager[name] = Choice(summary=eligible[name], reason=reason)
     _add_companions(eligible, eager)
     left_out |= _exclude(eligible, eager)
-    menu = _menu(eligible, request, eager, left_out)
+    left_out |= _off_the_menu(asking, request, eager)
+    menu = _others(eligible, eager.keys() | left_out.keys())
     selection = Selection(eager=tuple(eager.values()), menu=menu, left_out=left_out)
     chosen = ", ".join(map(str, selection.eager))
     log.info("selection count=%d: %s; skills: eager=%d menu=%d", len(eager), chosen or "none", len(eager), len(menu))
@@ -130,12 +132,13 @@ def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str
     eligible: dict[str, Summary] = {}
     left_out: dict[str, str] = {}
     disabled = context.disabled
+    ok, plain = State.OK, PLAIN_MANIFEST
     for item in listing:
         summary = item.summary
-        if summary is None or item.state in _NEVER:
-            left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
-        elif summary.manifest is PLAIN_MANIFEST and summary.enabled and not (disabled and summary.name in disabled):
+        if summary is not None and summary.manifest is plain and item.state is ok and summary.enabled and not disabled:
             eligible[summary.name] = summary
+        elif summary is None or item.state in _NEVER:
+            left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
         elif off := gates.disabled_by(summary, context):
             left_out[summary.name] = f"disabled: {off}"
         elif closed := gates.closed(summary, context):
@@ -145,9 +148,8 @@ def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str
     return eligible, left_out
 
 
-def _by_rules(eligible: Mapping[str, Summary], request: Request, eager: dict[str, Choice]) -> None:
-    """The rules that read the request, each over all skills before the next one."""
-    asking = [summary for summary in eligible.values() if summary.manifest is not PLAIN_MANIFEST]
+def _by_rules(asking: Sequence[Summary], request: Request, eager: dict[str, Choice]) -> None:
+    """The rules that read the request, each over all skills that ask for anything before the next one."""
     endings = {_ending(name) for name in request.attachments}
     for field_name, rule in _RULES:
         for summary in [summary for summary in asking if getattr(summary.manifest, field_name)]:
@@ -241,18 +243,25 @@ def _exclude(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> dict[
     return out
 
 
-def _menu(
-    eligible: Mapping[str, Summary], request: Request, eager: Mapping[str, Choice], left_out: dict[str, str]
-) -> tuple[Summary, ...]:
-    for name, summary in eligible.items():
+def _off_the_menu(asking: Sequence[Summary], request: Request, eager: Mapping[str, Choice]) -> dict[str, str]:
+    """Skills that are eligible and still not for the model to choose."""
+    out: dict[str, str] = {}
+    for summary in asking:
         manifest = summary.manifest
-        if manifest is PLAIN_MANIFEST or name in eager:
+        if summary.name in eager:
             continue
         if manifest.disable_model_invocation:
-            left_out[name] = "only people call it (disable-model-invocation)"
+            out[summary.name] = "only people call it (disable-model-invocation)"
         elif manifest.resource_types and not request.resources.intersection(manifest.resource_types):
-            left_out[name] = f"needs one of the resources {', '.join(manifest.resource_types)}"
-    return tuple(summary for name, summary in eligible.items() if name not in eager and name not in left_out)
+            out[summary.name] = f"needs one of the resources {', '.join(manifest.resource_types)}"
+    return out
+
+
+def _others(eligible: Mapping[str, Summary], taken: Iterable[str]) -> tuple[Summary, ...]:
+    others = dict(eligible)
+    for name in taken:
+        others.pop(name, None)
+    return tuple(others.values())
 
 
 def companions_of(summary: Summary, known: Iterable[str]) -> tuple[str, ...]:

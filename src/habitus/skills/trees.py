@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -35,6 +36,8 @@ class File:
 
 Tree = Mapping[str, File]
 
+_PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*")
+
 
 def file_of(content: bytes, *, executable: bool = False) -> File:
     return File(sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable, content=content)
@@ -50,7 +53,7 @@ def is_same(a: Tree, b: Tree) -> bool:
 
 
 def main_file(tree: Iterable[str]) -> str | None:
-    paths = set(tree)
+    paths = tree if isinstance(tree, Mapping) else set(tree)
     return next((name for name in MAIN_FILES if name in paths), None)
 
 
@@ -105,6 +108,8 @@ def renamed(tree: Tree, name: str) -> dict[str, File]:
 
 def checked_path(path: str) -> str:
     """A path that stays inside the skill, or an error."""
+    if _PLAIN_PATH.fullmatch(path):
+        return path
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or str(pure) != path:
         raise Invalid(f"'{path}' is no path inside a skill.", mend="Use a relative path such as references/notes.md.")

@@ -18,6 +18,7 @@ from habitus.skills.trees import File, Tree
 
 MAX_FILES = 5_000
 MAX_BYTES = 64 * 1024 * 1024
+_AT_ONCE = 64 * 1024
 
 ASIDE = ".habitus-"  # what an interrupted export leaves behind begins with this
 NEVER_READ = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".DS_Store"}
@@ -44,14 +45,19 @@ def read_folder(top: Path, notes: Notes) -> dict[str, File]:
 def read_file(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     """A regular file that is no link, within the limit."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(handle, "rb") as file:
+    try:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise CantTake(f"{Path(path).name} is not a file.")
-        content = file.read(limit + 1)
-    if len(content) > limit:
+        chunks, size = [], 0
+        while size <= limit and (chunk := os.read(handle, _AT_ONCE)):
+            chunks.append(chunk)
+            size += len(chunk)
+    finally:
+        os.close(handle)
+    if size > limit:
         raise CantTake(f"{Path(path).name} is larger than {limit // 2**20} MB.")
-    return content
+    return b"".join(chunks)
 
 
 def _walk(top: Path, notes: Notes) -> Iterator[tuple[str, str, os.stat_result]]:

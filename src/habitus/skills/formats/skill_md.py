@@ -18,7 +18,7 @@ from habitus.errors import Invalid
 from habitus.skills import names
 from habitus.skills.formats import frontmatter, in_place
 from habitus.skills.formats.frontmatter import Fields, Unreadable
-from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source, Summary
+from habitus.skills.model import PLAIN_MANIFEST, Diagnostic, Manifest, Severity, Skill, Source, Summary
 
 MAX_BYTES = 1024 * 1024
 MAX_DESCRIPTION = 1024
@@ -33,6 +33,7 @@ _KNOWN_ELSEWHERE = {"version", "author", "model", "context", "agent", "hooks", "
 _MANIFEST = {field.name: field for field in dataclasses.fields(Manifest) if field.name != "unreadable"}
 _BOOLS = {name for name, field in _MANIFEST.items() if isinstance(field.default, bool)}
 _OWN = ("title", "when_to_use", "tags", "source", "provenance")
+_KNOWN = {*_MANIFEST, *_OWN, *(key.replace("-", "_") for key in STANDARD_KEYS)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -408,11 +409,10 @@ class _Reader:
             else:
                 values[name] = self._list(name)
         gates = [name for name in self.unreadable if name in _MANIFEST]
-        return Manifest(**values, unreadable=tuple(gates)) if values else Manifest()
+        return Manifest(**values, unreadable=tuple(gates)) if values else PLAIN_MANIFEST
 
     def _extra(self) -> Mapping[str, Any]:
-        known = {*_MANIFEST, *_OWN, *(key.replace("-", "_") for key in STANDARD_KEYS)}
-        extra = {key: self.top[key.replace("-", "_")] for key in self.keys if key.replace("-", "_") not in known}
+        extra = {key: self.top[key.replace("-", "_")] for key in self.keys if key.replace("-", "_") not in _KNOWN}
         return {**extra, **(self._object("extra") if PREFIX + "extra" in self.metadata else {})}
 
     def _say_what_is_outside_the_standard(self, skill: Skill) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -31,6 +31,7 @@ _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca
 _COMPILED = (".pyc", ".pyo", ".class", ".so", ".dll", ".exe", ".jar")
 _MEDIA = re.compile(r"\.(?:png|jpe?g|gif|webp|ico|pdf|ttf|otf|woff2?|mp[34]|wav|docx|xlsx|pptx)$")
 _PYTHON_CUES = re.compile(r"\b(?:eval|exec|__import__|b64decode|fromhex|marshal|dup2)\b|range\(\d{3,}")
+_PYTHON_CUE_WORDS = ("eval", "exec", "__import__", "b64decode", "fromhex", "marshal", "dup2", "range(")
 _CLAIMS_SAFETY = re.compile(r"\b(?:safe|safely|secure|securely|parameteri[sz]ed|validated|validation|sanitized)\b")
 
 # An example in a guide may name these; a script that does has no excuse.
@@ -55,7 +56,6 @@ def scan_counting(tree: Tree, work: Work) -> tuple[Finding, ...]:
     """The same, with the work it took added to `work`."""
     findings: list[Finding] = []
     scripts: dict[str, str] = {}
-    claims_safety = False
     for path, file in sorted(tree.items()):
         text = _text_of(file)
         if text is None:
@@ -64,10 +64,14 @@ def scan_counting(tree: Tree, work: Work) -> tuple[Finding, ...]:
         findings += _scan_text(path, text, work)
         if _is_python(path, text):
             scripts[path] = text
-        elif path.lower().endswith("skill.md"):
-            claims_safety = _CLAIMS_SAFETY.search(text[:600].lower()) is not None
-    findings += _scan_scripts(scripts, claims_safety=claims_safety)
-    return _first_of_each(sorted(set(findings), key=worse_first))
+    if scripts:
+        findings += _scan_scripts(scripts, claims_safety=_claims_safety(tree))
+    return _first_of_each(sorted(set(findings), key=worse_first)) if findings else ()
+
+
+def _claims_safety(tree: Tree) -> bool:
+    heads = ((_text_of(file) or "")[:600].lower() for path, file in tree.items() if path.lower().endswith("skill.md"))
+    return any(_CLAIMS_SAFETY.search(head) for head in heads)
 
 
 def _first_of_each(findings: list[Finding]) -> tuple[Finding, ...]:
@@ -129,21 +133,22 @@ def _scan_text(path: str, text: str, work: Work) -> Iterator[Finding]:
 def _scan_visible(path: str, lower: str, work: Work, *, strange: bool) -> Iterator[Finding]:
     """The rules over what can be read, each match judged by what stands around it."""
     context = Context(lower=lower, is_prose=path.lower().endswith(_PROSE))
-    lines: dict[str, list[int]] = defaultdict(list)
-    tries: Counter[str] = Counter()
+    lines: dict[str, list[int]] = {}
+    tries: dict[str, int] = {}
     for rule, place in _places(lower, strange=strange):
-        if tries[rule.name] >= _MOST_TRIES or len(lines[rule.name]) >= _PER_RULE:
+        tried = tries.get(rule.name, 0)
+        if tried >= _MOST_TRIES or len(lines.get(rule.name, ())) >= _PER_RULE:
             continue
         before = work.tries
-        for found in matches(rule, place, work, most=_MOST_TRIES - tries[rule.name]):
+        for found in matches(rule, place, work, most=_MOST_TRIES - tried):
             line = context.line_of(found.start())
             is_quoted = context.is_only_quoted(*found.span(), is_command=rule.is_command)
             if not is_quoted:
-                lines[rule.name].append(line)
+                lines.setdefault(rule.name, []).append(line)
             if severity := _judge(rule, found, context):
                 risk = lowered(severity) if is_quoted else severity
                 yield _at(path, line, rule.name, rule.category, risk, rule.why, found.group())
-        tries[rule.name] += work.tries - before
+        tries[rule.name] = tried + work.tries - before
     if flooded := [name for name, count in tries.items() if count >= _MOST_TRIES]:
         why = "The openings of an attack are repeated so often that not all of them were looked at."
         yield _at(path, 1, "flooded", Category.OBFUSCATION, Risk.HIGH, why, ", ".join(flooded))
@@ -153,9 +158,9 @@ def _scan_visible(path: str, lower: str, work: Work, *, strange: bool) -> Iterat
 
 def _places(lower: str, *, strange: bool) -> Iterator[tuple[Rule, Place]]:
     """Which rules to try where."""
-    yield from _INDEX.worth_trying(lower)
+    yield from _INDEX.worth_trying(lower, strange=strange)
     if strange and languages.UNSPACED_LETTERS.search(lower):
-        yield from ((rule, Place(lower=lower, first=0, last=len(lower))) for rule in languages.UNSPACED)
+        yield from ((rule, Place(lower, 0, len(lower))) for rule in languages.UNSPACED)
 
 
 def _judge(rule: Rule, found: re.Match[str], context: Context) -> Risk | None:
@@ -181,7 +186,7 @@ def _is_near(context: Context, lines: Mapping[str, list[int]], work: Work, name:
     if not rule.is_common:
         return any(abs(other - line) <= within for other in lines.get(name, ()))
     first, last = context.span_of(line - within, line + within)
-    place = Place(lower=context.lower, first=first, last=last)
+    place = Place(context.lower, first, last)
     around = islice(matches(rule, place, work, most=_MOST_TRIES), _PER_RULE)
     return any(not context.is_only_quoted(*found.span(), is_command=rule.is_command) for found in around)
 
@@ -210,7 +215,8 @@ def _scan_fenced_python(path: str, text: str) -> Iterator[Finding]:
         end = text.find("```", start)
         end = end if end >= 0 else len(text)
         code = text[start:end]
-        for seen in look_at(code) if _PYTHON_CUES.search(code) else ():
+        is_worth_it = any(word in code for word in _PYTHON_CUE_WORDS) and _PYTHON_CUES.search(code)
+        for seen in look_at(code) if is_worth_it else ():
             if seen.severity is not None and seen.rule != "path_traversal":
                 severity = seen.severity if seen.rule in _WORSE_THAN_AN_EXAMPLE else lowered(seen.severity)
                 excerpt = code.split("\n")[seen.line - 1]

@@ -49,6 +49,7 @@ _ESCAPES = re.compile(
     rf"\\{{1,2}}(?:x{_BYTE}\\{{1,2}}){{5,}}x{_BYTE}|\\{{1,2}}(?:u00{_BYTE}\\{{1,2}}){{5,}}u00{_BYTE}|%(?:{_BYTE}%){{5,}}{_BYTE}"
     r"|&#(?:x?[0-9a-fA-F]{2,4};&#){4,}x?[0-9a-fA-F]{2,4};"
 )
+_ESCAPE_MARKS = (b"\\x", b"\\u00", b"&#", b"%")
 _FEWEST_ESCAPES = 5
 _ESCAPE_MARK = re.compile(r"\\+x|\\+u00|%")
 _HEX = re.compile(rf"(?:{_BYTE})+")
@@ -85,6 +86,8 @@ def plain(text: str, *, strange: bool = True) -> str:
 
 def invisible(text: str) -> Iterator[Hidden]:
     """Characters that carry text past a reader's eyes."""
+    if not _INVISIBLE.search(text):
+        return
     rest = _FLAG.sub("", text)
     if place := _TAGS.search(rest):
         codes = (ord(char) - 0xE0000 for run in _TAGS.findall(rest) for char in run)
@@ -103,7 +106,8 @@ def invisible(text: str) -> Iterator[Hidden]:
 
 def doubtful(text: str) -> Iterator[Hidden]:
     """Characters that hide nothing for certain but have little reason to be there."""
-    if place := _INSIDE_WORD.search(text):
+    is_any_invisible = _INVISIBLE.search(text) is not None
+    if is_any_invisible and (place := _INSIDE_WORD.search(text)):
         yield _hidden(
             "split_word",
             "Invisible characters split a word, as if to slip past a filter.",
@@ -111,10 +115,10 @@ def doubtful(text: str) -> Iterator[Hidden]:
             place,
             risk=Risk.MEDIUM,
         )
-    if (place := _DIRECTION.search(text)) and not _RIGHT_TO_LEFT.search(text):
+    if is_any_invisible and (place := _DIRECTION.search(text)) and not _RIGHT_TO_LEFT.search(text):
         why = "Direction marks without right-to-left text can reorder what is shown."
         yield _hidden("bidi_control", why, text, place, risk=Risk.MEDIUM)
-    for place in _WORD_WITH_OTHERS.finditer(text):
+    for place in _WORD_WITH_OTHERS.finditer(text) if _OTHER_LETTERS.search(text) else ():
         folded = _fold(place)
         if folded != place.group() and len(folded) > 3:
             why = f"A word that looks like '{folded[:40]}' is written with letters of another script."
@@ -133,23 +137,24 @@ def encoded(text: str) -> Iterator[Hidden]:
 
 
 def _decodings(text: str) -> Iterator[tuple[int, str]]:
-    for start, end in _long_runs(text):
+    letters = text.encode("ascii", "replace")
+    for start, end in _long_runs(letters):
         if says := _decoded(text[start:end]):
             yield start, says
-    if any(text.count(mark) >= _FEWEST_ESCAPES for mark in ("\\x", "\\u00", "&#", "%")):
+    if any(letters.count(mark) >= _FEWEST_ESCAPES for mark in _ESCAPE_MARKS):
         for place in _ESCAPES.finditer(text):
             if says := _decoded(place.group()):
                 yield place.start(), says
-    if _LONG_LIST in text.encode("ascii", "replace").translate(_LISTS):
+    if _LONG_LIST in letters.translate(_LISTS):
         for place in _NUMBERS.finditer(text):
             codes = (int(code) for code in place.group().split(","))
             if says := _readable(bytes(code for code in codes if code < 256)):
                 yield place.start(), says
 
 
-def _long_runs(text: str) -> Iterator[tuple[int, int]]:
+def _long_runs(letters: bytes) -> Iterator[tuple[int, int]]:
     """Where the characters of base64 stand without a break."""
-    runs = text.encode("ascii", "replace").translate(_RUNS)
+    runs = letters.translate(_RUNS)
     start = runs.find(_LONG_RUN)
     while start >= 0:
         end = runs.find(b" ", start)

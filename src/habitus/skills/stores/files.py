@@ -41,6 +41,7 @@ class DirectoryShelf:
         is_durable: bool = True,
     ) -> None:
         self.root = root
+        self._root = str(root)  # what is done for each of ten thousand folders is done with texts: Path costs as much
         self.archive = archive
         self._is_durable = is_durable  # whether a power cut must not lose what was written
         self._syncs = is_durable
@@ -115,14 +116,14 @@ class DirectoryShelf:
         except OSError:
             return None
 
-    def read(self, folder: str) -> Found | None:
-        top = self.root / folder
+    def read(self, folder: str, expected: Tree | None = None) -> Found | None:
+        top = f"{self._root}/{folder}"
         try:
-            if top.is_symlink() and not self.follow_links and not _is_inside(top, self.root):
+            if not self.follow_links and os.path.islink(top) and not _is_inside(Path(top), self.root):
                 return self._broken(folder, "The directory is a link out of the skill directory.", "Import the skill.")
-            if not top.is_dir():
+            if not os.path.isdir(top):
                 return self._illegible(folder)
-            return self._read_folder(folder, top)
+            return self._read_folder(folder, top, expected or {})
         except OSError as error:
             name = Path(error.filename or top).name
             return self._broken(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
@@ -137,7 +138,7 @@ class DirectoryShelf:
         problem = Diagnostic(file=folder, what=what, mend=mend, severity=Severity.ERROR)
         return Found(tree={}, stamp="", problem=problem)
 
-    def _read_folder(self, folder: str, top: Path) -> Found:
+    def _read_folder(self, folder: str, top: str, expected: Tree) -> Found:
         tree: dict[str, File] = {}
         lines: list[str] = []
         now, newest, kept = time.time_ns(), 0, 0
@@ -155,7 +156,8 @@ class DirectoryShelf:
                 if path in trees.MAIN_FILES and problem is None:
                     problem = self._broken(folder, f"{path} is a directory.", "Put a file in its place.").problem
             elif stat.S_ISREG(found.st_mode):
-                tree[path] = _file(full, found, keep=kept + found.st_size <= _MAX_KEPT and len(tree) < _MAX_FILES)
+                keep = kept + found.st_size <= _MAX_KEPT and len(tree) < _MAX_FILES
+                tree[path] = _file(full, found, keep=keep, expected=expected.get(path))
                 kept += found.st_size if tree[path].content is not None else 0
         stamp = "\n".join(lines)
         return Found(tree=tree, stamp=stamp + _YOUNG if now - newest < _YOUNG_NS else stamp, problem=problem)
@@ -164,21 +166,25 @@ class DirectoryShelf:
 
     def write(self, folder: str, tree: Tree, before: Tree) -> None:
         with self._disk_errors():
-            top = self.root / folder
-            if top.exists():
-                self._change(top.resolve() if self.follow_links else top, tree, before)
+            top = f"{self._root}/{folder}"
+            if os.path.exists(top):
+                self._change(Path(top).resolve() if self.follow_links else Path(top), tree, before)
             else:
                 self._create(top, tree)
 
-    def _create(self, top: Path, tree: Tree) -> None:
+    def _create(self, top: str, tree: Tree) -> None:
         """Build the folder aside and move it into place whole."""
-        aside = self.root / f"{_OURS}{secrets.token_hex(6)}"
-        aside.mkdir(parents=True)
+        aside = f"{self._root}/{_OURS}{secrets.token_hex(6)}"
+        _make_directory(aside)
         for path, file in tree.items():
             if file.content is not None:
-                self._write_file(aside / path, file.content, file.executable)
-        self._sync_directory(aside)
-        aside.rename(top)
+                if "/" in path:
+                    os.makedirs(f"{aside}/{path}".rpartition("/")[0], exist_ok=True)
+                _fill(f"{aside}/{path}", file.content, 0o755 if file.executable else 0o644, syncs=self._syncs)
+        if self._syncs:
+            for directory, _, _ in os.walk(aside):
+                self._sync_directory(directory)
+        os.rename(aside, top)
         self._sync_directory(self.root)
 
     def _change(self, top: Path, tree: Tree, before: Tree) -> None:
@@ -264,19 +270,14 @@ class DirectoryShelf:
             path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f"{_OURS}{secrets.token_hex(6)}")
         try:
-            with aside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fchmod(file.fileno(), 0o755 if executable else _mode_of(path))
-                if self._syncs:
-                    os.fsync(file.fileno())
+            _fill(str(aside), content, 0o755 if executable else _mode_of(path), syncs=self._syncs)
             aside.replace(path)
         except OSError:
             aside.unlink(missing_ok=True)
             raise
         self._sync_directory(path.parent)
 
-    def _sync_directory(self, path: Path) -> None:
+    def _sync_directory(self, path: Path | str) -> None:
         if not self._syncs:
             return
         handle = os.open(path, os.O_RDONLY)
@@ -296,10 +297,10 @@ class DirectoryShelf:
             raise StorageFailed(f"Can't write {where}: {error.strerror}.", mend="Check its permissions.") from None
 
 
-def _walk(top: Path) -> Iterator[tuple[str, str, os.stat_result]]:
+def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
     """(relative path, full path, stat) of the folder itself, then of everything in it, in a fixed order."""
-    yield "", str(top), top.stat()
-    pending = [("", str(top))]
+    yield "", top, os.stat(top)
+    pending = [("", top)]
     while pending:
         base, directory = pending.pop()
         with os.scandir(directory) as entries:
@@ -329,11 +330,14 @@ def _watch(line: str) -> tuple[str, int, int, int]:
     return path, int(mtime), int(ctime), int(size)
 
 
-def _file(full: str, found: os.stat_result, *, keep: bool) -> File:
+def _file(full: str, found: os.stat_result, *, keep: bool, expected: File | None) -> File:
     executable = bool(found.st_mode & stat.S_IXUSR)
-    with open(full, "rb") as file:  # noqa: PTH123  # ten thousand files a look: Path costs more than the read
+    with open(full, "rb", buffering=0) as file:
         if keep and found.st_size <= trees.KEEP_BYTES:
-            return trees.file_of(file.read(), executable=executable)
+            content = file.readall()
+            if expected is not None and expected.content == content and expected.executable == executable:
+                return expected
+            return trees.file_of(content, executable=executable)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return File(sha256=digest, size=found.st_size, executable=executable)
 
@@ -349,6 +353,27 @@ def _holds(path: Path, file: File) -> bool:
         )
     except OSError:
         return False
+
+
+def _make_directory(path: str) -> None:
+    try:
+        os.mkdir(path)
+    except FileNotFoundError:
+        os.makedirs(path)
+
+
+def _fill(path: str, content: bytes, mode: int, *, syncs: bool) -> None:
+    """Write a file that is not there yet."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(handle, left) :]
+        os.fchmod(handle, mode)
+        if syncs:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _mode_of(path: Path) -> int:

@@ -36,7 +36,7 @@ class MemoryShelf:
         file = self.folders.get(folder, {}).get(path)
         return None if file is None else file.content
 
-    def read(self, folder: str) -> Found | None:
+    def read(self, folder: str, expected: Tree | None = None) -> Found | None:
         tree = self.folders.get(folder)
         return None if tree is None else Found(tree=dict(tree), stamp=trees.tree_hash(tree))
 

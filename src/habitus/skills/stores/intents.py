@@ -87,13 +87,16 @@ class Intents:
 
     # Carried out
 
-    def perform(self, intent: int) -> None:
-        """Carry out an intent, unless another process has done it for us; undo it when the disk refuses."""
+    def perform(self, intent: int, at_hand: Mapping[str, Tree] | None = None) -> None:
+        """Carry out an intent, unless another process has done it for us; undo it when the disk refuses.
+
+        `at_hand` are the files of its folders where the caller has them still; the others are read back.
+        """
         try:
             with sql.writing(self._engine, lock=self._ledger.key) as connection:
                 plan = dict(self._ledger.intended(connection)).get(intent)
                 if plan is not None:
-                    self._redo(connection, plan)
+                    self._redo(connection, plan, at_hand or {})
                     self._ledger.done(connection, intent)
         except StorageFailed:
             self._abandon(intent)
@@ -106,15 +109,15 @@ class Intents:
             self._shelf.tidy()
         for intent, plan in pending:
             log.info("completing an interrupted %s of '%s'", plan["action"], plan["folder"])
-            self._redo(connection, plan)
+            self._redo(connection, plan, {})
             self._ledger.done(connection, intent)
 
-    def _redo(self, connection: sa.Connection, plan: Plan) -> None:
+    def _redo(self, connection: sa.Connection, plan: Plan, at_hand: Mapping[str, Tree]) -> None:
         match plan["action"]:
             case "write":
                 self._redo_write(connection, plan)
             case "write_many":
-                self._redo_write_many(connection, plan)
+                self._redo_write_many(connection, plan, at_hand)
             case "remove":
                 author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
                 self._shelf.put_away(plan["folder"], plan["archived_as"])
@@ -139,31 +142,37 @@ class Intents:
             self._ledger.put(connection, row, replace(entry_of(folder, written), facts=NO_FACTS), author, now)
             self._noticing.settle(connection, folder)
 
-    def _redo_write_many(self, connection: sa.Connection, plan: Plan) -> None:
+    def _redo_write_many(self, connection: sa.Connection, plan: Plan, at_hand: Mapping[str, Tree]) -> None:
         folders = [write["folder"] for write in plan["writes"]]
         author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
-        wanted = {write["folder"]: records.unpack_tree(write["tree"]) for write in plan["writes"]}
-        contents = self._ledger.contents(connection, {f.sha256: f for tree in wanted.values() for f in tree.values()})
+        afters = {**at_hand, **self._read_back(connection, [w for w in plan["writes"] if w["folder"] not in at_hand])}
         with self._shelf.batch():
             for write in plan["writes"]:
-                tree = wanted[write["folder"]]
-                after = {path: replace(file, content=contents[file.sha256].content) for path, file in tree.items()}
-                self._shelf.write(write["folder"], after, records.unpack_tree(write["before"]))
+                self._shelf.write(write["folder"], afters[write["folder"]], records.unpack_tree(write["before"]))
         known = self._ledger.rows(connection, folders)
         new: list[Entry] = []
         for write in plan["writes"]:
             folder = write["folder"]
-            written = self._shelf.read(folder)
+            written = self._shelf.read(folder, afters[folder])
             if written is None:
                 continue
-            entry = replace(entry_of(folder, written), facts=NO_FACTS)
+            entry = entry_of(folder, written)
             if folder in known:
-                self._ledger.put(connection, known[folder], entry, author, now)
+                self._ledger.put(connection, known[folder], replace(entry, facts=NO_FACTS), author, now)
             else:
                 new.append(replace(entry, facts=_unpacked(write["facts"])))
         self._ledger.put_new(connection, new, author, now)
-        for folder in folders:
-            self._noticing.settle(connection, folder)
+        if self._shelf.keeps_facts:
+            for folder in folders:
+                self._noticing.settle(connection, folder)
+
+    def _read_back(self, connection: sa.Connection, writes: Sequence[Plan]) -> dict[str, Tree]:
+        wanted = {write["folder"]: records.unpack_tree(write["tree"]) for write in writes}
+        contents = self._ledger.contents(connection, {f.sha256: f for tree in wanted.values() for f in tree.values()})
+        return {
+            folder: {path: replace(file, content=contents[file.sha256].content) for path, file in tree.items()}
+            for folder, tree in wanted.items()
+        }
 
     def _redo_restore(self, connection: sa.Connection, identity: int, folder: str) -> None:
         archived_as = {item.id: where for item, where in self._ledger.archived(connection)}.get(identity)

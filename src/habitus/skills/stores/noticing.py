@@ -67,7 +67,7 @@ def entry_of(folder: str, found: Found) -> Entry:
         name=skill.name if skill is not None else _name_of(folder),
         tree=found.tree,
         stamp=found.stamp,
-        summary=None if skill is None else replace(records.without_body(skill), stages=trees.stages(found.tree)),
+        summary=None if skill is None else records.without_body(skill, stages=trees.stages(found.tree)),
         diagnostics=parsed.diagnostics if found.problem is None else (found.problem,),
         facts=found.facts,
     )

@@ -45,7 +45,7 @@ class SqlShelf:
             row = connection.execute(_STAMPS.where(rows.c._id == folder)).first()
         return row is not None and _stamp(row) == stamp
 
-    def read(self, folder: str) -> Found | None:
+    def read(self, folder: str, expected: Tree | None = None) -> Found | None:
         with sql.reading(self._engine) as connection:
             stamped = connection.execute(_STAMPS.where(rows.c._id == folder)).first()
             row = connection.execute(sa.select(rows).where(rows.c._id == folder)).mappings().first()

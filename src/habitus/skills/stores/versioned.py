@@ -180,7 +180,7 @@ class VersionedStore:
             own = {folders[name]: facts[name] for name in wanted if name in facts}
             intent = self._intents.write_many(connection, writes, author, own) if writes else None
         if intent is not None:
-            self._perform(intent)
+            self._perform(intent, {folder: after for folder, _, after in writes})
 
     def tree_hash(self, name: str) -> str:
         """The hash over all files of a skill; nothing when there is none of that name."""
@@ -413,9 +413,9 @@ class VersionedStore:
             raise StorageFailed(f"'{name}' was saved and can't be read back.", mend="Run 'habitus skills lint'.")
         return saved
 
-    def _perform(self, intent: int) -> None:
+    def _perform(self, intent: int, at_hand: Mapping[str, Tree] | None = None) -> None:
         try:
-            self._intents.perform(intent)
+            self._intents.perform(intent, at_hand)
         finally:
             self._catch_up()
 
