@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.cli import finding, operate, output, review, skills, sources, tour, trust
+from habitus.cli import chat, finding, operate, output, review, sessions, skills, sources, tour, trust
 from habitus.errors import UserError, did_you_mean
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help.",
 )
+app.command("chat", rich_help_panel="Everyday")(chat.chat)
+app.command("ask", rich_help_panel="Everyday")(chat.ask)
 app.add_typer(skills.app, name="skills", rich_help_panel="Everyday")
 skills.app.command("import")(sources.import_skills)
 skills.app.command("add")(sources.add)
@@ -30,6 +32,7 @@ skills.app.command("search")(finding.search)
 skills.app.command("select")(finding.select)
 skills.app.command("eval")(finding.evaluate)
 app.command("why", rich_help_panel="Everyday")(finding.why)
+app.add_typer(sessions.app, name="sessions", rich_help_panel="Everyday")
 app.add_typer(review.app, name="review", rich_help_panel="Curate")
 app.command("trust", rich_help_panel="Curate")(trust.trust)
 app.command("tour", rich_help_panel="Everyday")(tour.tour)
