@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from habitus.agent.consent import AskPerson
     from habitus.agent.session import Session
     from habitus.app import Habitus
+    from habitus.repl.chat import Chat
+    from habitus.repl.keyboard import Prompt
     from habitus.repl.pipes import JsonPipe, TextPipe
     from habitus.repl.terminal import Terminal
 
@@ -89,18 +91,20 @@ async def _chat_at_a_terminal(habitus: Habitus, id: str | None, attach: Sequence
     from rich.text import Text
 
     from habitus.repl.chat import Chat
-    from habitus.repl.keyboard import Names, Prompt
+    from habitus.repl.keyboard import silent_keyboard
     from habitus.repl.terminal import Terminal, converse
 
     terminal = Terminal()
-    chat = Chat(
-        habitus,
-        terminal,
-        open_session=_sessions(habitus, id, terminal.ask),
-        run_command=lambda words: _run(habitus, words),
-        attached=attach,
-    )
-    terminal.prompt = Prompt(habitus.settings.home, Names(invocable=chat.invocable, known=chat.known), habitus.redactor)
+    with silent_keyboard():
+        chat = Chat(
+            habitus,
+            terminal,
+            open_session=_sessions(habitus, id, terminal.ask),
+            run_command=lambda words: _run(habitus, words),
+            drafter=lambda: habitus.models.cheap,
+            attached=attach,
+        )
+    terminal.prompt = _prompt(habitus, chat)
     terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}  ", ("/help", "dim")))
     if id:
         turns = habitus.journal.turns_of(id)
@@ -133,6 +137,7 @@ async def _chat_in_a_pipe(habitus: Habitus, id: str | None, attach: Sequence[Pat
         pipe,
         open_session=_sessions(habitus, id, pipe.ask),
         run_command=run_command,
+        drafter=lambda: habitus.models.cheap,
         attached=attach,
     )
     if isinstance(pipe, JsonPipe):
@@ -149,7 +154,6 @@ async def _chat_in_a_pipe(habitus: Habitus, id: str | None, attach: Sequence[Pat
 
 async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], as_json: bool) -> bool:
     from habitus.repl.chat import Chat
-    from habitus.repl.keyboard import Names, Prompt
     from habitus.repl.terminal import Terminal
 
     surface: Terminal | JsonPipe | TextPipe
@@ -164,17 +168,22 @@ async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], as_json: boo
         surface,
         open_session=_sessions(habitus, None, surface.ask),
         run_command=lambda words: _run(habitus, words),
+        drafter=lambda: habitus.models.cheap,
     )
     if isinstance(surface, Terminal):
-        surface.prompt = Prompt(
-            habitus.settings.home, Names(invocable=chat.invocable, known=chat.known), habitus.redactor
-        )
+        surface.prompt = _prompt(habitus, chat)
     try:
         await chat.say(text, [habitus.settings.cwd / path for path in attach])
     finally:
         await chat.close()
         await habitus.models.close()
     return chat.went_well
+
+
+def _prompt(habitus: Habitus, chat: Chat) -> Prompt:
+    from habitus.repl.keyboard import Names, Prompt
+
+    return Prompt(habitus.settings.home, Names(invocable=chat.invocable, known=chat.known), habitus.redactor)
 
 
 def _sessions(habitus: Habitus, id: str | None, ask: AskPerson) -> Callable[[], Session]:

@@ -19,6 +19,7 @@ from habitus.app import Habitus
 from habitus.errors import HabitusError, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
 from habitus.learning.drafting import draft_skill
+from habitus.llm.model import Model
 from habitus.repl import markdown, saving, why
 from habitus.repl.commands import (
     COMMANDS,
@@ -52,6 +53,7 @@ class Chat:
         *,
         open_session: Callable[[], Session],
         run_command: RunCommand,
+        drafter: Callable[[], Model],
         attached: Sequence[Path] = (),
     ) -> None:
         self.habitus = habitus
@@ -60,6 +62,7 @@ class Chat:
         self._surface = surface
         self._open_session = open_session
         self._run_command = run_command
+        self._drafter = drafter
         self._attached = [*attached]  # goes along with what is said next
 
     async def handle(self, line: str) -> bool:
@@ -189,7 +192,7 @@ class Chat:
         messages = self.session.history.messages
         drafting = asyncio.ensure_future(
             draft_skill(
-                self.habitus.models.cheap,
+                self._drafter(),
                 cells=saving.cells_of(messages),
                 messages=saving.conversation_of(messages),
                 hint=hint,
@@ -222,7 +225,7 @@ def _draft_report(draft: Skill) -> Report:
         "when_to_use": draft.when_to_use,
         "body": draft.body,
     }
-    return Report(type="draft", shown=Group(heading, facts, Text(), markdown.rendered(draft.body)), data=data)
+    return Report(type="draft", shown=Group(heading, facts, Text(), markdown.Block(draft.body)), data=data)
 
 
 def _help() -> Report:

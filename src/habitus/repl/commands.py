@@ -20,7 +20,8 @@ class Command:
 COMMANDS: Mapping[str, Command] = {
     "help": Command(usage="", help="These commands."),
     "skill": Command(
-        usage="save [HINT] | list | show NAME | edit NAME | remove NAME | history NAME | rollback NAME VERSION",
+        usage="save [HINT] | list | show NAME | edit NAME | remove NAME | restore NAME | enable NAME | disable NAME | "
+        "history NAME | diff NAME | rollback NAME VERSION",
         help="Save what was just worked out as a skill; look at skills and change them.",
     ),
     "skills": Command(usage="", help="Every skill with its state."),
@@ -35,7 +36,8 @@ COMMANDS: Mapping[str, Command] = {
     "quit": Command(usage="", help="Leave; Ctrl-D does, too."),
 }
 OTHER_NAMES = {"exit": "quit", "q": "quit", "?": "help", "h": "help"}
-SKILL_ACTIONS = ("save", "list", "show", "edit", "remove", "history", "rollback")
+_LOOKING = ("show", "history", "diff")
+SKILL_ACTIONS = ("save", "list", *_LOOKING, "edit", "remove", "restore", "enable", "disable", "rollback")
 REVIEW_ACTIONS = ("list", "show", "approve", "reject")
 
 
@@ -175,7 +177,7 @@ def _skill(rest: str) -> SaveSkill | Mirror:
                 "To which version?", mend=f"Write /skill rollback {skill} N; /skill history {skill} lists them."
             )
         more = ["--to", more[0].removeprefix("v")]
-    return Mirror(words=("skills", action, skill, *more), looks_at=skill if action in ("show", "history") else "")
+    return Mirror(words=("skills", action, skill, *more), looks_at=skill if action in _LOOKING else "")
 
 
 def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[str]]:
@@ -219,7 +221,9 @@ def completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -
             return _offered(SKILL_ACTIONS, last)
         case ["review", _]:
             return _offered(REVIEW_ACTIONS, last)
-        case ["why", _] | ["skill", "show" | "edit" | "remove" | "history" | "rollback", _]:
+        case ["why", _]:
+            return _offered(known, last)
+        case ["skill", action, _] if action not in ("save", "list", "restore"):
             return _offered(known, last)
         case _:
             return []

@@ -25,6 +25,7 @@ _KEPT_FREE = 4  # lines of the terminal that the moving part leaves alone
 @dataclass(kw_only=True, slots=True)
 class _Running:
     label: Text
+    arguments: str
     began: float
     progress: str = ""
 
@@ -38,7 +39,8 @@ class TurnDisplay:
     is_held: bool = False
     _live: Live | None = None
     _tail: str = ""  # of the answer: the block that is still being written
-    _has_said: bool = False
+    _look_at: int = 0  # how long it has to be to be worth a look for finished blocks
+    _last: str = ""  # whether a line or a block of text was printed last
     _calls: dict[str, _Running] = field(default_factory=dict)
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
     _began: float = 0.0
@@ -54,7 +56,7 @@ class TurnDisplay:
             ticking.cancel()
             with suppress(asyncio.CancelledError):
                 await ticking
-            self._settle()
+            self._flush()
             self._stop()
 
     @contextmanager
@@ -69,20 +71,30 @@ class TurnDisplay:
             self.is_held = False
             self._start()
 
+    def show_cancelled(self) -> None:
+        """What was interrupted stays as far as it came."""
+        self._flush()
+        for running in self._calls.values():
+            self._print(lines.cancelled_call(running.label))
+        self._calls.clear()
+        self._print(Text(f"{lines.INDENT}Cancelled.", style="yellow"))
+
     def show(self, event: TurnEvent) -> None:
         match event:
             case Said(text=text):
                 self._said(text)
             case ToolStarted(call=call, tool=tool, arguments=arguments):
                 self._flush()
-                self._calls[call] = _Running(label=lines.call_label(tool, arguments), began=self.clock())
+                label = lines.call_label(tool, arguments)
+                self._calls[call] = _Running(label=label, arguments=arguments, began=self.clock())
             case ToolProgress(call=call, text=text):
                 if call in self._calls:
                     self._calls[call].progress = text
             case ToolFinished(call=call):
-                running = self._calls.pop(call, None)
-                label = running.label if running else lines.call_label(event.tool, "")
-                self._print(lines.finished(event, label))
+                running = self._calls.pop(call)
+                self._print(lines.finished(event, running.label))
+                if (undo := lines.undo(event, running.arguments)) is not None:
+                    self._print(undo)
             case Nudged():
                 self._print(lines.nudge(event))
             case Noticed():
@@ -90,39 +102,36 @@ class TurnDisplay:
                 self._print(lines.notice(event))
             case Done():
                 self._flush()
-                self._print(lines.done(event))
+                for line in lines.done(event):
+                    self._print(line)
             case never:
                 assert_never(never)
 
     def _said(self, text: str) -> None:
-        """Blocks that can't change any more leave the moving part; a line's end is the earliest they can."""
+        """Blocks that can't change any more leave the moving part; a line's end is the earliest they can.
+        A long block is looked at less often, so that the work grows with the text and no faster."""
         self._tail += clean(text)
-        if "\n" in text:
+        if "\n" in text and len(self._tail) >= self._look_at:
             finished, self._tail = markdown.split(self._tail)
+            self._look_at = len(self._tail) + len(self._tail) // 20
             self._print_markdown(finished)
 
     def _flush(self) -> None:
-        finished, self._tail = self._tail, ""
+        finished, self._tail, self._look_at = self._tail, "", 0
         self._print_markdown(finished)
-        self._has_said = False
-
-    def _settle(self) -> None:
-        """What was interrupted stays as far as it came."""
-        self._flush()
-        for running in self._calls.values():
-            self._print(lines.cancelled_call(running.label))
-        self._calls.clear()
 
     def _print_markdown(self, text: str) -> None:
-        if not text.strip():
-            return
-        if self._has_said:
-            self._print(Text())
-        self._has_said = True
-        self.console.print(markdown.rendered(text), width=min(self.console.width, markdown.WIDEST))
+        if text.strip():
+            self.console.print(*self._gap("block"), markdown.drawn(text, self.console), sep="\n")
+            self._last = "block"
 
     def _print(self, line: Text) -> None:
-        self.console.print(line)
+        self.console.print(*self._gap("line"), line, sep="\n")
+        self._last = "line"
+
+    def _gap(self, before: str) -> list[Text]:
+        """Blocks stand apart; lines only from blocks."""
+        return [] if self._last == before == "line" else [Text()]
 
     # The part that moves
 
@@ -157,13 +166,24 @@ class TurnDisplay:
         ]
         if self._tail.strip():
             room = max(self.console.height - _KEPT_FREE - len(calls), 3)
-            gap = [Text()] if self._has_said else []
-            return Group(*gap, markdown.last_lines(self._tail, self.console, room), *calls)
+            return Group(Text(), markdown.drawn(_end(self._tail), self.console, room), *calls)
         if not calls and not self.is_held:
             calls = [self._spun(Text(f"thinking  {shown_seconds(now - self._began)}", style="dim"))]
-        return Group(*calls)
+        return Group(*self._gap("line"), *calls)
 
     def _spun(self, line: Text) -> Text:
         frame = self._spinner.render(self.console.get_time())
         assert isinstance(frame, Text)
         return Text.assemble(lines.INDENT, frame, " ", line, no_wrap=True, overflow="ellipsis")
+
+
+_MOST_DRAWN = 10_000  # characters of the moving part
+
+
+def _end(text: str) -> str:
+    """The last lines of a long block; code stays code."""
+    if len(text) <= _MOST_DRAWN:
+        return text
+    first = text.partition("\n")[0]
+    opening = f"{first}\n" if first.startswith(("```", "~~~")) else ""
+    return opening + text[-_MOST_DRAWN:].partition("\n")[2]

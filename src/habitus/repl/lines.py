@@ -22,14 +22,19 @@ def call_label(tool: str, arguments: str) -> Text:
 
 
 def _about(arguments: str) -> str:
-    try:
-        given = json.loads(arguments)
-    except ValueError:
-        return one_line(arguments, 120)
-    if not isinstance(given, dict):
-        return one_line(arguments, 120)
-    found = next((given[key] for key in _TELLING if isinstance(given.get(key), str) and given[key].strip()), "")
+    given = _object(arguments)
+    if not given:
+        return one_line(arguments, 120) if arguments.strip() != "{}" else ""
+    found = next((said for key in _TELLING if isinstance(said := given.get(key), str) and said.strip()), "")
     return one_line(found or ", ".join(f"{key}={value}" for key, value in given.items()), 120)
+
+
+def _object(text: str) -> dict[str, object]:
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
 
 
 def running(label: Text, seconds: float, progress: str) -> Text:
@@ -49,6 +54,28 @@ def finished(event: ToolFinished, label: Text) -> Text:
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
+def undo(event: ToolFinished, arguments: str) -> Text | None:
+    """How to take back what a tool has changed, where the person said yes to it."""
+    given, told = _object(arguments), _object(event.content)
+    name, version = told.get("name") or given.get("name"), told.get("version")
+    if not event.outcome.is_ok or not isinstance(name, str) or "proposal" in told:
+        return None
+    match event.tool:
+        case "create_skill":
+            words = f"remove {name}"
+        case "update_skill" if isinstance(version, int) and version > 1:
+            words = f"rollback {name} {version - 1}"
+        case "delete_skill" if told.get("deleted"):
+            words = f"restore {name}"
+        case "enable_skill":
+            words = f"disable {name}"
+        case "disable_skill":
+            words = f"enable {name}"
+        case _:
+            return None
+    return Text(f"{INDENT}  Undo: /skill {one_line(words)}", style="dim")
+
+
 def cancelled_call(label: Text) -> Text:
     return Text.assemble(INDENT, ("–", "dim"), " ", label, ("  cancelled", "dim"), no_wrap=True, overflow="ellipsis")
 
@@ -62,21 +89,24 @@ def notice(event: Noticed) -> Text:
     return Text.assemble(INDENT, ("! ", "yellow"), (one_line(event.text, 400), "yellow"))
 
 
-def done(event: Done) -> Text:
-    """The last line of a turn: how it ended if not well, what it took, and what waits."""
-    parts = [*([_ending(event.outcome)] if not event.outcome.is_ok else []), *_spent(event.usage)]
-    parts.append(shown_seconds(event.seconds))
+def done(event: Done) -> list[Text]:
+    """The end of a turn: that it failed, if it did; then what it took, and what waits."""
+    parts = [*_spent(event.usage), shown_seconds(event.seconds)]
     if event.waiting:
         parts.append(waiting(event.waiting))
-    return Text(f"{INDENT}{' · '.join(parts)}", style="dim")
+    spent = Text(f"{INDENT}{' · '.join(parts)}", style="dim")
+    return [spent] if event.outcome.is_ok else [_ending(event.outcome), spent]
 
 
 def waiting(count: int) -> str:
     return f"{counted(count, 'change')} {'waits' if count == 1 else 'wait'}: /review"
 
 
-def _ending(outcome: Outcome) -> str:
-    return f"{outcome.kind.value}: {one_line(outcome.reason)}"
+def _ending(outcome: Outcome) -> Text:
+    mark, colour = _MARKS[outcome.kind]
+    line = Text.assemble(INDENT, (f"{mark} {outcome.kind.value}: ", colour), (one_line(outcome.reason), "dim"))
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
 
 
 def _spent(usage: Usage) -> list[str]:

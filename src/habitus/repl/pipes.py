@@ -102,7 +102,7 @@ class TextPipe:
             case Noticed():
                 self.remark(lines.notice(event).plain)
             case Done() if not event.outcome.is_ok:
-                self.remark(lines.done(event).plain)
+                self.remark(lines.done(event)[0].plain)
             case _:
                 pass
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
 
@@ -16,8 +15,7 @@ from habitus.agent.consent import Consent, Question
 from habitus.agent.stream import Done, TurnEvent
 from habitus.repl.chat import Chat
 from habitus.repl.display import TurnDisplay
-from habitus.repl.keyboard import Prompt
-from habitus.repl.lines import INDENT
+from habitus.repl.keyboard import Prompt, silent_keyboard
 from habitus.repl.plain import clean
 from habitus.repl.surface import Report
 
@@ -39,16 +37,16 @@ class Terminal:
         self._cancel = cancel
         self._display = display = TurnDisplay(console=self.console)
         try:
-            with _interrupted_by_ctrl_c(cancel), _silent_keyboard():
+            with _interrupted_by_ctrl_c(cancel), silent_keyboard():
                 async with aclosing(events), display.drawing():
                     async for event in events:
                         await self._is_free.wait()
                         display.show(event)
                         done = event if isinstance(event, Done) else done
+                    if done is None:
+                        display.show_cancelled()
         finally:
             self._display = None
-        if done is None:
-            self.console.print(Text(f"{INDENT}Cancelled.", style="yellow"))
         return done
 
     def tell(self, report: Report) -> None:
@@ -74,6 +72,7 @@ class Terminal:
                 self._is_free.set()
 
     def _show_detail(self, detail: str) -> None:
+        self.console.print()
         lines = clean(detail).splitlines()
         if not lines:
             return
@@ -86,7 +85,7 @@ class Terminal:
     def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
         with (
             _interrupted_by_ctrl_c(cancel),
-            _silent_keyboard(),
+            silent_keyboard(),
             self.console.status(f"{for_what}, Ctrl-C stops it", spinner="dots", spinner_style="cyan"),
         ):
             yield
@@ -110,6 +109,7 @@ async def converse(chat: Chat, terminal: Terminal) -> None:
         is_leaving = False
         if not await chat.handle(line):
             return
+        terminal.console.print()
 
 
 @contextmanager
@@ -120,22 +120,3 @@ def _interrupted_by_ctrl_c(cancel: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
-
-
-@contextmanager
-def _silent_keyboard() -> Iterator[None]:
-    """What is typed during a turn is kept for the next line and does not run into the answer."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    import termios
-
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    silent = [*before]
-    silent[3] &= ~termios.ECHO
-    termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -42,6 +42,8 @@ def skill_report(habitus: Habitus, session: Session, name: str) -> Report:
     if last is None or last.selection is None:
         raise Invalid("Nothing was asked yet.", mend=f"Ask something first; then /why {item.name}.")
     eligible = last.selection.eligible()
+    if item.name not in eligible and item.name not in last.selection.left_out:
+        raise Invalid(f"'{item.name}' was not there yet when the last turn began.", mend="Ask again; then look.")
     request = last.incoming.request.text
     results = habitus.finder.search(request, k=len(eligible) or 1, among=eligible)
     menu = last.composed.menu if last.composed is not None else None
