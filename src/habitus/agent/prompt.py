@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 
 from habitus.agent.budget import Section, shortened
+from habitus.llm.model import Text
 from habitus.skills.fingerprint import News
 from habitus.skills.menu import Menu, line, tokens
 from habitus.skills.model import Skill, Summary
@@ -111,6 +112,13 @@ def eager(skills: Iterable[tuple[Skill, str]], budget: int) -> tuple[Section, li
         shown.append(skill.name)
     body = "\n\n".join(["## Skills for this request", *parts]) if parts else ""
     return Section(name="eager skills", text=body, budget=budget, cut=tuple(cut)), shown
+
+
+def invoked(skill: Skill) -> Text:
+    """A skill that the person called by its name, beside their words."""
+    return Text(
+        text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{skill.body.strip()}\n\n[End of the skill]"
+    )
 
 
 def fitting(summaries: Sequence[Summary]) -> Section:

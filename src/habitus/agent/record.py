@@ -24,7 +24,8 @@ def journal_turn(
     loaded: Sequence[Skill],
     tools: Sequence[tuple[str, int]],
 ) -> Turn:
-    """`loaded` are the skills the model asked for; `tools` the code tools that were offered, with their versions."""
+    """`loaded` are the skills that the model or the person asked for; `tools` the code tools that were offered, with
+    their versions."""
     request = turn.incoming.request
     return Turn(
         id=turn.id,
@@ -39,7 +40,7 @@ def journal_turn(
         reply_to=request.reply_to,
         messages=tuple(pack(message) for message in turn.history.messages[turn.first_message :]),
         events=tuple(turn.events),
-        selected=(*_selected(turn), *(_loaded(skill) for skill in loaded)),
+        selected=(*_selected(turn), *(_loaded(skill, turn.incoming.invoked) for skill in loaded)),
         exposures=(*_exposures(turn, loaded), *(Exposure(item=name, kind="tool", version=v) for name, v in tools)),
         outcomes=() if turn.is_cancelled else (outcome.ended(turn.outcome, capped=turn.is_capped),),
         usage=_usage(turn),
@@ -85,9 +86,10 @@ def _selected(turn: TurnRecord) -> list[Selected]:
     return [*chosen, *menu, *out[:_MOST_LINES]]
 
 
-def _loaded(skill: Skill) -> Selected:
+def _loaded(skill: Skill, invoked: Skill | None) -> Selected:
+    who = "the person" if invoked is not None and invoked.name == skill.name else "the model"
     return Selected(
-        name=skill.name, place=Place.LOADED, reason="the model asked for it", layer=skill.layer, version=skill.version
+        name=skill.name, place=Place.LOADED, reason=f"{who} asked for it", layer=skill.layer, version=skill.version
     )
 
 

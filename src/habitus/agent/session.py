@@ -98,7 +98,7 @@ class Session:
 
     # Turns
 
-    async def turn(self, text: str, attach: Sequence[Path] = (), **more: str) -> Done:
+    async def turn(self, text: str, attach: Sequence[Path] = (), **more: Any) -> Done:
         """Say something and wait for the answer."""
         done: Done | None = None
         async with aclosing(self.turn_stream(text, attach, **more)) as stream:
@@ -109,12 +109,21 @@ class Session:
         return done
 
     async def turn_stream(
-        self, text: str, attach: Sequence[Path] = (), *, caller_id: str = "", reply_to: str = ""
+        self,
+        text: str,
+        attach: Sequence[Path] = (),
+        *,
+        caller_id: str = "",
+        reply_to: str = "",
+        invoked: Skill | None = None,
     ) -> AsyncGenerator[TurnEvent, None]:
-        """Say something and see the answer come. Whoever stops listening cancels the turn."""
+        """Say something and see the answer come. Whoever stops listening cancels the turn.
+
+        `invoked` is a skill the person calls by its name; the model gets it as it is handed in.
+        """
         if self._running is not None:
             raise Invalid("A turn of this session is running.", mend="Wait for it, or cancel it first.")
-        incoming = await self._incoming(text, attach, caller_id, reply_to)
+        incoming = await self._incoming(text, attach, caller_id, reply_to, invoked)
         seen: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
         self._running = asyncio.create_task(self._run(incoming, seen.put_nowait))
         self._running.add_done_callback(lambda _: seen.put_nowait(None))
@@ -200,7 +209,9 @@ class Session:
 
     # The steps of a turn that need the session
 
-    async def _incoming(self, text: str, attach: Sequence[Path], caller_id: str, reply_to: str) -> Incoming:
+    async def _incoming(
+        self, text: str, attach: Sequence[Path], caller_id: str, reply_to: str, invoked: Skill | None
+    ) -> Incoming:
         attached = await attachments.read(
             attach,
             sees_images=self._parts.model.sees_images,
@@ -219,13 +230,21 @@ class Session:
             reply_to=reply_to,
             now=self._parts.clock(),
         )
-        return Incoming(request=request, parts=attached.parts, notices=attached.notices, caller_id=caller_id)
+        return Incoming(
+            request=request,
+            parts=(*(prompt.invoked(skill) for skill in [invoked] if skill), *attached.parts),
+            notices=attached.notices,
+            caller_id=caller_id,
+            invoked=invoked,
+        )
 
     async def _run(self, incoming: Incoming, emit: Callable[[TurnEvent], None]) -> Done:
         self._loaded = {}
         self._judge_previous(incoming.request.text)
         self._refresh_if_changed()
         self._began = self._parts.clock()
+        if incoming.invoked is not None:
+            self.note_loaded(incoming.invoked)
         world = World(
             model=self._parts.model,
             context_tokens=self._parts.model.context_tokens or self._parts.context_tokens,

@@ -46,6 +46,7 @@ from habitus.llm.model import (
 )
 from habitus.redact import Redactor
 from habitus.skills.menu import tokens
+from habitus.skills.model import Skill
 from habitus.skills.selection import Request, Selection
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Incoming:
     parts: tuple[Text | Image, ...] = ()
     notices: tuple[str, ...] = ()
     caller_id: str = ""
+    invoked: Skill | None = None  # a skill the person called by its name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -272,11 +272,11 @@ class Habitus:
     def scratchpads(
         self,
         *,
-        folder: str = "",
+        folder: str = "pads",
         may_install: Callable[[str], Awaitable[bool]] | None = None,
         services: Services | None = None,
     ) -> Scratchpads:
-        """Scratchpads in this home, or in a folder of their own there. The settings may say to install unasked."""
+        """Scratchpads in a folder of this home. The settings may say to install missing modules unasked."""
         from habitus.sandbox.machine import base_python
         from habitus.sandbox.model import Limits, Permissions
         from habitus.sandbox.runtimes.local import LocalRuntime
@@ -285,7 +285,7 @@ class Habitus:
 
         runtime = LocalRuntime(
             self.machine,
-            self.settings.home / "pads" / folder,
+            self.settings.home / folder,
             Venvs(os.environ, python=base_python()),
             permissions=Permissions(),
             limits=Limits(cpu_s=None),

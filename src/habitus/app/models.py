@@ -8,6 +8,7 @@ from habitus.errors import Invalid
 from habitus.llm.model import Model
 from habitus.llm.providers import open_model
 from habitus.llm.roles import Models
+from habitus.llm.script_file import PREFIX, script_model
 from habitus.settings import Settings
 
 # Which models to take when only a key says which provider: the main one and the cheap one.
@@ -28,6 +29,8 @@ def models(settings: Settings, environ: Mapping[str, str]) -> Models:
                 "No model is set.",
                 mend="Set HABITUS_MODEL to provider:model, or a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY.",
             )
+        if name.startswith(PREFIX):
+            return script_model(name)
         return open_model(name, environ, base_url=settings.base_url)
 
     return Models(main, cheap, open_model=opened)

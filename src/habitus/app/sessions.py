@@ -94,5 +94,5 @@ def _scratchpads(habitus: Habitus, session: str, ask: AskPerson) -> Scratchpads:
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
     return habitus.scratchpads(
-        folder=f"session-{session}", may_install=may_install, services=sandbox_services(habitus.skills)
+        folder=f"sessions/{session}", may_install=may_install, services=sandbox_services(habitus.skills)
     )

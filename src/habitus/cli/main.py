@@ -9,7 +9,21 @@ from typing import Annotated
 
 import typer
 
-from habitus.cli import finding, lessons, operate, output, pads, review, skills, sources, tools, tour, trust
+from habitus.cli import (
+    chat,
+    finding,
+    lessons,
+    operate,
+    output,
+    pads,
+    review,
+    sessions,
+    skills,
+    sources,
+    tools,
+    tour,
+    trust,
+)
 from habitus.errors import ToolFailed, UserError, did_you_mean
 
 app = typer.Typer(
@@ -21,6 +35,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help.",
 )
+app.command("chat", rich_help_panel="Everyday")(chat.chat)
+app.command("ask", rich_help_panel="Everyday")(chat.ask)
 app.add_typer(skills.app, name="skills", rich_help_panel="Everyday")
 skills.app.command("import")(sources.import_skills)
 skills.app.command("add")(sources.add)
@@ -33,6 +49,7 @@ app.add_typer(tools.app, name="tools", rich_help_panel="Everyday")
 app.add_typer(pads.app, name="pad", rich_help_panel="Everyday")
 app.command("why", rich_help_panel="Everyday")(finding.why)
 app.add_typer(lessons.app, name="lessons", rich_help_panel="Everyday")
+app.add_typer(sessions.app, name="sessions", rich_help_panel="Everyday")
 app.add_typer(review.app, name="review", rich_help_panel="Curate")
 app.command("trust", rich_help_panel="Curate")(trust.trust)
 app.command("tour", rich_help_panel="Everyday")(tour.tour)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,31 @@ if TYPE_CHECKING:
     from habitus.app import Habitus
 
 
+_open: ContextVar[Habitus | None] = ContextVar("_open", default=None)
+
+
 @contextmanager
-def opened(context: typer.Context) -> Iterator[Habitus]:
+def shared(habitus: Habitus) -> Iterator[None]:
+    """Commands that run inside use this Habitus instead of opening the home once more."""
+    before = _open.set(habitus)
+    try:
+        yield
+    finally:
+        _open.reset(before)
+
+
+@contextmanager
+def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
+    """`model` wins over the one of the settings."""
     from habitus.app import Habitus, read_settings
 
+    if (already := _open.get()) is not None:
+        yield already
+        return
     home: Path | None = context.find_root().obj
     settings = read_settings(home)
+    if model:
+        settings = settings.model_copy(update={"model": model})
     for warning in settings.warnings:
         output.complain(f"habitus: {warning}")
     with Habitus.open(settings) as habitus:

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import UserError
+from habitus.repl.plain import clean as clean
+from habitus.repl.plain import counted as counted
 
 if TYPE_CHECKING:
     import typer
@@ -71,8 +74,16 @@ def console() -> Console:
 
 
 def print_json(data: object) -> None:
-    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    write(json.dumps(plain(data), ensure_ascii=not is_unicode, indent=2) + "\n")
+    write(json_text(data))
+
+
+def json_text(data: object) -> str:
+    return json.dumps(plain(data), ensure_ascii=not is_unicode(), indent=2) + "\n"
+
+
+def is_unicode() -> bool:
+    """Whether standard output takes every character."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def plain(data: object) -> Any:
@@ -136,22 +147,23 @@ def undo(context: typer.Context, *words: str) -> None:
     say(f"Undo: {command(context, *words)}", style="dim")
 
 
+in_chat: ContextVar[bool] = ContextVar("in_chat", default=False)
+
+
 def command(context: typer.Context, *words: str) -> str:
-    """A command line that can be run as it stands, on the same home."""
+    """A command that can be run as it stands: on the command line, on the same home, or in the chat."""
+    if in_chat.get():
+        return _slashed(words)
     home = context.find_root().obj
     return shlex.join(["habitus", *(["--home", str(home)] if home else []), *words])
 
 
-def counted(number: int, thing: str) -> str:
-    """`1 skill`, `2 skills`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def _slashed(words: Sequence[str]) -> str:
+    """`skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
+    first, *rest = words
+    return " ".join(["/skill" if first == "skills" else f"/{first}", *(word for word in rest if word != "--to")])
 
 
 def complain(text: str) -> None:
     """A line on standard error."""
     sys.stderr.write(clean(text).rstrip() + "\n")
-
-
-def clean(text: str) -> str:
-    """Text without the control characters that could drive a terminal."""
-    return "".join(char for char in text if char in "\n\t" or char.isprintable() or char == "\u200d")

@@ -1,0 +1,128 @@
+"""Drafting a skill from the work of a conversation: the recent cells and messages in, one skill out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+
+from pydantic import BaseModel, Field
+
+from habitus.errors import Invalid
+from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
+from habitus.llm.structured import ask_for
+from habitus.redact import PATTERNS_ONLY, Redactor
+from habitus.sandbox.model import Cell
+from habitus.skills import names
+from habitus.skills.model import Skill
+
+CELLS, MESSAGES = 20, 30  # the last ones are looked at
+_CELL_CHARS, _MESSAGE_CHARS = 24_000, 24_000
+_LONGEST = 4_000  # characters of one cell or message
+
+
+class SkillDraft(BaseModel):
+    """What a model is asked for; the descriptions are its instructions."""
+
+    label: str = Field(description="A handle for the skill in snake_case: two to four words that say what it does.")
+    name: str = Field(description="Its name as a person would write it in a list.")
+    description: str = Field(default="", description="What the skill does, in one sentence.")
+    when_to_use: str = Field(
+        description="When it applies, in one sentence. This line alone decides whether an agent with a new request "
+        "finds the skill, so use the words such a request would have."
+    )
+    declarative_md: str = Field(
+        description="The procedure in Markdown: numbered steps with the decisions in them, as instructions to whoever "
+        "does it next, not as a report of what was done. Empty if there is no procedure to keep."
+    )
+
+
+async def draft_skill(
+    model: Model,
+    *,
+    cells: Sequence[Cell],
+    messages: Sequence[Message],
+    hint: str = "",
+    is_taken: Callable[[str], bool],
+    redactor: Redactor = PATTERNS_ONLY,
+) -> Skill:
+    """A skill that is not saved yet, under a name that is free."""
+    material = redactor.redact(_material(cells, messages)).text
+    if not material:
+        raise Invalid("There is nothing to save yet.", mend="Do some work first, then save how it is done.")
+    if hint.strip():
+        material += f"\n\n# What the person wants kept\n\n{redactor.redact(hint.strip()).text}"
+    asked = await ask_for(
+        model, SkillDraft, system=_prompt(), messages=(Asked(parts=(Text(text=material),)),), max_tokens=4_000
+    )
+    return _skill(asked.value, is_taken, redactor)
+
+
+def _skill(draft: SkillDraft, is_taken: Callable[[str], bool], redactor: Redactor) -> Skill:
+    body = redactor.redact(draft.declarative_md).text.strip()
+    if not body:
+        raise Invalid("The draft has no steps.", mend="Say what to keep: /skill save HINT.")
+    return Skill(
+        name=names.unique_name(draft.label or draft.name, is_taken),
+        title=_line(draft.name),
+        description=_line(redactor.redact(draft.description).text) or f"{_line(draft.name)}.",
+        when_to_use=_line(redactor.redact(draft.when_to_use).text),
+        body=f"{body}\n",
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _material(cells: Sequence[Cell], messages: Sequence[Message]) -> str:
+    run = _newest([_cell(cell) for cell in cells[-CELLS:]], _CELL_CHARS)
+    said = _newest([text for message in messages[-MESSAGES:] if (text := _message(message))], _MESSAGE_CHARS)
+    parts = [("# Cells that were run", run), ("# Conversation", said)]
+    return "\n\n".join("\n\n".join([heading, *texts]) for heading, texts in parts if texts)
+
+
+def _newest(texts: Sequence[str], room: int) -> list[str]:
+    """The last texts that fit, in their order."""
+    kept: list[str] = []
+    for text in reversed(texts):
+        room -= len(text)
+        if room < 0 and kept:
+            break
+        kept.insert(0, text)
+    return kept
+
+
+def _cell(cell: Cell) -> str:
+    came_of_it = cell.error or cell.stdout
+    lines = [f"## {cell.description}" if cell.description else "## A cell", "```python", cell.code.strip(), "```"]
+    if came_of_it.strip():
+        lines += ["came to:" if cell.error is None else "failed with:", "```", came_of_it.strip(), "```"]
+    return _shortened("\n".join(lines))
+
+
+def _message(message: Message) -> str:
+    match message:
+        case Asked(parts=parts):
+            return _said("Person", (part.text for part in parts if isinstance(part, Text)))
+        case Answered(text=text):
+            return _said("Agent", [text])
+        case Returned(tool=tool, content=content):
+            return _said(f"Result of {tool}", [content])
+
+
+def _said(who: str, texts: Iterable[str]) -> str:
+    said = "\n\n".join(text.strip() for text in texts if text.strip())
+    return _shortened(f"{who}: {said}") if said else ""
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    half = _LONGEST // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
+
+
+@cache
+def _prompt() -> str:
+    return files("habitus.learning").joinpath("prompts", "draft-skill.md").read_text("utf-8").strip()

@@ -1,0 +1,1 @@
+"""The chat: what a person types, what a turn shows, and the commands in between."""

@@ -1,0 +1,238 @@
+"""What a typed line means: words for the model, or one of the slash commands. Pure, so that anybody can ask."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from habitus.errors import Invalid, NotFound
+from habitus.skills import names
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    usage: str
+    help: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "help": Command(usage="", help="These commands."),
+    "skill": Command(
+        usage="save [HINT] | list | show NAME | edit NAME | remove NAME | restore NAME | enable NAME | disable NAME | "
+        "history NAME | diff NAME | rollback NAME VERSION",
+        help="Save what was just worked out as a skill; look at skills and change them.",
+    ),
+    "skills": Command(usage="", help="Every skill with its state."),
+    "review": Command(
+        usage="[show N | approve N | reject N [REASON]]", help="What waits for you, and your word on it."
+    ),
+    "why": Command(usage="[NAME]", help="What the model was told, section by section; or why a skill was, or was not."),
+    "good": Command(usage="[REASON]", help="The last turn went well."),
+    "bad": Command(usage="[REASON]", help="The last turn went wrong."),
+    "attach": Command(usage="PATH", help="Send a file along with what you say next."),
+    "new": Command(usage="", help="Begin a new conversation."),
+    "quit": Command(usage="", help="Leave; Ctrl-D does, too."),
+}
+OTHER_NAMES = {"exit": "quit", "q": "quit", "?": "help", "h": "help"}
+_LOOKING = ("show", "history", "diff")
+SKILL_ACTIONS = ("save", "list", *_LOOKING, "edit", "remove", "restore", "enable", "disable", "rollback")
+REVIEW_ACTIONS = ("list", "show", "approve", "reject")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Say:
+    """Words for the model."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Invoke:
+    """A skill called by its name."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mirror:
+    """What `habitus` does on the command line; `looks_at` is the skill it only looks at, which may be misspelt."""
+
+    words: tuple[str, ...]
+    looks_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaveSkill:
+    hint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Why:
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judge:
+    is_good: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attach:
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    pass
+
+
+Meant = Say | Invoke | Mirror | SaveSkill | Why | Judge | Attach | Help | New | Quit
+
+
+def meaning(line: str, skills: Collection[str] = ()) -> Meant:
+    """What a line means, where `skills` are those a person may call; `//` and paths are ordinary words."""
+    said = line.strip()
+    if not said.startswith("/") or _is_path(said, skills):
+        return Say(text=said)
+    if said.startswith("//"):
+        return Say(text=said[1:])
+    word, _, rest = said[1:].partition(" ") if "\n" not in said.split(" ")[0] else said[1:].partition("\n")
+    name, rest = OTHER_NAMES.get(word.lower(), word.lower()), rest.strip()
+    if name in COMMANDS:
+        return _command(name, rest)
+    if names.canonical(word) in skills:
+        return Invoke(name=names.canonical(word), arguments=rest)
+    near = get_close_matches(name, [*COMMANDS, *skills], n=1)
+    mend = f"Did you mean '/{near[0]}'?" if near else "See /help."
+    raise NotFound(f"There is no command '/{word}'.", mend=mend)
+
+
+def _is_path(said: str, skills: Collection[str]) -> bool:
+    """`/usr/lib is full`: a second slash in the first word, and nothing that goes by that name."""
+    first = said.split(maxsplit=1)[0]
+    return "/" in first[1:] and not first.startswith("//") and names.canonical(first[1:]) not in skills
+
+
+def _command(name: str, rest: str) -> Meant:
+    match name:
+        case "help":
+            return Help()
+        case "new":
+            return New()
+        case "quit":
+            return Quit()
+        case "skills":
+            return Mirror(words=("skills", "list"))
+        case "why":
+            return Why(name=rest)
+        case "good" | "bad":
+            return Judge(is_good=name == "good", reason=rest)
+        case "attach":
+            if not rest:
+                raise Invalid("Which file?", mend="Write /attach PATH.")
+            return Attach(path=rest)
+        case "review":
+            return _review(rest)
+        case _:
+            return _skill(rest)
+
+
+def _review(rest: str) -> Mirror:
+    action, words = _action(rest or "list", REVIEW_ACTIONS, "review")
+    if action == "list":
+        return Mirror(words=("review", "list"))
+    if not words:
+        raise Invalid("Which proposal?", mend=f"Write /review {action} N; /review lists them.")
+    if action == "reject" and len(words) > 1:
+        return Mirror(words=("review", "reject", words[0], "--reason", " ".join(words[1:])))
+    return Mirror(words=("review", action, *words))
+
+
+def _skill(rest: str) -> SaveSkill | Mirror:
+    action, words = _action(rest or "list", SKILL_ACTIONS, "skill")
+    if action == "save":
+        return SaveSkill(hint=rest.partition(" ")[2].strip())
+    if action == "list":
+        return Mirror(words=("skills", "list"))
+    if not words:
+        raise Invalid("Which skill?", mend=f"Write /skill {action} NAME.")
+    skill, *more = words
+    if action == "rollback":
+        if len(more) != 1:
+            raise Invalid(
+                "To which version?", mend=f"Write /skill rollback {skill} N; /skill history {skill} lists them."
+            )
+        more = ["--to", more[0].removeprefix("v")]
+    return Mirror(words=("skills", action, skill, *more), looks_at=skill if action in _LOOKING else "")
+
+
+def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[str]]:
+    try:
+        action, *words = shlex.split(rest)
+    except ValueError:  # an apostrophe is no quote
+        action, *words = rest.split()
+    if action in known:
+        return action, words
+    near = get_close_matches(action, list(known), n=1)
+    mend = f"Did you mean '/{command} {near[0]}'?" if near else f"Write /{command} {COMMANDS[command].usage}."
+    raise NotFound(f"There is no '/{command} {action}'.", mend=mend)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    text: str
+    start: int  # how many characters before the cursor it takes the place of
+    help: str = ""
+
+
+def completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -> list[Completion]:
+    """What the Tab key offers for the text before the cursor: `invocable` are the skills a person may call, with
+    their cues; `known` are the names of all."""
+    if not text.startswith("/") or "\n" in text:
+        return []
+    words = text[1:].split(" ")
+    last = words[-1]
+    match words:
+        case [_]:
+            offered = {name: command.help for name, command in COMMANDS.items()} | {
+                name: cue for name, cue in invocable.items() if name not in COMMANDS
+            }
+            last, start = last.lower(), len(last) + 1
+            return [
+                Completion(text=f"/{name}", start=start, help=about)
+                for name, about in offered.items()
+                if name.startswith(last)
+            ]
+        case ["skill", _]:
+            return _offered(SKILL_ACTIONS, last)
+        case ["review", _]:
+            return _offered(REVIEW_ACTIONS, last)
+        case ["why", _]:
+            return _offered(known, last)
+        case ["skill", action, _] if action not in ("save", "list", "restore"):
+            return _offered(known, last)
+        case _:
+            return []
+
+
+def _offered(words: Iterable[str], beginning: str) -> list[Completion]:
+    return [Completion(text=word, start=len(beginning)) for word in words if word.startswith(beginning)]
+
+
+def filled(body: str, arguments: str) -> str:
+    """A skill's text with what was typed behind its name; a text that has no place for it is left as it is."""
+    return body.replace("$ARGUMENTS", arguments)

@@ -1,0 +1,189 @@
+"""A turn as it happens, on a terminal: what is finished scrolls up; what still moves is drawn anew at the bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
+from habitus.repl import lines, markdown
+from habitus.repl.plain import clean, shown_seconds
+
+_REFRESH_S = 0.1
+_KEPT_FREE = 4  # lines of the terminal that the moving part leaves alone
+
+
+@dataclass(kw_only=True, slots=True)
+class _Running:
+    label: Text
+    arguments: str
+    began: float
+    progress: str = ""
+
+
+@dataclass(kw_only=True, slots=True)
+class TurnDisplay:
+    """Draws the events of one turn. `is_held` while somebody is asked something."""
+
+    console: Console
+    clock: Callable[[], float] = time.monotonic
+    is_held: bool = False
+    _live: Live | None = None
+    _tail: str = ""  # of the answer: the block that is still being written
+    _look_at: int = 0  # how long it has to be to be worth a look for finished blocks
+    _last: str = ""  # whether a line or a block of text was printed last
+    _calls: dict[str, _Running] = field(default_factory=dict)
+    _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
+    _began: float = 0.0
+
+    @asynccontextmanager
+    async def drawing(self) -> AsyncIterator[None]:
+        self._began = self.clock()
+        self._start()
+        ticking = asyncio.create_task(self._tick())
+        try:
+            yield
+        finally:
+            ticking.cancel()
+            with suppress(asyncio.CancelledError):
+                await ticking
+            self._flush()
+            self._stop()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Leave the terminal to somebody else for a moment."""
+        self._flush()
+        self._stop()
+        self.is_held = True
+        try:
+            yield
+        finally:
+            self.is_held = False
+            self._start()
+
+    def show_cancelled(self) -> None:
+        """What was interrupted stays as far as it came."""
+        self._flush()
+        for running in self._calls.values():
+            self._print(lines.cancelled_call(running.label))
+        self._calls.clear()
+        self._print(Text(f"{lines.INDENT}Cancelled.", style="yellow"))
+
+    def show(self, event: TurnEvent) -> None:
+        match event:
+            case Said(text=text):
+                self._said(text)
+            case ToolStarted(call=call, tool=tool, arguments=arguments):
+                self._flush()
+                label = lines.call_label(tool, arguments)
+                self._calls[call] = _Running(label=label, arguments=arguments, began=self.clock())
+            case ToolProgress(call=call, text=text):
+                if call in self._calls:
+                    self._calls[call].progress = text
+            case ToolFinished(call=call):
+                running = self._calls.pop(call)
+                self._print(lines.finished(event, running.label))
+                if (undo := lines.undo(event, running.arguments)) is not None:
+                    self._print(undo)
+            case Nudged():
+                self._print(lines.nudge(event))
+            case Noticed():
+                self._flush()
+                self._print(lines.notice(event))
+            case Done():
+                self._flush()
+                for line in lines.done(event):
+                    self._print(line)
+            case never:
+                assert_never(never)
+
+    def _said(self, text: str) -> None:
+        """Blocks that can't change any more leave the moving part; a line's end is the earliest they can.
+        A long block is looked at less often, so that the work grows with the text and no faster."""
+        self._tail += clean(text)
+        if "\n" in text and len(self._tail) >= self._look_at:
+            finished, self._tail = markdown.split(self._tail)
+            self._look_at = len(self._tail) + len(self._tail) // 20
+            self._print_markdown(finished)
+
+    def _flush(self) -> None:
+        finished, self._tail, self._look_at = self._tail, "", 0
+        self._print_markdown(finished)
+
+    def _print_markdown(self, text: str) -> None:
+        if text.strip():
+            self.console.print(*self._gap("block"), markdown.drawn(text, self.console), sep="\n")
+            self._last = "block"
+
+    def _print(self, line: Text) -> None:
+        self.console.print(*self._gap("line"), line, sep="\n")
+        self._last = "line"
+
+    def _gap(self, before: str) -> list[Text]:
+        """Blocks stand apart; lines only from blocks."""
+        return [] if self._last == before == "line" else [Text()]
+
+    # The part that moves
+
+    def _start(self) -> None:
+        if self._live is None:
+            self._live = Live(
+                console=self.console,
+                get_renderable=self._moving,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                vertical_overflow="crop",
+            )
+            self._live.start()
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_S)
+            if self._live is not None:
+                self._live.refresh()
+
+    def _moving(self) -> RenderableType:
+        now = self.clock()
+        calls = [
+            self._spun(lines.running(running.label, now - running.began, running.progress))
+            for running in self._calls.values()
+        ]
+        if self._tail.strip():
+            room = max(self.console.height - _KEPT_FREE - len(calls), 3)
+            return Group(Text(), markdown.drawn(_end(self._tail), self.console, room), *calls)
+        if not calls and not self.is_held:
+            calls = [self._spun(Text(f"thinking  {shown_seconds(now - self._began)}", style="dim"))]
+        return Group(*self._gap("line"), *calls)
+
+    def _spun(self, line: Text) -> Text:
+        frame = self._spinner.render(self.console.get_time())
+        assert isinstance(frame, Text)
+        return Text.assemble(lines.INDENT, frame, " ", line, no_wrap=True, overflow="ellipsis")
+
+
+_MOST_DRAWN = 10_000  # characters of the moving part
+
+
+def _end(text: str) -> str:
+    """The last lines of a long block; code stays code."""
+    if len(text) <= _MOST_DRAWN:
+        return text
+    first = text.partition("\n")[0]
+    opening = f"{first}\n" if first.startswith(("```", "~~~")) else ""
+    return opening + text[-_MOST_DRAWN:].partition("\n")[2]

@@ -1,0 +1,119 @@
+"""What a turn's events look like: each is one line, made of nothing but the event."""
+
+from __future__ import annotations
+
+import json
+
+from rich.text import Text
+
+from habitus.agent.stream import Done, Noticed, Nudged, ToolFinished
+from habitus.events import Outcome, OutcomeKind
+from habitus.llm.model import Usage
+from habitus.repl.plain import counted, one_line, shown_seconds
+
+INDENT = "  "
+_MARKS = {OutcomeKind.OK: ("✓", "green"), OutcomeKind.FAILED: ("✗", "red"), OutcomeKind.INFRA: ("!", "yellow")}
+_TELLING = ("one_line_description", "name", "query", "code", "action")  # arguments that say what a call is about
+
+
+def call_label(tool: str, arguments: str) -> Text:
+    """`scratchpad  sum the columns`: the tool, and what the call is about."""
+    return Text.assemble((one_line(tool, 40), "cyan"), "  ", (_about(arguments), ""))
+
+
+def _about(arguments: str) -> str:
+    given = _object(arguments)
+    if not given:
+        return one_line(arguments, 120) if arguments.strip() != "{}" else ""
+    found = next((said for key in _TELLING if isinstance(said := given.get(key), str) and said.strip()), "")
+    return one_line(found or ", ".join(f"{key}={value}" for key, value in given.items()), 120)
+
+
+def _object(text: str) -> dict[str, object]:
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def running(label: Text, seconds: float, progress: str) -> Text:
+    """A call at work; a spinner stands before it."""
+    parts: list[Text | tuple[str, str]] = [label, (f"  {shown_seconds(seconds)}", "dim")]
+    if progress:
+        parts.append((f"  {one_line(progress, 100)}", "dim"))
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def finished(event: ToolFinished, label: Text) -> Text:
+    mark, colour = _MARKS[event.outcome.kind]
+    took = (f"  {shown_seconds(event.seconds)}", "dim")
+    parts: list[str | Text | tuple[str, str]] = [INDENT, (mark, colour), " ", label, took]
+    if not event.outcome.is_ok:
+        parts.append((f"  {one_line(event.outcome.reason)}", colour))
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def undo(event: ToolFinished, arguments: str) -> Text | None:
+    """How to take back what a tool has changed, where the person said yes to it."""
+    given, told = _object(arguments), _object(event.content)
+    name, version = told.get("name") or given.get("name"), told.get("version")
+    if not event.outcome.is_ok or not isinstance(name, str) or "proposal" in told:
+        return None
+    match event.tool:
+        case "create_skill":
+            words = f"remove {name}"
+        case "update_skill" if isinstance(version, int) and version > 1:
+            words = f"rollback {name} {version - 1}"
+        case "delete_skill" if told.get("deleted"):
+            words = f"restore {name}"
+        case "enable_skill":
+            words = f"disable {name}"
+        case "disable_skill":
+            words = f"enable {name}"
+        case _:
+            return None
+    return Text(f"{INDENT}  Undo: /skill {one_line(words)}", style="dim")
+
+
+def cancelled_call(label: Text) -> Text:
+    return Text.assemble(INDENT, ("–", "dim"), " ", label, ("  cancelled", "dim"), no_wrap=True, overflow="ellipsis")
+
+
+def nudge(event: Nudged) -> Text:
+    """What was said to the model, not by the person."""
+    return Text.assemble(INDENT, ("↪ nudge ", "magenta"), (one_line(event.text, 400), "dim"))
+
+
+def notice(event: Noticed) -> Text:
+    return Text.assemble(INDENT, ("! ", "yellow"), (one_line(event.text, 400), "yellow"))
+
+
+def done(event: Done) -> list[Text]:
+    """The end of a turn: that it failed, if it did; then what it took, and what waits."""
+    parts = [*_spent(event.usage), shown_seconds(event.seconds)]
+    if event.waiting:
+        parts.append(waiting(event.waiting))
+    spent = Text(f"{INDENT}{' · '.join(parts)}", style="dim")
+    return [spent] if event.outcome.is_ok else [_ending(event.outcome), spent]
+
+
+def waiting(count: int) -> str:
+    return f"{counted(count, 'change')} {'waits' if count == 1 else 'wait'}: /review"
+
+
+def _ending(outcome: Outcome) -> Text:
+    mark, colour = _MARKS[outcome.kind]
+    line = Text.assemble(INDENT, (f"{mark} {outcome.kind.value}: ", colour), (one_line(outcome.reason), "dim"))
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def _spent(usage: Usage) -> list[str]:
+    spent = []
+    if usage.input_tokens or usage.output_tokens:
+        cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+        spent.append(f"{usage.input_tokens:,}{cached} → {usage.output_tokens:,} tokens")
+    if usage.cost is not None:
+        spent.append(f"${usage.cost:.4f}" if usage.cost < 0.1 else f"${usage.cost:.2f}")
+    return spent

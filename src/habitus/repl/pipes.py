@@ -1,0 +1,140 @@
+"""A chat without a terminal: the answers as plain text, or every event as one line of JSON. Nobody is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from habitus.agent.consent import Consent, Question, nobody
+from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
+from habitus.repl import lines
+from habitus.repl.plain import clean
+from habitus.repl.surface import Report
+
+_TYPES: dict[type[TurnEvent], str] = {
+    Said: "text",
+    ToolStarted: "tool_started",
+    ToolProgress: "tool_progress",
+    ToolFinished: "tool_finished",
+    Nudged: "nudge",
+    Noticed: "notice",
+    Done: "done",
+}
+
+
+def event_json(event: TurnEvent) -> dict[str, Any]:
+    """An event as data; `type` says which."""
+    return {"type": _TYPES[type(event)], **asdict(event)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JsonPipe:
+    """JSON Lines. `write` takes a text that ends its line."""
+
+    write: Callable[[str], None]
+    is_ascii: bool = False
+
+    def put(self, row: dict[str, Any]) -> None:
+        self.write(json.dumps(row, ensure_ascii=self.is_ascii, default=str) + "\n")
+
+    async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
+        done = None
+        async with aclosing(events):
+            async for event in events:
+                self.put(event_json(event))
+                done = event if isinstance(event, Done) else done
+        return done
+
+    def tell(self, report: Report) -> None:
+        self.put({"type": report.type, **report.data})
+
+    def complain(self, message: str, mend: str = "") -> None:
+        self.put({"type": "error", "error": message, "mend": mend})
+
+    async def ask(self, question: Question) -> Consent:
+        return await nobody(question)
+
+    @contextmanager
+    def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
+        yield
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextPipe:
+    """The answer to `write`; what happens beside it to `remark`, a line at a time."""
+
+    write: Callable[[str], None]
+    remark: Callable[[str], None]
+
+    async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
+        done, labels, is_open = None, dict[str, str](), False
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, Said):
+                    self.write(clean(event.text))
+                    is_open = not event.text.endswith("\n")
+                    continue
+                if is_open:
+                    self.write("\n")
+                    is_open = False
+                if isinstance(event, ToolStarted):
+                    labels[event.call] = lines.call_label(event.tool, event.arguments).plain
+                self._remark(event, labels)
+                done = event if isinstance(event, Done) else done
+        return done
+
+    def _remark(self, event: TurnEvent, labels: dict[str, str]) -> None:
+        match event:
+            case ToolFinished(call=call):
+                self.remark(lines.finished(event, Text(labels.get(call, event.tool))).plain)
+            case Nudged():
+                self.remark(lines.nudge(event).plain)
+            case Noticed():
+                self.remark(lines.notice(event).plain)
+            case Done() if not event.outcome.is_ok:
+                self.remark(lines.done(event)[0].plain)
+            case _:
+                pass
+
+    def tell(self, report: Report) -> None:
+        text = io.StringIO()
+        console = Console(file=text, width=100, highlight=False, markup=False, emoji=False, color_system=None)
+        console.print(report.shown)
+        self.write("\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n")
+
+    def complain(self, message: str, mend: str = "") -> None:
+        self.remark(f"{message} {mend}".strip())
+
+    async def ask(self, question: Question) -> Consent:
+        return await nobody(question)
+
+    @contextmanager
+    def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
+        yield
+
+
+async def typed_lines(descriptor: int = 0) -> AsyncIterator[str]:
+    """The lines of standard input as they come. They are read beside the loop, where learning may go on."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def read() -> None:
+        with suppress(RuntimeError):  # the chat has ended
+            with suppress(OSError), os.fdopen(os.dup(descriptor), encoding="utf-8", errors="replace") as stream:
+                for line in stream:
+                    loop.call_soon_threadsafe(queue.put_nowait, line)
+            loop.call_soon_threadsafe(queue.put_nowait, None)
+
+    threading.Thread(target=read, daemon=True, name="habitus-stdin").start()
+    while (line := await queue.get()) is not None:
+        yield line

@@ -1,0 +1,40 @@
+"""Where a chat takes place, as the chat sees it: a terminal, a pipe of text, or a pipe of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rich.console import RenderableType
+
+from habitus.agent.consent import Consent, Question
+from habitus.agent.stream import Done, TurnEvent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What a command has to tell: for people as it looks, for programs as data of a type."""
+
+    type: str
+    shown: RenderableType
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+class Surface(Protocol):
+    async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
+        """Show a turn to its end; None when it was cancelled."""
+        ...
+
+    def tell(self, report: Report) -> None: ...
+
+    def complain(self, message: str, mend: str = "") -> None:
+        """Something went wrong, and the chat goes on."""
+        ...
+
+    async def ask(self, question: Question) -> Consent: ...
+
+    def waiting(self, for_what: str, cancel: Callable[[], object]) -> AbstractContextManager[None]:
+        """Say what is being waited for; the person can break it off."""
+        ...

@@ -1,0 +1,93 @@
+"""A chat without a terminal: a surface that keeps what it is told."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from habitus.agent.consent import Consent, Question
+from habitus.agent.stream import Done, TurnEvent
+from habitus.app import Habitus, read_settings
+from habitus.llm.scripted import Script, ScriptedModel
+from habitus.repl.chat import Chat
+from habitus.repl.surface import Report
+
+
+@dataclass(kw_only=True, slots=True)
+class Kept:
+    """What a surface was told, and what it answers."""
+
+    answer: Consent = Consent.YES
+    events: list[TurnEvent] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    commands: list[Sequence[str]] = field(default_factory=list)
+
+    async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
+        done = None
+        async with aclosing(events):
+            async for event in events:
+                self.events.append(event)
+                done = event if isinstance(event, Done) else done
+        return done
+
+    def tell(self, report: Report) -> None:
+        self.reports.append(report)
+
+    def complain(self, message: str, mend: str = "") -> None:
+        self.complaints.append(f"{message} {mend}".strip())
+
+    async def ask(self, question: Question) -> Consent:
+        self.questions.append(question)
+        return self.answer
+
+    @contextmanager
+    def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
+        yield
+
+    def last(self) -> str:
+        """The last report as text."""
+        console = Console(file=io.StringIO(), width=80)
+        console.print(self.reports[-1].shown)
+        assert isinstance(console.file, io.StringIO)
+        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+@pytest.fixture
+def habitus(tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "ann"})
+    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
+    with Habitus.open(settings) as opened:
+        yield opened
+
+
+Begin = Callable[[Script], tuple[Chat, Kept, ScriptedModel]]
+
+
+@pytest.fixture
+async def begin(habitus: Habitus) -> AsyncIterator[Begin]:
+    """`begin(script)` opens a chat with its surface and its model, which drafts, too."""
+    chats: list[Chat] = []
+
+    def start(script: Script) -> tuple[Chat, Kept, ScriptedModel]:
+        model, kept = ScriptedModel(script), Kept()
+        chat = Chat(
+            habitus,
+            kept,
+            open_session=lambda: habitus.session(model, ask=kept.ask),
+            run_command=kept.commands.append,
+            drafter=lambda: model,
+        )
+        chats.append(chat)
+        return chat, kept, model
+
+    yield start
+    for chat in chats:
+        await chat.close()

@@ -1,0 +1,224 @@
+"""A chat, line by line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.agent.consent import Consent
+from habitus.agent.stream import Done, Said
+from habitus.app import Habitus
+from habitus.events import OutcomeKind
+from habitus.journal.model import Place
+from habitus.llm.model import Asked, Text
+from habitus.llm.scripted import ScriptedModel, call, calls, says
+from habitus.skills.model import Manifest, Skill
+from tests.repl.conftest import Begin
+
+pytestmark = pytest.mark.req("AG-07")
+
+DRAFT = {
+    "label": "add_numbers",
+    "name": "Add numbers",
+    "description": "Adds numbers.",
+    "when_to_use": "Somebody wants a sum",
+    "declarative_md": "1. Read them.\n2. Add them.",
+}
+
+
+def _asked(model: ScriptedModel, number: int = -1) -> str:
+    messages = [message for message in model.asked[number].messages if isinstance(message, Asked)]
+    return "\n".join(part.text for part in messages[-1].parts if isinstance(part, Text))
+
+
+async def test_words_are_a_turn_and_commands_are_not(begin: Begin) -> None:
+    chat, kept, model = begin([says("Hello.")])
+    assert await chat.handle("  ") is True
+    assert await chat.handle("/help") is True
+    assert model.asked == []
+    assert await chat.handle("hi") is True
+    assert "".join(event.text for event in kept.events if isinstance(event, Said)) == "Hello."
+    assert chat.went_well
+    assert await chat.handle("/quit") is False
+
+
+async def test_mistakes_are_said_and_the_chat_goes_on(begin: Begin) -> None:
+    chat, kept, _ = begin([says("Hello.")])
+    assert await chat.handle("/hlep") is True
+    assert kept.complaints == ["There is no command '/hlep'. Did you mean '/help'?"]
+    assert not chat.went_well
+
+
+async def test_a_script_that_is_over_is_an_outcome_not_an_end(begin: Begin) -> None:
+    chat, kept, _ = begin([])
+    assert await chat.handle("hi") is True
+    assert "was asked once more" in kept.complaints[0]
+
+
+@pytest.mark.req("CL-01")
+async def test_commands_mirror_the_command_line_and_looking_forgives_a_misspelt_name(
+    begin: Begin, habitus: Habitus
+) -> None:
+    habitus.skills.create(Skill(name="csv-summary", description="d", body="b"), habitus.person())
+    chat, kept, _ = begin([])
+    for line in ("/skills", "/skill show csv_sumary", "/skill remove csv-sumary", "/review approve 1"):
+        await chat.handle(line)
+    assert kept.commands == [
+        ["skills", "list"],
+        ["skills", "show", "csv-summary"],
+        ["skills", "remove", "csv-sumary"],
+        ["review", "approve", "1"],
+    ]
+    assert kept.last() == "There is no skill 'csv_sumary'; this is the nearest, 'csv-summary'."
+
+
+@pytest.mark.req("AG-10")
+async def test_good_and_bad_judge_the_last_turn(begin: Begin, habitus: Habitus) -> None:
+    chat, kept, _ = begin([says("Four.")])
+    await chat.handle("/good")
+    assert kept.complaints == ["There is no turn to judge yet. Ask something first."]
+    await chat.handle("what is two and two?")
+    await chat.handle("/bad it is five")
+    done = kept.events[-1]
+    assert isinstance(done, Done)
+    judged = [o for o in habitus.journal.turn(done.turn).outcomes if o.source == "user"]
+    assert [(o.kind, o.weight, o.reason) for o in judged] == [(OutcomeKind.FAILED, 1.0, "it is five")]
+    assert kept.last() == "Noted: the last turn went wrong, it is five."
+
+
+@pytest.mark.req("AG-09")
+async def test_why_shows_every_section_and_why_a_skill_was_there(begin: Begin, habitus: Habitus) -> None:
+    habitus.skills.create(Skill(name="brew-tea", description="Brews tea", body="1. Boil."), habitus.person())
+    chat, kept, _ = begin([calls("recall_skill", {"name": "brew-tea"}), says("ok")])
+    await chat.handle("/why brew-tea")
+    assert kept.complaints == ["Nothing was asked yet. Ask something first; then /why brew-tea."]
+    await chat.handle("/why")
+    assert [row["name"] for row in _sections(kept.reports[-1].data)] == ["identity", "guidance", "skills"]
+    await chat.handle("please brew tea for two")
+    await chat.handle("/why")
+    sections = _sections(kept.reports[-1].data)
+    assert {"identity", "guidance", "skills"} <= {row["name"] for row in sections}
+    assert all(row["tokens"] > 0 for row in sections)
+    skills = next(row for row in sections if row["name"] == "skills")
+    assert skills["budget"] > skills["tokens"]
+    assert kept.last().splitlines()[0].split() == ["section", "tokens", "budget", "no", "room", "for"]
+    await chat.handle("/why brew-tea")
+    assert kept.last().splitlines()[0] == "brew-tea is on the menu, one line; the model loads it when it needs it."
+    assert kept.last().splitlines()[-1] == "In the last turn the model asked for it."
+    habitus.skills.create(Skill(name="brew-coffee", description="d", body="b"), habitus.person())
+    await chat.handle("/why brew-coffee")
+    assert kept.complaints[-1].startswith("'brew-coffee' was not there yet when the last turn began.")
+
+
+def _sections(data: object) -> list[dict[str, Any]]:
+    rows = json.loads(json.dumps(data))["sections"]
+    assert isinstance(rows, list)
+    return rows
+
+
+async def test_a_skill_called_by_name_is_sent_with_its_arguments(begin: Begin, habitus: Habitus) -> None:
+    body = "Fix issue $ARGUMENTS, then close $ARGUMENTS."
+    manual = Manifest(disable_model_invocation=True)
+    hidden = Manifest(user_invocable=False)
+    habitus.skills.create(Skill(name="fix", description="d", body=body, manifest=manual), habitus.person())
+    habitus.skills.create(Skill(name="inner", description="d", body="b", manifest=hidden), habitus.person())
+    chat, kept, model = begin([says("Done.")])
+    assert "inner" not in chat.invocable()
+    await chat.handle("/inner")
+    assert kept.complaints[0].startswith("There is no command '/inner'.")
+    await chat.handle("/fix 12")
+    said = _asked(model)
+    assert "[The user calls the skill 'fix'. Follow it.]\n\nFix issue 12, then close 12." in said
+    assert said.endswith("/fix 12")
+    done = kept.events[-1]
+    assert isinstance(done, Done)
+    turn = habitus.journal.turn(done.turn)
+    assert turn.request == "/fix 12"
+    assert [(s.name, s.reason) for s in turn.selected if s.place is Place.LOADED] == [
+        ("fix", "the person asked for it")
+    ]
+    assert ("fix", "skill") in {(e.item, e.kind) for e in turn.exposures}
+
+
+async def test_a_file_goes_along_once(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("the number is 7")
+    chat, kept, model = begin([says("7"), says("?")])
+    await chat.handle("/attach nothing.txt")
+    assert kept.complaints[0].startswith(f"There is no file {tmp_path / 'nothing.txt'}")
+    await chat.handle("/attach note.txt")
+    await chat.handle("what is the number?")
+    await chat.handle("and now something else entirely")
+    assert "the number is 7" in _asked(model, 0)
+    assert "the number is 7" not in _asked(model, 1)
+
+
+async def test_a_new_conversation_knows_nothing_of_the_old(begin: Begin, habitus: Habitus) -> None:
+    chat, _, model = begin([says("one"), says("two")])
+    await chat.handle("first")
+    before = chat.session.id
+    await chat.handle("/new")
+    assert chat.session.id != before
+    await chat.handle("second")
+    assert len(model.asked[1].messages) == 1
+    assert {session.id for session in habitus.journal.sessions()} == {before, chat.session.id}
+
+
+async def test_a_skill_is_drafted_shown_confirmed_and_saved_as_the_persons(begin: Begin, habitus: Habitus) -> None:
+    cell = {"action": "exec", "code": "print(1 + 2)", "one_line_description": "add"}
+    chat, kept, model = begin([says("", call("scratchpad", cell)), says("Three."), says(json.dumps(DRAFT))])
+    await chat.handle("add one and two")
+    await chat.handle("/skill save the adding")
+    shown = _asked(model)
+    assert "print(1 + 2)" in shown
+    assert "came to:\n```\n3\n```" in shown
+    assert "Person: add one and two" in shown
+    assert shown.endswith("the adding")
+    assert "habitus-context" not in shown
+    assert [question.text for question in kept.questions] == ["Save it as 'add-numbers'?"]
+    assert [report.type for report in kept.reports] == ["draft", "saved"]
+    assert kept.last() == "Saved add-numbers, version 1.\nUndo: /skill remove add-numbers"
+    saved = habitus.skills.load("add-numbers")
+    assert (saved.title, saved.when_to_use, saved.body.strip()) == (
+        "Add numbers",
+        "Somebody wants a sum",
+        "1. Read them.\n2. Add them.",
+    )
+    author = habitus.skills.history("add-numbers")[0].author
+    assert (author.actor.value, author.name) == ("user", "ann")
+
+
+@pytest.mark.req("SK-21")
+async def test_a_draft_that_is_put_off_waits_and_one_that_is_refused_is_gone(begin: Begin, habitus: Habitus) -> None:
+    chat, kept, _ = begin([says("Three."), says(json.dumps(DRAFT)), says(json.dumps(DRAFT))])
+    await chat.handle("add one and two")
+    kept.answer = Consent.NO
+    await chat.handle("/skill save")
+    assert kept.complaints == ["Nothing was saved. /skill save HINT drafts it anew."]
+    kept.answer = Consent.LATER
+    await chat.handle("/skill save")
+    assert kept.last() == "'add-numbers' waits as proposal 1.\nDecide: /review approve 1"
+    assert not habitus.skills.is_taken("add-numbers")
+    assert habitus.review.get(1).change.name == "add-numbers"
+
+
+async def test_nothing_to_save_and_an_empty_draft_are_refused(begin: Begin, habitus: Habitus) -> None:
+    chat, kept, _ = begin([says("Hello."), says(json.dumps(DRAFT | {"declarative_md": " "}))])
+    await chat.handle("/skill save")
+    await chat.handle("hello")
+    await chat.handle("/skill save")
+    assert kept.complaints == [
+        "There is nothing to save yet. Do some work first, then save how it is done.",
+        "The draft has no steps. Say what to keep: /skill save HINT.",
+    ]
+    assert kept.questions == []
+    assert not habitus.skills.is_taken("add-numbers")
+
+
+async def test_a_model_that_gives_no_draft_is_said(begin: Begin) -> None:
+    chat, kept, _ = begin([says("Hello."), says("no"), says("no"), says("no")])
+    await chat.handle("hello")
+    await chat.handle("/skill save")
+    assert "gave no usable SkillDraft" in kept.complaints[0]

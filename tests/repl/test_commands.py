@@ -1,0 +1,104 @@
+"""What a typed line means."""
+
+from __future__ import annotations
+
+import pytest
+
+from habitus.errors import UserError
+from habitus.repl.commands import (
+    COMMANDS,
+    Attach,
+    Completion,
+    Help,
+    Invoke,
+    Judge,
+    Meant,
+    Mirror,
+    New,
+    Quit,
+    SaveSkill,
+    Say,
+    Why,
+    completions,
+    filled,
+    meaning,
+)
+
+pytestmark = pytest.mark.req("AG-07")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("hello there", Say(text="hello there")),
+        ("  two\nlines ", Say(text="two\nlines")),
+        ("//help is a command", Say(text="/help is a command")),
+        ("/usr/lib is full", Say(text="/usr/lib is full")),
+        ("/help", Help()),
+        ("/?", Help()),
+        ("/new", New()),
+        ("/EXIT", Quit()),
+        ("/skills", Mirror(words=("skills", "list"))),
+        ("/skill", Mirror(words=("skills", "list"))),
+        ("/skill save", SaveSkill(hint="")),
+        ("/skill save what we did's hard part", SaveSkill(hint="what we did's hard part")),
+        ("/skill show csv_summary", Mirror(words=("skills", "show", "csv_summary"), looks_at="csv_summary")),
+        ("/skill edit x --append 'a b'", Mirror(words=("skills", "edit", "x", "--append", "a b"))),
+        ("/skill rollback x v2", Mirror(words=("skills", "rollback", "x", "--to", "2"))),
+        ("/review", Mirror(words=("review", "list"))),
+        ("/review approve 3 4", Mirror(words=("review", "approve", "3", "4"))),
+        ("/review reject 3 it's wrong", Mirror(words=("review", "reject", "3", "--reason", "it's wrong"))),
+        ("/why", Why(name="")),
+        ("/why csv-summary", Why(name="csv-summary")),
+        ("/good", Judge(is_good=True, reason="")),
+        ("/bad the total is wrong", Judge(is_good=False, reason="the total is wrong")),
+        ("/attach my file.csv", Attach(path="my file.csv")),
+        ("/csv-summary sales.csv by region", Invoke(name="csv-summary", arguments="sales.csv by region")),
+        ("/CSV_Summary", Invoke(name="csv-summary", arguments="")),
+        ("/csv-summary\nfirst\nsecond", Invoke(name="csv-summary", arguments="first\nsecond")),
+    ],
+)
+def test_lines_mean_what_they_say(line: str, meant: Meant) -> None:
+    assert meaning(line, {"csv-summary"}) == meant
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/hlep", "There is no command '/hlep'. Did you mean '/help'?"),
+        ("/csv-sumary x", "There is no command '/csv-sumary'. Did you mean '/csv-summary'?"),
+        ("/xyzzy", "There is no command '/xyzzy'. See /help."),
+        ("/skill shwo x", "There is no '/skill shwo'. Did you mean '/skill show'?"),
+        ("/skill show", "Which skill? Write /skill show NAME."),
+        ("/skill rollback x", "To which version? Write /skill rollback x N; /skill history x lists them."),
+        ("/review approve", "Which proposal? Write /review approve N; /review lists them."),
+        ("/attach", "Which file? Write /attach PATH."),
+        ("/", "There is no command '/'. See /help."),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_mend(line: str, said: str) -> None:
+    with pytest.raises(UserError) as raised:
+        meaning(line, {"csv-summary"})
+    assert str(raised.value) == said
+
+
+def _offered(text: str) -> list[str]:
+    known = ["csv-summary", "hidden"]
+    return [offer.text for offer in completions(text, {"csv-summary": "Totals are asked for"}, known)]
+
+
+def test_the_tab_key_offers_commands_skills_and_their_actions() -> None:
+    assert _offered("/") == [*(f"/{name}" for name in COMMANDS), "/csv-summary"]
+    assert _offered("/sk") == ["/skill", "/skills"]
+    assert completions("/c", {"csv-summary": "Totals"}, []) == [Completion(text="/csv-summary", start=2, help="Totals")]
+    assert _offered("/hid") == []  # what a person may not call is not offered
+    assert _offered("/skill sh") == ["show"]
+    assert _offered("/skill show ") == ["csv-summary", "hidden"]
+    assert _offered("/why h") == ["hidden"]
+    assert _offered("hello /") == []
+    assert _offered("/skill show x y") == []
+
+
+def test_a_skills_text_gets_the_arguments() -> None:
+    assert filled("Fix issue $ARGUMENTS now. ($ARGUMENTS)", "12") == "Fix issue 12 now. (12)"
+    assert filled("Nothing to fill.", "12") == "Nothing to fill."

@@ -1,0 +1,195 @@
+"""What events and answers look like, without a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
+from habitus.events import OK, Outcome, failed, infra
+from habitus.llm.model import Usage
+from habitus.repl import lines, markdown
+from habitus.repl.display import TurnDisplay
+from habitus.repl.pipes import event_json
+from habitus.repl.plain import clean, one_line, shown_seconds
+
+pytestmark = pytest.mark.req("AG-07")
+
+
+def _finished(outcome: Outcome = OK, *, tool: str = "scratchpad", content: str = "") -> ToolFinished:
+    return ToolFinished(call="1", tool=tool, outcome=outcome, content=content, seconds=2.34)
+
+
+def _done(outcome: Outcome = OK, *, cost: float | None = None, waiting: int = 0) -> Done:
+    usage = Usage(input_tokens=1234, output_tokens=56, cost=cost)
+    return Done(turn="t", reply="r", outcome=outcome, usage=usage, rounds=1, seconds=3.2, waiting=waiting)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "label"),
+    [
+        ('{"action": "exec", "code": "x", "one_line_description": "sum it up"}', "scratchpad  sum it up"),
+        ('{"action": "view"}', "scratchpad  view"),
+        ('{"rows": 3, "wide": true}', "scratchpad  rows=3, wide=True"),
+        ("not { json", "scratchpad  not { json"),
+        ("{}", "scratchpad  "),
+        ('{"code": "a\\nb\\u001b[31mc"}', "scratchpad  a bc"),
+    ],
+)
+def test_a_call_says_what_it_is_about(arguments: str, label: str) -> None:
+    assert lines.call_label("scratchpad", arguments).plain == label
+
+
+def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
+    label = lines.call_label("scratchpad", '{"name": "main"}')
+    assert lines.running(label, 61.2, "row 7\n").plain == "scratchpad  main  1 min 01 s  row 7"
+    assert lines.finished(_finished(), label).plain == "  ✓ scratchpad  main  2.3 s"
+    assert lines.finished(_finished(failed("no\nfile")), label).plain == "  ✗ scratchpad  main  2.3 s  no file"
+    assert lines.finished(_finished(infra("down")), label).plain == "  ! scratchpad  main  2.3 s  down"
+    assert lines.nudge(Nudged(text="Look at\nthe error.")).plain == "  ↪ nudge Look at the error."
+    assert lines.notice(Noticed(text="It is long.")).plain == "  ! It is long."
+    assert [line.plain for line in lines.done(_done(cost=0.0123, waiting=2))] == [
+        "  1,234 → 56 tokens · $0.0123 · 3.2 s · 2 changes wait: /review"
+    ]
+    assert [line.plain for line in lines.done(_done(failed("the rounds ran out"), waiting=1))] == [
+        "  ✗ failed: the rounds ran out",
+        "  1,234 → 56 tokens · 3.2 s · 1 change waits: /review",
+    ]
+
+
+@pytest.mark.req("SK-21")
+@pytest.mark.parametrize(
+    ("tool", "content", "undo"),
+    [
+        ("create_skill", {"name": "x", "version": 1}, "    Undo: /skill remove x"),
+        ("update_skill", {"name": "x", "version": 3}, "    Undo: /skill rollback x 2"),
+        ("delete_skill", {"deleted": True}, "    Undo: /skill restore x"),
+        ("disable_skill", {"name": "x", "enabled": False}, "    Undo: /skill enable x"),
+        ("create_skill", {"name": "x", "version": 1, "status": "proposed", "proposal": 7}, None),
+        ("list_skills", {"name": "x"}, None),
+    ],
+)
+def test_what_a_tool_changed_says_how_to_take_it_back(tool: str, content: dict[str, object], undo: str | None) -> None:
+    shown = lines.undo(_finished(tool=tool, content=json.dumps(content)), '{"name": "x"}')
+    assert (None if shown is None else shown.plain) == undo
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1 min 00 s"), (3671, "61 min 11 s")],
+)
+def test_seconds_are_shown_as_people_read_them(seconds: float, shown: str) -> None:
+    assert shown_seconds(seconds) == shown
+
+
+@given(st.text())
+def test_no_text_can_drive_the_terminal(text: str) -> None:
+    for safe in (clean(text), one_line(text), clean("\x1b[2J" + text), one_line("\x9b31m\x1b]0;t\x07" + text)):
+        assert not any((ord(char) < 32 and char not in "\n\t") or 127 <= ord(char) < 160 for char in safe)
+        assert "\u202e" not in safe
+    assert "\n" not in one_line(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "finished", "tail"),
+    [
+        ("one\n\ntwo", "one\n\n", "two"),
+        ("one", "", "one"),
+        ("- a\n- b\n\n- c", "", "- a\n- b\n\n- c"),
+        ("```\na\n\nb\n", "", "```\na\n\nb\n"),
+        ("text\n\n```\na\n\nb\n```\n\nmore", "text\n\n```\na\n\nb\n```\n\n", "more"),
+        ("", "", ""),
+    ],
+)
+def test_finished_blocks_are_told_from_the_one_being_written(text: str, finished: str, tail: str) -> None:
+    assert markdown.split(text) == (finished, tail)
+
+
+@given(st.text(alphabet="ab `#*->1.|\n", max_size=80))
+def test_splitting_loses_nothing(text: str) -> None:
+    assert "".join(markdown.split(text)) == text
+
+
+ANSWER = """# Result
+
+A long line of words that has to be broken somewhere because terminals are narrow and words are many, is it not?
+
+1. one
+2. two
+
+| a | b |
+| - | - |
+| 1 | 2 |
+
+[click](https://example.org)
+"""
+
+
+async def _shown(events: list[TurnEvent], *, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, height=40, force_terminal=False, highlight=False, markup=False)
+    display = TurnDisplay(console=console, clock=lambda: 0.0)
+    async with display.drawing():
+        for event in events:
+            display.show(event)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+async def test_an_answer_fits_every_width_and_is_the_same_however_it_arrives(width: int) -> None:
+    whole = await _shown([Said(text=ANSWER), _done()], width=width)
+    pieces = await _shown([*(Said(text=char) for char in ANSWER), _done()], width=width)
+    assert pieces == whole
+    assert max(map(len, whole.splitlines())) <= min(width, 100)
+    assert whole.startswith("\nResult\n\nA long line")
+    assert "\n\n\n" not in whole
+    assert "click (https://example.org)" in whole
+    assert whole.endswith("\n\n  1,234 → 56 tokens · 3.2 s\n")
+
+
+async def test_a_turn_reads_from_top_to_bottom() -> None:
+    shown = await _shown(
+        [
+            Said(text="Let me \x1b[2Jsee."),
+            ToolStarted(call="1", tool="scratchpad", arguments='{"code": "1"}'),
+            ToolProgress(call="1", text="half"),
+            ToolProgress(call="other", text="lost"),
+            _finished(),
+            Nudged(text="careful"),
+            Said(text="Done."),
+            Noticed(text="It was cut off."),
+            _done(),
+        ],
+        width=80,
+    )
+    assert [line for line in shown.splitlines() if line and "⠋" not in line] == [
+        "Let me [2Jsee.",
+        "  ✓ scratchpad  1  2.3 s",
+        "  ↪ nudge careful",
+        "Done.",
+        "  ! It was cut off.",
+        "  1,234 → 56 tokens · 3.2 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "type"),
+    [
+        (Said(text="a"), "text"),
+        (ToolStarted(call="1", tool="t", arguments="{}"), "tool_started"),
+        (ToolProgress(call="1", text="x"), "tool_progress"),
+        (_finished(failed("no")), "tool_finished"),
+        (Nudged(text="n"), "nudge"),
+        (Noticed(text="n"), "notice"),
+        (_done(), "done"),
+    ],
+)
+def test_every_event_is_one_line_of_json(event: TurnEvent, type: str) -> None:
+    line = json.dumps(event_json(event))
+    assert "\n" not in line
+    assert json.loads(line)["type"] == type
