@@ -26,6 +26,7 @@ from habitus.errors import Refused, StorageFailed
 from habitus.events import OutcomeKind, TurnObserver
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
+from habitus.learning.spending import Spending
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.settings import Settings
@@ -48,8 +49,10 @@ from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
     from habitus.agent.session import Session
+    from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
+    from habitus.sandbox.scratchpads import CellObserver
     from habitus.search.index import Index
 
 Clock = Callable[[], datetime]
@@ -86,6 +89,7 @@ class Habitus:
         self.skills = self._library()
         self.redactor = Redactor(_secret_values(os.environ))
         self.journal = Journal(shared, clock=clock, redactor=self.redactor)
+        self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
         self.finder = Finder(self.skills, local, lambda: _open_index(local))
         self.review = Review(
@@ -144,6 +148,13 @@ class Habitus:
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
 
     @cached_property
+    def learned_turns(self) -> TurnLedger:
+        """Which turns of transcripts have been learned from."""
+        from habitus.learning.transcripts.ledger import TurnLedger  # the readers, for those who read transcripts
+
+        return TurnLedger(self._shared, clock=self.clock)
+
+    @cached_property
     def models(self) -> Models:
         """The models that the settings name, opened when they are first asked."""
         from habitus.app.models import models  # a provider's library, for those who call a model
@@ -160,6 +171,7 @@ class Habitus:
         source_type: str = "repl",
         ask: AskPerson = nobody,
         observers: Sequence[TurnObserver] = (),
+        cell_observers: Sequence[CellObserver] = (),
     ) -> Session:
         """A conversation with a model, by default the one of the settings. Close it, or use `async with`."""
         from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
@@ -173,6 +185,7 @@ class Habitus:
             source_type=source_type,
             ask=ask,
             observers=observers,
+            cell_observers=cell_observers,
         )
 
     @property

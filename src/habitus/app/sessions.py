@@ -23,7 +23,7 @@ from habitus.llm.model import Model
 from habitus.sandbox.machine import base_python, probe
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.local import LocalRuntime
-from habitus.sandbox.scratchpads import Scratchpads
+from habitus.sandbox.scratchpads import CellObserver, Scratchpads
 from habitus.sandbox.venvs import Venvs
 from habitus.skills.selection import User
 
@@ -41,6 +41,7 @@ def open_session(
     source_type: str,
     ask: AskPerson,
     observers: Sequence[TurnObserver],
+    cell_observers: Sequence[CellObserver] = (),
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
@@ -73,7 +74,9 @@ def open_session(
         memory=NoMemory(),
         select=habitus.select,
         identity=lambda: identity_text(habitus.skills, habitus.fill),
-        built_in=lambda session: standard_tools(session, changes=changes, finder=habitus.finder, pads=pads),
+        built_in=lambda session: standard_tools(
+            session, changes=changes, finder=habitus.finder, pads=pads, cell_observers=cell_observers
+        ),
         code_tools=lambda: (),
         observers=tuple(observers),
         transcribe=transcribe,

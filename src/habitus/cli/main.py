@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.cli import finding, operate, output, review, skills, sources, tour, trust
+from habitus.cli import finding, learn, operate, output, review, skills, sources, tour, trust
 from habitus.errors import UserError, did_you_mean
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("why", rich_help_panel="Everyday")(finding.why)
 app.add_typer(review.app, name="review", rich_help_panel="Curate")
 app.command("trust", rich_help_panel="Curate")(trust.trust)
 app.command("tour", rich_help_panel="Everyday")(tour.tour)
+app.command("learn", rich_help_panel="Everyday")(learn.learn)
 app.command("rollback", rich_help_panel="Curate")(operate.rollback)
 app.command("pause", rich_help_panel="Curate")(operate.pause)
 app.command("resume", rich_help_panel="Curate")(operate.resume)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -32,7 +32,7 @@ class How(StrEnum):
 
 
 class NotSettled(Exception):
-    """Raised inside `first_time` to leave a turn as one that has not been learned from."""
+    """Raised inside `first_time` to leave the turns as not learned from."""
 
 
 class TurnLedger:
@@ -40,34 +40,35 @@ class TurnLedger:
         self._engine = engine
         self._clock = clock
 
-    def is_learned(self, turn: Turn, how: How) -> bool:
+    def is_new(self, digest: str, how: How) -> bool:
         with sql.reading(self._engine) as connection:
-            return self._is_there(connection, digest_of(turn), how)
+            return bool(self._new(connection, [digest], how))
 
     @contextmanager
-    def first_time(self, turn: Turn, how: How) -> Iterator[bool]:
-        """Whether this turn is new. What is done inside and the note that it was done are one transaction."""
-        digest = digest_of(turn)
+    def first_time(self, digests: Iterable[str], how: How) -> Iterator[list[str]]:
+        """Those of the turns that are new. What is done inside and the note of it are one transaction."""
         try:
             with sql.writing(self._engine, lock="learned_turns") as connection:
-                if self._is_there(connection, digest, how):
-                    yield False
-                    return
-                yield True
-                row = {"digest": digest, "how": how.value, "learned_on": self._clock()}
-                connection.execute(learned_turns.insert().values(row))
+                new = self._new(connection, digests, how)
+                yield new
+                rows = [{"digest": digest, "how": how.value, "learned_on": self._clock()} for digest in new]
+                sql.insert_missing(connection, learned_turns, rows)
         except NotSettled:
             pass
 
-    def _is_there(self, connection: sa.Connection, digest: str, how: How) -> bool:
-        known = sa.select(learned_turns.c.digest).where(learned_turns.c.digest == digest, learned_turns.c.how == how)
-        return connection.execute(known).first() is not None
+    def _new(self, connection: sa.Connection, digests: Iterable[str], how: How) -> list[str]:
+        known = sa.select(learned_turns.c.digest).where(learned_turns.c.how == how.value)
+        return [
+            digest
+            for digest in dict.fromkeys(digests)
+            if connection.execute(known.where(learned_turns.c.digest == digest)).first() is None
+        ]
 
 
 def digest_of(turn: Turn) -> str:
-    """By what happened in it: a copy of the file under another name is the same turn."""
+    """By what happened in it: a copy of the file under another name has the same turns."""
     whole = hashlib.sha256()
     for event in turn.events:
         row = [event.kind.value, dict(event.detail), event.round_idx]
-        whole.update(json.dumps(row, sort_keys=True, default=str, ensure_ascii=True).encode())
+        whole.update(json.dumps(row, sort_keys=True, default=str).encode())
     return whole.hexdigest()

@@ -1,0 +1,78 @@
+"""Learning put together: memory as those who learn see it, and the learner of a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from habitus.errors import NotFound
+from habitus.learning.acc.monitor import Mode
+from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.learned import Kept, KeptAs, Learned, LessonKeeper
+from habitus.learning.observer import Learner
+from habitus.learning.transcripts.applying import Applier
+from habitus.learning.transcripts.model import SkillUse
+from habitus.llm.model import Model
+from habitus.llm.roles import Models
+from habitus.redact import Redactor
+from habitus.settings import MemoryMode
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+
+def open_learner(habitus: Habitus, keeper: LessonKeeper, model: Model | None) -> Learner:
+    """What learns from errors in one session; `model` is the cheap one, none where no model is to be asked."""
+    settings = habitus.settings
+    mode = Mode.OFF if settings.memory is MemoryMode.OFF else Mode(settings.acc_mode.value)
+    cells = Cerebellum(model, keeper.encode, spending=habitus.spending, redactor=habitus.redactor)
+    return Learner(keeper, cells, mode=mode, redactor=habitus.redactor)
+
+
+def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> Applier:
+    """What teaches memory from transcripts."""
+
+    def count_skill(use: SkillUse) -> bool:
+        name = use.skill.rpartition(":")[2]  # a plugin's skill is written plugin:name
+        try:
+            habitus.skills.count_recommended(name)
+            habitus.skills.count_use(name)
+        except NotFound:
+            return False
+        return True
+
+    return Applier(
+        keeper,
+        habitus.learned_turns,
+        redactor=redactor,
+        count_skill=count_skill,
+        user=habitus.settings.user,
+        project=str(habitus.settings.cwd),
+    )
+
+
+def models_named(habitus: Habitus, name: str) -> Models:
+    """A model by its name, whatever the settings say."""
+    from habitus.app.models import models  # a provider's library, for those who call a model
+
+    return models(habitus.settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)
+
+
+def lesson_keeper(habitus: Habitus) -> LessonKeeper:
+    """The memory of this home."""
+    return _NoMemory()
+
+
+class _NoMemory:
+    def is_taking(self) -> bool:
+        return False
+
+    def encode(self, learned: Learned) -> Kept:
+        return Kept(status=KeptAs.OFF, reason="There is no memory to keep it in.")
+
+    def has_similar(self, text: str) -> bool:
+        return False
+
+    def ignored(self, rules: Sequence[str]) -> None:
+        pass
