@@ -35,6 +35,8 @@ def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> 
 
     def count_skill(use: SkillUse) -> bool:
         name = use.skill.rpartition(":")[2]  # a plugin's skill is written plugin:name
+        if use.success is False:  # it was not loaded, so it was neither shown nor used
+            return False
         try:
             habitus.skills.count_recommended(name)
             habitus.skills.count_use(name)

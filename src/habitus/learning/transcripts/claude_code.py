@@ -63,7 +63,8 @@ class _Session:
         self._line += 1
         if self._is_repeated(_str(row.get("uuid"))):
             return
-        self.draft.project = self.draft.project or self._redactor.redact(_str(row.get("cwd"))[:1000]).text
+        if not self.draft.project and (place := _str(row.get("cwd"))):
+            self.draft.project = self._redactor.redact(place[:1000]).text
         match row.get("type"):
             case "user":
                 self._user(row)
