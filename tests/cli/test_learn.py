@@ -60,9 +60,9 @@ def test_it_says_what_fired_and_where_with_the_evidence(direct: Direct, folder: 
 def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
     told = direct.json("learn", str(folder / "*" / "o*.jsonl"))
     (fired,) = told.pop("detectors")
-    (finding,) = fired.pop("findings")
+    (firing,) = fired.pop("firings")
     assert (fired["detector"], fired["fired"]) == ("repeated_tool_error", 1)
-    assert finding == {
+    assert firing == {
         "detector": "repeated_tool_error",
         "file": str(folder / "shop" / "one.jsonl"),
         "transcript": "one",
@@ -93,7 +93,7 @@ def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
     }
 
 
-@pytest.mark.req("EL-08", "SC-04")
+@pytest.mark.req("EL-08")
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -139,7 +139,9 @@ def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(
     skills: list[Line] = [asked("use a skill"), used("k", "Skill", {"skill": "any:data-summary"})]
     write(folder / "site" / "skill.jsonl", [*skills, used("l", "Skill", {"skill": "not-ours"})])
     said = direct.ok("learn", str(folder), "--apply")
-    assert said.splitlines()[-1] == "Lessons: 2 stored, 1 reinforced. Skill uses counted: 1."
+    *_, kept, undo = said.splitlines()
+    assert kept == "Lessons: 2 stored, 1 reinforced. Skill uses counted: 1."
+    assert undo.startswith("Undo: habitus rollback --to ")
     again = direct.ok("learn", str(folder), "--apply")
     assert again.splitlines()[-2:] == ["Lessons: nothing new.", "Already learned from: 3 turns."]
     assert {each.evidence.detector for each in keeper.learned} == {"repeated_tool_error", "orphaned_tool_call"}

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from habitus.app import Habitus
     from habitus.learning.post_mortem import PostMortem
     from habitus.learning.transcripts.applying import Applied, Applier
-    from habitus.learning.transcripts.study import Failures, FileRead, Finding, Studied
+    from habitus.learning.transcripts.study import Failures, FileRead, Firing, Studied
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
     from habitus.redact import CountingRedactor
 
-MOST_SHOWN = 5  # findings of one detector, for a person
+MOST_SHOWN = 5  # firings of one detector, for a person
 MOST_KEPT = 200  # and for a program
 
 
@@ -63,7 +63,9 @@ def learn(
         if as_json:
             output.print_json(_as_data(report, applier.applied if applier else None, redactor))
         else:
-            _print_end(context, report, applier.applied if applier else None, has_asked=models is not None)
+            moment = habitus.opened_on.astimezone().isoformat(timespec="microseconds")
+            applied = applier.applied if applier else None
+            _print_end(context, report, applied, has_asked=models is not None, moment=moment)
 
 
 # Which files
@@ -105,7 +107,7 @@ def found_files(given: Sequence[str]) -> list[Path]:
 class Report:
     files: list[FileRead] = field(default_factory=list)
     fired: Counter[str] = field(default_factory=Counter)
-    findings: dict[str, list[Finding]] = field(default_factory=dict)  # the first ones of each detector
+    firings: dict[str, list[Firing]] = field(default_factory=dict)  # the first ones of each detector
     rules: dict[str, str] = field(default_factory=dict)
     skills: dict[str, Counter[str]] = field(default_factory=dict)
     failures: list[Failures] = field(default_factory=list)
@@ -114,14 +116,14 @@ class Report:
     stopped: str = ""  # why the model was not asked about everything
 
     def take(self, studied: Studied) -> None:
-        from habitus.learning.transcripts.study import findings
+        from habitus.learning.transcripts.study import firings
 
-        for lesson, finding in zip(studied.lessons, findings(studied), strict=True):
-            self.fired[finding.detector] += 1
-            self.rules[finding.detector] = lesson.rule
-            kept = self.findings.setdefault(finding.detector, [])
+        for lesson, firing in zip(studied.lessons, firings(studied), strict=True):
+            self.fired[firing.detector] += 1
+            self.rules[firing.detector] = lesson.rule
+            kept = self.firings.setdefault(firing.detector, [])
             if len(kept) < MOST_KEPT:
-                kept.append(finding)
+                kept.append(firing)
         for use in studied.skill_uses:
             counts = self.skills.setdefault(use.skill, Counter())
             counts.update(uses=1, failed=int(use.success is False))
@@ -277,11 +279,11 @@ def _print_report(report: Report, redactor: CountingRedactor) -> None:
     for detector, count in report.fired.items():
         output.say(f"{detector}: {output.counted(count, 'time')}", style="bold")
         output.say(f"  {report.rules[detector]}", style="green")
-        for finding in report.findings[detector][:MOST_SHOWN]:
-            rounds = ("round " if len(finding.rounds) == 1 else "rounds ") + ", ".join(map(str, finding.rounds))
-            guessed = " (success was guessed: this format does not say it)" if finding.is_weak else ""
-            output.say(f"  {finding.file}, {_where(finding)}, {rounds}{guessed}")
-            for line in finding.evidence:
+        for firing in report.firings[detector][:MOST_SHOWN]:
+            rounds = ("round " if len(firing.rounds) == 1 else "rounds ") + ", ".join(map(str, firing.rounds))
+            guessed = " (success was guessed: this format does not say it)" if firing.is_weak else ""
+            output.say(f"  {firing.file}, {_where(firing)}, {rounds}{guessed}")
+            for line in firing.evidence:
                 output.say(f"    {line}", style="dim")
         if count > MOST_SHOWN:
             output.say(f"  and {count - MOST_SHOWN} more", style="dim")
@@ -300,16 +302,18 @@ def _print_report(report: Report, redactor: CountingRedactor) -> None:
         output.say(f"Secrets taken out: {_listed(redactor.counts)}.", style="yellow")
 
 
-def _where(finding: Finding) -> str:
-    is_named_after_file = finding.transcript == finding.file.stem
-    return f"turn {finding.turn}" if is_named_after_file else f"{finding.transcript}, turn {finding.turn}"
+def _where(firing: Firing) -> str:
+    is_named_after_file = firing.transcript == firing.file.stem
+    return f"turn {firing.turn}" if is_named_after_file else f"{firing.transcript}, turn {firing.turn}"
 
 
 def _listed(counts: Any) -> str:
     return ", ".join(f"{count} × {what}" for what, count in sorted(counts.items()))
 
 
-def _print_end(context: typer.Context, report: Report, applied: Applied | None, *, has_asked: bool) -> None:
+def _print_end(
+    context: typer.Context, report: Report, applied: Applied | None, *, has_asked: bool, moment: str
+) -> None:
     for told in report.post_mortems:
         for lesson in told.get("lessons", ()):
             output.say(f"{told['file'].name}: {lesson}", style="green")
@@ -327,6 +331,8 @@ def _print_end(context: typer.Context, report: Report, applied: Applied | None, 
     output.say(f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else ""))
     for reason, count in applied.reasons.items():
         output.say(f"  {count} ×: {reason}", style="yellow")
+    if applied.lessons.keys() & {"stored", "reinforced"}:
+        output.undo(context, "rollback", "--to", moment)
     if applied.already:
         output.say(f"Already learned from: {output.counted(applied.already, 'turn')}.")
 
@@ -339,7 +345,7 @@ def _as_data(report: Report, applied: Applied | None, redactor: CountingRedactor
                 "detector": detector,
                 "fired": count,
                 "rule": report.rules[detector],
-                "findings": report.findings[detector],
+                "firings": report.firings[detector],
             }
             for detector, count in report.fired.items()
         ],

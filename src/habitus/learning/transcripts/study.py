@@ -86,7 +86,7 @@ def _turns(path: Path, piece: Transcript) -> Iterator[Studied]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Firing:
     """A detector that fired: where, and what made it fire."""
 
     detector: str
@@ -101,10 +101,10 @@ class Finding:
 MOST_EVIDENCE = 5
 
 
-def findings(studied: Studied) -> Iterator[Finding]:
+def firings(studied: Studied) -> Iterator[Firing]:
     for lesson in studied.lessons:
         rounds = sorted({event.round_idx for event in lesson.evidence})
-        yield Finding(
+        yield Firing(
             detector=lesson.detector,
             file=studied.file,
             transcript=studied.transcript,
