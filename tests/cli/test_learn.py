@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, learning, read_settings
+from habitus.cli import main
 from habitus.llm.model import Answered, Ask, ProviderFault
 from habitus.llm.roles import Models
 from habitus.llm.scripted import ScriptedModel, says
@@ -191,6 +193,28 @@ def test_with_yes_the_model_sees_failed_calls_without_secrets_and_its_lessons_ar
     assert "There was no failed call to ask the model about." in again
     assert len(model.asked) == 2
     assert "in 2 calls" in direct.ok("doctor")
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.parametrize(("answer", "sent"), [("n", 0), ("y", 2)])
+def test_a_person_is_asked_first(
+    direct: Direct, folder: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch, answer: str, sent: int
+) -> None:
+    for name, value in direct.cli.environ().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["habitus", "learn", str(folder), "--model", "scripted:cheap"])
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(f"{answer}\n".encode())))
+    with pytest.raises(SystemExit) as stopped:
+        main.run()
+    assert not stopped.value.code
+    said = direct.capture.readouterr().out
+    assert "tokens, would go to scripted:cheap, without the secrets. Send them? [y/N]" in said
+    assert ("Nothing was sent." in said, len(model.asked)) == (sent == 0, sent)
 
 
 @pytest.mark.req("EL-08", "AG-02")

@@ -126,6 +126,15 @@ def test_an_encoder_that_fails_leaves_the_turn_to_be_learned_from(tmp_path: Path
     assert len(keeper.learned) == 1
 
 
+@pytest.mark.req("EL-08", "EL-01")
+def test_what_a_call_was_meant_for_is_its_declared_intent(tmp_path: Path) -> None:
+    call = used("1", "Bash", {"command": "make", "description": 'Build "all" targets'})
+    failures = Failures(file=tmp_path / "s.jsonl")
+    lines = [asked("build"), call, came("1", "no rule", is_error=True)]
+    study(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.take)
+    assert [cell.description for cell in failures.cells.values()] == [r"Build \"all\" targets"]
+
+
 @pytest.mark.req("EL-08")
 def test_failed_calls_go_to_the_post_mortem_each_kind_once(tmp_path: Path) -> None:
     lines = [
@@ -137,8 +146,8 @@ def test_failed_calls_go_to_the_post_mortem_each_kind_once(tmp_path: Path) -> No
     study(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.take)
     cells = list(failures.cells.values())
     assert [(cell.description, cell.code, cell.error) for cell in cells] == [
-        ("call Bash", 'Bash(command="pytest -k 0")', "ValueError: no 0 in '0'"),
-        ("call Bash", 'Bash(command="pytest -k 0")', "TypeError: no 1 in '1'"),
+        ("", 'Bash(command="pytest -k 0")', "ValueError: no 0 in '0'"),
+        ("", 'Bash(command="pytest -k 0")', "TypeError: no 1 in '1'"),
     ]
     assert len(cells) <= MOST_FAILURES
 

@@ -203,3 +203,16 @@ async def test_the_evidence_of_a_lesson_holds_no_secret() -> None:
     watch(seen, [event(EventKind.SCRATCHPAD_RESULT, {"success": False, "error": f"denied {secret}"})] * 3)
     await seen.learn(ended())
     assert [each.evidence.error_signature for each in keeper.learned] == ["denied [redacted:github]"]
+
+
+@pytest.mark.req("EL-07", "ME-03")
+async def test_a_memory_that_can_not_say_whether_it_is_on_makes_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(RecordingKeeper):
+        def is_taking(self) -> bool:
+            raise OSError("disk")
+
+    seen, model, keeper = learner(keeper=Broken())
+    watch(seen, failing_twice(), [FAILED])
+    await seen.learn(ended())
+    assert (model.asked, keeper.learned) == ([], [])
+    assert "turn t1 teaches none" in caplog.text

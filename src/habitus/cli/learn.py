@@ -215,7 +215,10 @@ def _may_send(report: Report, model: str) -> bool:
     if not report.failures:
         return False
     output.say()
-    return typer.confirm(f"{report.sending} go to {model}, without the secrets. Send them?")
+    is_allowed = typer.confirm(f"{report.sending} would go to {model}, without the secrets. Send them?")
+    if not is_allowed:
+        output.say("Nothing was sent.")
+    return is_allowed
 
 
 def _ask(

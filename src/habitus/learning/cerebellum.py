@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -115,7 +116,7 @@ class Cerebellum:
             lesson(text, evidence=evidence, topic=SCRATCHPAD, user=user, project=project) for text in found.lessons
         )
         for each in learned:
-            self._encode(each)
+            await asyncio.to_thread(self._encode, each)
         return learned
 
     def _put_back(self, taken: Sequence[Waiting], *, counts: bool = True) -> None:

@@ -68,10 +68,17 @@ class Learner:
     async def _learn(self, ended: TurnEnded, events: tuple[Event, ...], cells: tuple[Waiting, ...]) -> None:
         if self.mode is Mode.OFF or not (events or cells):
             return
+        # Memory works in a thread: the reply may be on its way to the person meanwhile.
         try:
-            # In a thread: the reply may be on its way to the person, and memory reads and writes files.
-            if not await asyncio.to_thread(self._from_events, ended, events):
+            if not await asyncio.to_thread(self._keeper.is_taking):
                 return
+        except Exception:
+            log.warning(
+                "Could not ask memory whether it takes lessons; turn %s teaches none.", ended.turn, exc_info=True
+            )
+            return
+        try:
+            await asyncio.to_thread(self._from_events, ended, events)
         except Exception:
             log.warning("Learning from the events of turn %s failed.", ended.turn, exc_info=True)
         try:
@@ -79,17 +86,13 @@ class Learner:
         except Exception:
             log.warning("Learning from the cells of turn %s failed.", ended.turn, exc_info=True)
 
-    def _from_events(self, ended: TurnEnded, events: tuple[Event, ...]) -> bool:
-        """Whether anything is kept now; if so, what the detectors say has been told to memory."""
-        if not self._keeper.is_taking():
-            return False
+    def _from_events(self, ended: TurnEnded, events: tuple[Event, ...]) -> None:
         fired = detect(events)
         if broken := broken_rules(fired, ended.rules):
             self._keeper.ignored(broken)
         for lesson in self._acc.not_known(fired):
             told = learned(lesson, redactor=self._redactor, trace=ended.turn, user=ended.user, project=ended.project)
             self._keeper.encode(told)
-        return True
 
 
 def broken_rules(fired: Sequence[Lesson], in_prompt: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,7 +153,8 @@ class Failures:
         self.project = self.project or studied.project
         found = failed_calls(studied.turn.events)
         for cell in found:
-            self.cells.setdefault((cell.description, signature(cell.error or "")), cell)
+            tool = cell.code.partition("(")[0]
+            self.cells.setdefault((tool, signature(cell.error or "")), cell)
         if found:
             self.turns.append(studied.digest)
 
@@ -173,5 +175,14 @@ def failed_calls(events: Sequence[Event]) -> list[Cell]:
             args = str(call.detail.get("args_summary") or "") if call else ""
             error = event.detail.get("error")
             shown = error if isinstance(error, str) else json.dumps(error, default=str)
-            cells.append(Cell(code=f"{name}({args})", description=f"call {name}", error=shown or "failed"))
+            cells.append(Cell(code=f"{name}({args})", description=_intent(args), error=shown or "failed"))
     return cells
+
+
+_SAID = re.compile(r'(?:^|, )(?:one_line_)?description="((?:[^"\\]|\\.){1,200})"')
+
+
+def _intent(args: str) -> str:
+    """What the author of a call said that it would do, where the tool asks for that."""
+    said = _SAID.search(args)
+    return said[1] if said else ""
