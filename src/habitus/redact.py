@@ -60,6 +60,20 @@ class Redactor:
                 return value
 
 
+class CountingRedactor(Redactor):
+    """Another redactor, and a count of what it took out so far."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+        self.counts: Counter[str] = Counter()
+
+    def redact(self, text: str) -> Redacted:
+        redacted = self._redactor.redact(text)
+        self.counts.update(redacted.counts)
+        return redacted
+
+
 def marker(kind: str) -> str:
     return f"[redacted:{kind}]"
 

@@ -27,6 +27,7 @@ from habitus.errors import Refused, StorageFailed
 from habitus.events import OutcomeKind, TurnObserver
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
+from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
@@ -51,12 +52,13 @@ from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
     from habitus.agent.session import Session
+    from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
     from habitus.memory.cortex import Cortex
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.pad import Services
-    from habitus.sandbox.scratchpads import Scratchpads
+    from habitus.sandbox.scratchpads import CellObserver, Scratchpads
     from habitus.sandbox.tools.workshop import Workshop
     from habitus.search.index import Index
     from habitus.skills.review import Proposal
@@ -98,6 +100,7 @@ class Habitus:
         self.skills = self._library()
         self.redactor = Redactor(_secret_values(os.environ))
         self.journal = Journal(shared, clock=clock, redactor=self.redactor)
+        self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
         self.finder = Finder(self.skills, local, partial(_open_index, local, "skills"))
         self.review = Review(
@@ -159,6 +162,13 @@ class Habitus:
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
 
     @functools.cached_property
+    def learned_turns(self) -> TurnLedger:
+        """Which turns of transcripts have been learned from."""
+        from habitus.learning.transcripts.ledger import TurnLedger  # the readers, for those who read transcripts
+
+        return TurnLedger(self._shared, clock=self.clock)
+
+    @functools.cached_property
     def models(self) -> Models:
         """The models that the settings name, opened when they are first asked."""
         from habitus.app.models import models  # a provider's library, for those who call a model
@@ -174,9 +184,14 @@ class Habitus:
         user: str | None = None,
         source_type: str = "repl",
         ask: AskPerson = nobody,
+        cheap: Model | None = None,
         observers: Sequence[TurnObserver] = (),
+        cell_observers: Sequence[CellObserver] = (),
     ) -> Session:
-        """A conversation with a model, by default the one of the settings. Close it, or use `async with`."""
+        """A conversation with a model, by default the one of the settings. Close it, or use `async with`.
+
+        `cheap` is the model that draws lessons from failed cells; with a model of your own there is none by default.
+        """
         from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
 
         return open_session(
@@ -188,11 +203,17 @@ class Habitus:
             source_type=source_type,
             ask=ask,
             observers=observers,
+            cell_observers=cell_observers,
+            cheap=cheap,
         )
 
     @functools.cached_property
     def memory(self) -> Cortex:
         """Facts, rules and lessons. Opened when it is first asked for."""
+        return self.open_memory()
+
+    def open_memory(self) -> Cortex:
+        """Another view of the same memory, for a thread of its own."""
         from habitus.memory.cortex import Cortex
         from habitus.memory.stores.sql import SqlEngramStore
         from habitus.memory.view_files import ViewFiles

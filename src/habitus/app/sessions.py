@@ -15,10 +15,11 @@ from habitus.agent.session import Parts, Session, new_id
 from habitus.agent.toolbox import offered_code, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.app.content import high_findings
+from habitus.app.learning import lesson_keeper, open_learner
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
 from habitus.llm.model import Model
-from habitus.sandbox.scratchpads import Scratchpads
+from habitus.sandbox.scratchpads import CellObserver, Scratchpads
 from habitus.skills.selection import User
 
 if TYPE_CHECKING:
@@ -35,14 +36,18 @@ def open_session(
     source_type: str,
     ask: AskPerson,
     observers: Sequence[TurnObserver],
+    cell_observers: Sequence[CellObserver],
+    cheap: Model | None,
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
     past = habitus.journal.turns_of(id) if id and resume else []
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
+    cheap = cheap or (habitus.models.cheap if model is None else None)
     model = model or habitus.models.main
     id = id or new_id()
+    learner = open_learner(habitus, lesson_keeper(habitus), cheap)
     background = Background()
     pads = _scratchpads(habitus, id, ask)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
@@ -70,10 +75,16 @@ def open_session(
         select=habitus.select,
         identity=lambda: identity_text(habitus.skills, habitus.fill),
         built_in=lambda session: standard_tools(
-            session, changes=changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory
+            session,
+            changes=changes,
+            finder=habitus.finder,
+            pads=pads,
+            tools=habitus.tools,
+            memory=memory,
+            cell_observers=(learner, *cell_observers),
         ),
         code_tools=lambda: offered_code(habitus.tools, id),
-        observers=tuple(observers),
+        observers=(learner, *observers),
         transcribe=local_transcriber(),
         spawn=background.spawn,
         close=close,

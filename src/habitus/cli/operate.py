@@ -102,7 +102,15 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
     try:
         with opened(context) as habitus:
-            checks = [_python(), *_home(habitus), *_skills(habitus), _search(habitus), _git(), *_sandbox(habitus)]
+            checks = [
+                _python(),
+                *_home(habitus),
+                *_skills(habitus),
+                _search(habitus),
+                _spending(habitus),
+                _git(),
+                *_sandbox(habitus),
+            ]
     except UserError as error:
         checks = [_python(), Check(name="home", state="broken", detail=error.message, mend=error.mend)]
     if as_json:
@@ -165,6 +173,16 @@ def _skills(habitus: Habitus) -> list[Check]:
 
 def _search(habitus: Habitus) -> Check:
     return Check(name="search", state="ok", detail=habitus.finder.describe())
+
+
+def _spending(habitus: Habitus) -> Check:
+    settings, spent = habitus.settings, habitus.spending.today()
+    if settings.memory == "off" or settings.acc_mode == "off":
+        return Check(name="learning tokens", state="ok", detail="learning from errors is off")
+    if spent.tokens >= spent.cap:
+        mend = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
+        return Check(name="learning tokens", state="paused", detail=f"{spent.line}.", mend=mend)
+    return Check(name="learning tokens", state="ok", detail=spent.line)
 
 
 def _git() -> Check:

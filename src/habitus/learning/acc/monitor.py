@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -95,16 +95,22 @@ class ACC:
         return tuple(Nudge(lesson=found) for found in lessons)
 
     def at_end_of_turn(self) -> tuple[Lesson, ...]:
-        """What the turn taught that is not known yet. The next turn starts with its own buffer, so no event is lost."""
+        """What the turn taught that is not known yet."""
+        return self.not_known(detect(self.take()))
+
+    def take(self) -> tuple[Event, ...]:
+        """The events of the turn so far. The next turn starts with its own buffer, so no event is lost."""
         with self._lock:
             ended, self._turn = self._turn, _Turn()
-        told: set[str] = set()
-        lessons: list[Lesson] = []
-        for lesson in detect(tuple(ended.events)):
+        return tuple(ended.events)
+
+    def not_known(self, lessons: Iterable[Lesson]) -> tuple[Lesson, ...]:
+        """Each rule once, without those that memory has already."""
+        told: dict[str, Lesson] = {}
+        for lesson in lessons:
             if lesson.rule not in told and not self._is_known(lesson.rule):
-                told.add(lesson.rule)
-                lessons.append(lesson)
-        return tuple(lessons)
+                told[lesson.rule] = lesson
+        return tuple(told.values())
 
     def reset(self) -> None:
         """Forgets the turn so far: it was cancelled, and what it shows is not the agent's doing."""

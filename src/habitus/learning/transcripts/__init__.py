@@ -4,11 +4,12 @@
         for turn in transcript.turns: …
 
 Files are read line by line, every text is redacted, and what could not be read is counted, never raised.
+`pieces` gives long transcripts a part at a time, so that a file of any size fits into memory.
 """
 
 from __future__ import annotations
 
-from habitus.learning.transcripts.detection import FORMATS, format_of, read
+from habitus.learning.transcripts.detection import FORMATS, format_of, pieces, read
 from habitus.learning.transcripts.model import SkillUse, Transcript, Turn
 
-__all__ = ["FORMATS", "SkillUse", "Transcript", "Turn", "format_of", "read"]
+__all__ = ["FORMATS", "SkillUse", "Transcript", "Turn", "format_of", "pieces", "read"]

@@ -32,13 +32,19 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per file."""
+    """One transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     session = _Session(path.stem, redactor)
     for row in objects(path, unread):
         session.take(row)
+        if session.draft.is_large:
+            yield session.piece()
     session.draft.unread.update(unread)
     yield session.finished()
+
+
+_STILL_OPEN = 1_000  # lines; a helper agent that was silent for longer has ended
+_LINES_REMEMBERED = 200_000
 
 
 class _Session:
@@ -50,13 +56,15 @@ class _Session:
         self._roots: dict[str, str] = {}  # line → first line of its sidechain
         self._answers: dict[str, str] = {}  # turn → the answer that its current round belongs to
         self._calls: dict[str, _Call] = {}
-        self._seen_lines: set[str] = set()
+        self._seen_lines: dict[int, None] = {}  # hashes, the oldest first
+        self._line = 0
 
     def take(self, row: Mapping[str, object]) -> None:
-        uuid = _str(row.get("uuid"))
-        if uuid and uuid in self._seen_lines:  # a resumed session repeats what it resumed
+        self._line += 1
+        if self._is_repeated(_str(row.get("uuid"))):
             return
-        self._seen_lines.add(uuid)
+        if not self.draft.project and (place := _str(row.get("cwd"))):
+            self.draft.project = self._redactor.redact(place[:1000]).text
         match row.get("type"):
             case "user":
                 self._user(row)
@@ -69,6 +77,29 @@ class _Session:
             case _:
                 self.draft.unread["unknown line"] += 1
 
+    def _is_repeated(self, uuid: str) -> bool:
+        """A resumed session repeats the lines that it resumed."""
+        if not uuid:
+            return False
+        if hash(uuid) in self._seen_lines:
+            return True
+        self._seen_lines[hash(uuid)] = None
+        if len(self._seen_lines) > _LINES_REMEMBERED:
+            del self._seen_lines[next(iter(self._seen_lines))]
+        return False
+
+    def piece(self) -> Transcript:
+        """The turns that have ended. What they left behind is forgotten with them."""
+        going_on = [
+            turn for turn in self.draft.turns if turn is self._main or self._line - turn.last_line < _STILL_OPEN
+        ]
+        piece = self.draft.piece(without=going_on)
+        self._calls = {id: call for id, call in self._calls.items() if not call.turn.is_handed_on}
+        self._sides = {root: turn for root, turn in self._sides.items() if not turn.is_handed_on}
+        self._roots = {line: root for line, root in self._roots.items() if root in self._sides}
+        self._answers = {turn.id: self._answers[turn.id] for turn in going_on if turn.id in self._answers}
+        return piece
+
     def finished(self) -> Transcript:
         for call in self._calls.values():
             if call.skill and not call.is_answered:
@@ -78,7 +109,7 @@ class _Session:
     def _user(self, row: Mapping[str, object]) -> None:
         blocks = self._blocks(row)
         if _is_request(row, blocks) and not row.get("isSidechain"):
-            self._main = self._open(is_sidechain=False)
+            self._main = self.draft.open()
         turn = self._turn(row)
         for block in blocks:
             if block.get("type") == "tool_result":
@@ -102,7 +133,8 @@ class _Session:
         args = block.get("input")
         skill = _skill(args, self._redactor) if name == "Skill" else ""
         self._calls[call_id] = _Call(name, turn, turn.round_idx, skill)
-        turn.events.append(tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor))
+        called = tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor)
+        self.draft.add(turn, called)
 
     def _returned(self, turn: OpenTurn, row: Mapping[str, object], block: Mapping[str, object]) -> None:
         call_id = _str(block.get("tool_use_id"))
@@ -116,24 +148,23 @@ class _Session:
         text = _text(block.get("content"))
         reading = _reading(row, block, text)
         success = reading.success if reading else None
-        call.turn.events.append(
-            tool_returned(
-                call.name,
-                success=success,
-                error=reading.error if reading else "",
-                result=text,
-                round_idx=call.round_idx,
-                call_id=call_id,
-                redactor=self._redactor,
-            )
+        returned = tool_returned(
+            call.name,
+            success=success,
+            error=reading.error if reading else "",
+            result=text,
+            round_idx=call.round_idx,
+            call_id=call_id,
+            redactor=self._redactor,
         )
+        self.draft.add(call.turn, returned)
         if call.skill:
             self.draft.skill_uses.append(call.use(success))
 
     def _ended(self, row: Mapping[str, object]) -> None:
         if row.get("subtype") == "error_max_turns":
             turn = self._turn(row)
-            turn.events.append(event(EventKind.CAP_EXHAUSTED, {}, round_idx=turn.round_idx))
+            self.draft.add(turn, event(EventKind.CAP_EXHAUSTED, {}, round_idx=turn.round_idx))
 
     def _blocks(self, row: Mapping[str, object]) -> list[Mapping[str, object]]:
         message = row.get("message")
@@ -147,23 +178,19 @@ class _Session:
 
     def _turn(self, row: Mapping[str, object]) -> OpenTurn:
         if row.get("isSidechain"):
-            return self._side(row)
-        if self._main is None:
-            self._main = self._open(is_sidechain=False)
-        return self._main
+            turn = self._side(row)
+        else:
+            self._main = turn = self._main or self.draft.open()
+        turn.last_line = self._line
+        return turn
 
     def _side(self, row: Mapping[str, object]) -> OpenTurn:
         uuid, parent = _str(row.get("uuid")), _str(row.get("parentUuid"))
         root = _str(row.get("agentId")) or self._roots.get(parent) or uuid
         self._roots[uuid] = root
         if root not in self._sides:
-            self._sides[root] = self._open(is_sidechain=True)
+            self._sides[root] = self.draft.open(is_sidechain=True)
         return self._sides[root]
-
-    def _open(self, *, is_sidechain: bool) -> OpenTurn:
-        turn = OpenTurn(id=str(len(self.draft.turns) + 1), is_sidechain=is_sidechain)
-        self.draft.turns.append(turn)
-        return turn
 
 
 class _Call:

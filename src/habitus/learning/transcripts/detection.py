@@ -11,7 +11,7 @@ from pathlib import Path
 from habitus.errors import NotFound
 from habitus.learning.transcripts import claude_code, habitus, openai, rows
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Transcript
+from habitus.learning.transcripts.model import Transcript, joined
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 UNKNOWN = "unknown"
@@ -21,7 +21,7 @@ _LINES_TRIED = 50
 @dataclass(frozen=True, slots=True)
 class Format:
     looks_like: Callable[[dict[str, object]], bool]
-    read: Callable[[Path, Redactor], Iterator[Transcript]]
+    read: Callable[[Path, Redactor], Iterator[Transcript]]  # in pieces
 
 
 FORMATS: Mapping[str, Format] = {
@@ -33,7 +33,17 @@ FORMATS: Mapping[str, Format] = {
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
-    """Every transcript of a file. A file that no reader knows gives one empty transcript that says so."""
+    """Every transcript of a file, whole. A file that no reader knows gives one empty transcript that says so."""
+    waiting: list[Transcript] = []
+    for piece in pieces(path, redactor, source=source):
+        waiting.append(piece)
+        if not piece.goes_on:
+            yield joined(waiting)
+            waiting = []
+
+
+def pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
+    """Every transcript of a file in pieces, each with turns that have ended: for files of any size."""
     if not path.is_file():
         raise NotFound(f"No transcript at '{path}'.", mend="Give the path of a file.")
     source = source or format_of(path)

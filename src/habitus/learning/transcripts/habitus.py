@@ -9,7 +9,7 @@ from pathlib import Path
 
 from habitus.events import Event, EventKind
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Draft, OpenTurn, Transcript
+from habitus.learning.transcripts.model import Draft, Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "habitus"
@@ -20,7 +20,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per run of lines with the same session."""
+    """One transcript per run of lines with the same session, in pieces."""
     unread: Counter[str] = Counter()
     draft: Draft | None = None
     for row in objects(path, unread):
@@ -34,10 +34,12 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
                 yield draft.finished()
             draft = Draft(id=session, source=SOURCE)
         if not draft.turns or draft.turns[-1].id != turn:
-            draft.turns.append(OpenTurn(id=turn))
+            draft.open(id=turn)
         draft.unread.update(unread)
         unread.clear()
-        draft.turns[-1].events.append(event)
+        draft.add(draft.turns[-1], event)
+        if draft.is_large:
+            yield draft.piece(without=draft.turns[-1:])
     if draft or unread:
         last = draft or Draft(id=path.stem, source=SOURCE)
         last.unread.update(unread)

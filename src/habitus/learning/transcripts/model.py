@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from habitus.events import Event
 
@@ -34,32 +34,82 @@ class Transcript:
     skill_uses: tuple[SkillUse, ...] = ()
     unread: Mapping[str, int] = field(default_factory=dict)  # why → how many lines or blocks
     is_weak: bool = False  # the format does not say what failed; success was inferred from the shape of results
+    project: str = ""  # the directory that the work was done in, where the format says it
+    goes_on: bool = False  # a piece: more turns of the same transcript follow
 
     @property
     def event_count(self) -> int:
         return sum(len(turn.events) for turn in self.turns)
 
 
+PIECE = 5_000  # events after which the turns that have ended are handed on
+LONGEST_TURN = 20_000  # events; what comes after them is counted, not kept
+
+
 @dataclass(slots=True)
 class Draft:
-    """A transcript while it is being read."""
+    """A transcript while it is being read: the turns that were not handed on yet."""
 
     id: str
     source: str
+    project: str = ""
     turns: list[OpenTurn] = field(default_factory=list)
     skill_uses: list[SkillUse] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
+    opened: int = 0  # turns so far
+    held: int = 0  # events in those that are still here
+    large_from: int = PIECE
+
+    def open(self, *, id: str | None = None, is_sidechain: bool = False) -> OpenTurn:
+        self.opened += 1
+        turn = OpenTurn(id=str(self.opened) if id is None else id, is_sidechain=is_sidechain)
+        self.turns.append(turn)
+        return turn
+
+    def add(self, turn: OpenTurn, event: Event) -> None:
+        if turn.is_handed_on:
+            self.unread["result long after its turn"] += 1
+        elif len(turn.events) >= LONGEST_TURN:
+            self.unread["event of an endless turn"] += 1
+        else:
+            turn.events.append(event)
+            self.held += 1
+
+    @property
+    def is_large(self) -> bool:
+        return self.held >= self.large_from
+
+    def piece(self, *, without: Collection[OpenTurn]) -> Transcript:
+        """What has ended so far, taken out; the turns that go on stay."""
+        ids = {id(turn) for turn in without}
+        return self._handed_on([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
 
     def finished(self) -> Transcript:
-        turns = tuple(turn.finished() for turn in self.turns if turn.events)
-        return Transcript(
+        return self._handed_on(self.turns, goes_on=False)
+
+    def _handed_on(self, ended: list[OpenTurn], *, goes_on: bool) -> Transcript:
+        names = {turn.id for turn in ended}
+        uses = [use for use in self.skill_uses if use.turn in names or not goes_on]
+        turns = tuple(turn.finished() for turn in ended if turn.events)
+        transcript = Transcript(
             id=self.id,
             source=self.source,
             turns=turns,
-            skill_uses=tuple(self.skill_uses),
+            skill_uses=tuple(uses),
             unread=dict(self.unread),
             is_weak=any(event.detail.get("weak") is True for turn in turns for event in turn.events),
+            project=self.project,
+            goes_on=goes_on,
         )
+        for turn in ended:
+            turn.is_handed_on = True
+            self.held -= len(turn.events)
+            turn.events = []
+        self.turns = [turn for turn in self.turns if not turn.is_handed_on]
+        self.skill_uses = [use for use in self.skill_uses if use not in uses]
+        self.unread.clear()
+        self.large_from = self.held + PIECE
+        return transcript
 
 
 @dataclass(slots=True)
@@ -68,6 +118,23 @@ class OpenTurn:
     is_sidechain: bool = False
     events: list[Event] = field(default_factory=list)
     round_idx: int = 0
+    last_line: int = 0  # the line that was last about it
+    is_handed_on: bool = False
 
     def finished(self) -> Turn:
         return Turn(id=self.id, events=tuple(self.events), is_sidechain=self.is_sidechain)
+
+
+def joined(pieces: Sequence[Transcript]) -> Transcript:
+    """The whole transcript of its pieces."""
+    unread: Counter[str] = Counter()
+    for piece in pieces:
+        unread.update(piece.unread)
+    return replace(
+        pieces[-1],
+        turns=tuple(turn for piece in pieces for turn in piece.turns),
+        skill_uses=tuple(use for piece in pieces for use in piece.skill_uses),
+        unread=dict(unread),
+        is_weak=any(piece.is_weak for piece in pieces),
+        project=next((piece.project for piece in pieces if piece.project), ""),
+    )

@@ -17,6 +17,7 @@ from habitus.learning.transcripts.results import from_text
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "openai"
+_CALLS_REMEMBERED = 10_000
 _ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"}
 )
@@ -29,7 +30,7 @@ def looks_like(row: dict[str, object]) -> bool:
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
-    """One transcript per conversation."""
+    """One transcript per conversation; one whose messages are lines of their own comes in pieces."""
     unread: Counter[str] = Counter()
     loose: _Conversation | None = None
     for number, row in enumerate(objects(path, unread), 1):
@@ -37,6 +38,8 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         if messages is None:
             loose = loose or _Conversation(path.stem, redactor)
             loose.take(row)
+            if loose.draft.is_large:
+                yield loose.piece()
             continue
         conversation = _Conversation(str(row.get("id") or f"{path.stem}-{number}"), redactor)
         for message in messages:
@@ -68,6 +71,10 @@ class _Conversation:
         self._redactor = redactor
         self._names: dict[str, str] = {}  # call id → tool
 
+    def piece(self) -> Transcript:
+        """The turns that have ended, all but the last."""
+        return self.draft.piece(without=self.draft.turns[-1:])
+
     def take(self, message: object) -> None:
         payload = message.get("payload") if isinstance(message, Mapping) else None
         message = payload if isinstance(payload, Mapping) else message
@@ -76,7 +83,7 @@ class _Conversation:
             return
         match message.get("role") or message.get("type"):
             case "user":
-                self.draft.turns.append(OpenTurn(id=str(len(self.draft.turns) + 1)))
+                self.draft.open()
             case "assistant":
                 self._answer(message)
             case "function_call" | "custom_tool_call":
@@ -106,8 +113,11 @@ class _Conversation:
     def _called(self, call_id: object, name: object, args: object) -> None:
         call_id, name = str(call_id or ""), str(name or "unknown")
         self._names[call_id] = name
+        if len(self._names) > _CALLS_REMEMBERED:
+            del self._names[next(iter(self._names))]
         turn = self._turn()
-        turn.events.append(tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor))
+        called = tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor)
+        self.draft.add(turn, called)
 
     def _returned(self, message: Mapping[str, object]) -> None:
         call_id = str(message.get("tool_call_id") or message.get("call_id") or "")
@@ -115,23 +125,20 @@ class _Conversation:
         text = _text(message.get("content", message.get("output")))
         reading = from_text(text)
         turn = self._turn()
-        turn.events.append(
-            tool_returned(
-                name,
-                success=reading.success,
-                error=reading.error,
-                result=text,
-                round_idx=turn.round_idx,
-                call_id=call_id,
-                weak=True,
-                redactor=self._redactor,
-            )
+        returned = tool_returned(
+            name,
+            success=reading.success,
+            error=reading.error,
+            result=text,
+            round_idx=turn.round_idx,
+            call_id=call_id,
+            weak=True,
+            redactor=self._redactor,
         )
+        self.draft.add(turn, returned)
 
     def _turn(self) -> OpenTurn:
-        if not self.draft.turns:
-            self.draft.turns.append(OpenTurn(id="1"))
-        return self.draft.turns[-1]
+        return self.draft.turns[-1] if self.draft.turns else self.draft.open()
 
 
 def _text(content: object) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from habitus.events import Event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Draft, OpenTurn, Transcript
+from habitus.learning.transcripts.model import Draft, Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "rows"
@@ -33,10 +33,12 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         if draft is None or draft.id != trace:
             if draft:
                 yield draft.finished()
-            draft = Draft(id=trace, source=SOURCE, turns=[OpenTurn(id="1")])
+            draft = Draft(id=trace, source=SOURCE)
+            draft.open()
         draft.unread.update(unread)
         unread.clear()
-        draft.turns[0].events += _events(row, redactor)
+        for event in _events(row, redactor):
+            draft.add(draft.turns[0], event)
     if draft or unread:
         last = draft or Draft(id=path.stem, source=SOURCE)
         last.unread.update(unread)

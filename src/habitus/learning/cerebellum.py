@@ -1,0 +1,149 @@
+"""The Cerebellum: learns from single cells, by comparing what their author declared with what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from habitus.learning.acc.signatures import signature
+from habitus.learning.learned import MEDIUM, Evidence, Kept, Learned, LearnedBy
+from habitus.learning.post_mortem import MOST_CELLS, PATIENCE_S, post_mortem
+from habitus.learning.spending import CapReached, Spending
+from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
+from habitus.redact import Redactor
+from habitus.sandbox.model import CANCELLED, Cell
+
+log = logging.getLogger(__name__)
+
+SCRATCHPAD = "scratchpad"
+MOST_TRIES = 3  # a cell that three calls made nothing of is let go
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """A cell that waits for its post-mortem."""
+
+    cell: Cell
+    tries: int = 0
+
+
+class Cerebellum:
+    """Watches the cells of one session. A clean cell costs nothing; the others are looked at once, after the turn.
+
+    Without a model it learns nothing. A cell that a person stopped teaches nothing either.
+    """
+
+    def __init__(
+        self,
+        model: Model | None,
+        encode: Callable[[Learned], Kept],
+        *,
+        spending: Spending,
+        redactor: Redactor,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._model = model
+        self._encode = encode
+        self._spending = spending
+        self._redactor = redactor
+        self._patience_s = patience_s
+        self._turn: deque[Waiting] = deque(maxlen=MOST_CELLS)
+        self._earlier: deque[Waiting] = deque(maxlen=MOST_CELLS)  # whose call failed
+        self.executed_count = 0
+
+    def on_pre_execute(self, cell: Cell) -> None:
+        self.executed_count += 1
+
+    def on_post_execute(self, cell: Cell) -> None:
+        if self._model is not None and _teaches(cell):
+            self._turn.append(Waiting(cell=cell))
+
+    @property
+    def buffered_count(self) -> int:
+        return len(self._turn) + len(self._earlier)
+
+    @property
+    def is_turn_clean(self) -> bool:
+        return not self._turn
+
+    def reset(self) -> None:
+        """The turn was cancelled: its cells teach nothing. Those of earlier turns still wait."""
+        self._turn.clear()
+
+    def take(self) -> tuple[Waiting, ...]:
+        """Everything that waits; what comes from now on is the next turn's."""
+        taken = (*self._earlier, *self._turn)
+        self._turn, self._earlier = deque(maxlen=MOST_CELLS), deque(maxlen=MOST_CELLS)
+        return taken
+
+    async def flush(self) -> tuple[Learned, ...]:
+        """Look at everything that waits, in one call, and encode what it teaches."""
+        return await self.study(self.take())
+
+    async def study(
+        self, taken: Sequence[Waiting], *, trace: str = "", user: str = "", project: str = ""
+    ) -> tuple[Learned, ...]:
+        """The post-mortem of what was taken. When the call fails, the cells wait for the next one."""
+        if self._model is None or not taken:
+            return ()
+        taken = taken[-MOST_CELLS:]
+        cells = [waiting.cell for waiting in taken]
+        try:
+            found = await post_mortem(
+                cells,
+                model=self._model,
+                spending=self._spending,
+                redactor=self._redactor,
+                patience_s=self._patience_s,
+            )
+        except CapReached as reached:
+            self._put_back(taken, counts=False)
+            if self._spending.is_first_to_tell():
+                log.warning("%s", reached)
+            return ()
+        except (ProviderFault, NoUsableAnswer, TimeoutError) as fault:
+            self._put_back(taken)
+            log.warning("The post-mortem of %d cells has to wait: %s", len(cells), str(fault) or type(fault).__name__)
+            return ()
+        except BaseException:
+            self._put_back(taken)
+            raise
+        evidence = Evidence(error_signature=self._redactor.redact(main_signature(cells)).text, trace=trace)
+        learned = tuple(
+            lesson(text, evidence=evidence, topic=SCRATCHPAD, user=user, project=project) for text in found.lessons
+        )
+        for each in learned:
+            await asyncio.to_thread(self._encode, each)
+        return learned
+
+    def _put_back(self, taken: Sequence[Waiting], *, counts: bool = True) -> None:
+        again = [Waiting(cell=waiting.cell, tries=waiting.tries + counts) for waiting in taken]
+        self._earlier.extend(waiting for waiting in again if waiting.tries < MOST_TRIES)
+
+
+def lesson(text: str, *, evidence: Evidence, topic: str, user: str = "", project: str = "") -> Learned:
+    """A lesson of the post-mortem as memory takes it."""
+    return Learned(
+        text=text,
+        kind="lesson",
+        scope="project",
+        confidence=MEDIUM,
+        producer=LearnedBy.CEREBELLUM,
+        topic=topic,
+        evidence=evidence,
+        user=user,
+        project=project,
+    )
+
+
+def main_signature(cells: Sequence[Cell]) -> str:
+    """The signature of the last error; of the last warning where nothing failed."""
+    errors = [cell.error for cell in cells if cell.error] or [cell.stderr for cell in cells]
+    return signature(errors[-1]) if errors else ""
+
+
+def _teaches(cell: Cell) -> bool:
+    return not cell.is_clean and not (cell.error or "").startswith(CANCELLED)

@@ -1,0 +1,127 @@
+"""The Learner: learning from errors beside a session, as the observer of its turns and of its cells."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from habitus.events import Event, EventKind, TurnEnded
+from habitus.learning.acc.detectors import detect
+from habitus.learning.acc.lessons import Lesson
+from habitus.learning.acc.monitor import ACC, Mode
+from habitus.learning.acc.signatures import signature
+from habitus.learning.cerebellum import Cerebellum, Waiting
+from habitus.learning.learned import HIGH, Evidence, Learned, LearnedBy, LessonKeeper
+from habitus.redact import PATTERNS_ONLY, Redactor
+from habitus.sandbox.model import Cell
+
+log = logging.getLogger(__name__)
+
+
+class Learner:
+    """The ACC and the Cerebellum of one session, and the memory they teach. Off, it does nothing at all."""
+
+    def __init__(
+        self,
+        keeper: LessonKeeper,
+        cerebellum: Cerebellum,
+        *,
+        mode: Mode | str = Mode.PASSIVE,
+        redactor: Redactor = PATTERNS_ONLY,
+    ) -> None:
+        self._keeper = keeper
+        self._redactor = redactor
+        self._cerebellum = cerebellum
+        self._acc = ACC(mode, keeper.has_similar)
+
+    @property
+    def mode(self) -> Mode:
+        return self._acc.mode
+
+    def observe(self, event: Event) -> None:
+        self._acc.observe_event(event)
+
+    def on_pre_execute(self, cell: Cell) -> None:
+        self._cerebellum.on_pre_execute(cell)
+
+    def on_post_execute(self, cell: Cell) -> None:
+        if self.mode is not Mode.OFF:
+            self._cerebellum.on_post_execute(cell)
+
+    async def advise(self) -> Sequence[str]:
+        """Nudges, while the turn can still take another way; each detector speaks once a turn."""
+        return [nudge.text for nudge in self._acc.at_round()]
+
+    def cancelled(self) -> None:
+        self._acc.reset()
+        self._cerebellum.reset()
+
+    def learn(self, ended: TurnEnded) -> Coroutine[Any, Any, None]:
+        """Takes what the turn has left at once, before the next turn can add to it; the work itself comes later."""
+        events = self._acc.take()
+        # Cells whose call failed wait for the next turn that goes wrong: a clean turn calls no model.
+        cells = () if self._cerebellum.is_turn_clean else self._cerebellum.take()
+        return self._learn(ended, events, cells)
+
+    async def _learn(self, ended: TurnEnded, events: tuple[Event, ...], cells: tuple[Waiting, ...]) -> None:
+        if self.mode is Mode.OFF or not (events or cells):
+            return
+        # Memory works in a thread: the reply may be on its way to the person meanwhile.
+        try:
+            if not await asyncio.to_thread(self._keeper.is_taking):
+                return
+        except Exception:
+            log.warning(
+                "Could not ask memory whether it takes lessons; turn %s teaches none.", ended.turn, exc_info=True
+            )
+            return
+        try:
+            await asyncio.to_thread(self._from_events, ended, events)
+        except Exception:
+            log.warning("Learning from the events of turn %s failed.", ended.turn, exc_info=True)
+        try:
+            await self._cerebellum.study(cells, trace=ended.turn, user=ended.user, project=ended.project)
+        except Exception:
+            log.warning("Learning from the cells of turn %s failed.", ended.turn, exc_info=True)
+
+    def _from_events(self, ended: TurnEnded, events: tuple[Event, ...]) -> None:
+        fired = detect(events)
+        if broken := broken_rules(fired, ended.rules):
+            self._keeper.ignored(broken)
+        for lesson in self._acc.not_known(fired):
+            told = learned(lesson, redactor=self._redactor, trace=ended.turn, user=ended.user, project=ended.project)
+            self._keeper.encode(told)
+
+
+def broken_rules(fired: Sequence[Lesson], in_prompt: Sequence[str]) -> list[str]:
+    """The rules that the model had before its eyes, and broke."""
+    rules = {_plain(lesson.rule) for lesson in fired}
+    return [rule for rule in in_prompt if _plain(rule) in rules]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def learned(lesson: Lesson, *, redactor: Redactor, trace: str = "", user: str = "", project: str = "") -> Learned:
+    """A detector's lesson as memory takes it."""
+    error = redactor.redact(_signature(lesson.evidence)).text
+    return Learned(
+        text=lesson.rule,
+        kind=lesson.kind.value,
+        scope="global",
+        confidence=HIGH,
+        producer=LearnedBy.DETECTOR,
+        evidence=Evidence(detector=lesson.detector, error_signature=error, trace=trace),
+        user=user,
+        project=project,
+    )
+
+
+def _signature(evidence: Sequence[Event]) -> str:
+    """Of the last error among the events that made the detector fire."""
+    failed = (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT)
+    errors = [str(event.detail.get("error") or "") for event in evidence if event.kind in failed]
+    return next((signature(error) for error in reversed(errors) if error), "")

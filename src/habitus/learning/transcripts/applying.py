@@ -1,0 +1,90 @@
+"""Teaching memory what transcripts show, each turn once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from habitus.learning.cerebellum import lesson, main_signature
+from habitus.learning.learned import Evidence, Kept, Learned, LessonKeeper
+from habitus.learning.observer import learned
+from habitus.learning.post_mortem import PostMortem
+from habitus.learning.transcripts.ledger import How, NotSettled, TurnLedger
+from habitus.learning.transcripts.model import SkillUse
+from habitus.learning.transcripts.study import Failures, Studied
+from habitus.redact import Redactor
+
+TOOLS = "tools"  # the topic of what failed calls of other agents teach
+
+
+@dataclass(slots=True)
+class Applied:
+    """What became of what the transcripts taught."""
+
+    lessons: Counter[str] = field(default_factory=Counter)  # what memory did → how often
+    reasons: Counter[str] = field(default_factory=Counter)  # why it did not take one
+    already: int = 0  # turns that were learned from before
+    skill_uses: int = 0
+
+
+class Applier:
+    def __init__(
+        self,
+        keeper: LessonKeeper,
+        ledger: TurnLedger,
+        *,
+        redactor: Redactor,
+        count_skill: Callable[[SkillUse], bool],
+        user: str = "",
+        project: str = "",
+    ) -> None:
+        self._keeper = keeper
+        self._ledger = ledger
+        self._redactor = redactor
+        self._count_skill = count_skill  # whether it is a skill that we know
+        self._user = user
+        self._project = project
+        self.applied = Applied()
+
+    def apply(self, studied: Studied) -> None:
+        """Encode what the detectors say of a turn, and count the skills that it used."""
+        if not studied.lessons and not studied.skill_uses:
+            return
+        told = [
+            learned(
+                each,
+                redactor=self._redactor,
+                trace=studied.trace,
+                user=self._user,
+                project=studied.project or self._project,
+            )
+            for each in studied.lessons
+        ]
+        with self._ledger.first_time([studied.digest], How.DETECTORS) as new:
+            if not new:
+                self.applied.already += 1
+                return
+            self._encode(told)
+            self.applied.skill_uses += sum(self._count_skill(use) for use in studied.skill_uses)
+
+    def apply_post_mortem(self, failures: Failures, found: PostMortem) -> None:
+        cells = list(failures.cells.values())
+        error = self._redactor.redact(main_signature(cells)).text
+        evidence = Evidence(error_signature=error, trace=failures.file.name)
+        project = failures.project or self._project
+        told = [
+            lesson(text, evidence=evidence, topic=TOOLS, user=self._user, project=project) for text in found.lessons
+        ]
+        with self._ledger.first_time(failures.turns, How.POST_MORTEM) as new:
+            if new:
+                self._encode(told)
+
+    def _encode(self, told: Sequence[Learned]) -> None:
+        results: list[Kept] = [self._keeper.encode(each) for each in told]
+        for kept in results:
+            self.applied.lessons[kept.status.value] += 1
+            if kept.reason:
+                self.applied.reasons[kept.reason] += 1
+        if any(not kept.status.is_settled for kept in results):
+            raise NotSettled

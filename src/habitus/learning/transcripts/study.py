@@ -1,0 +1,188 @@
+"""Studying a file of transcripts: what each turn teaches, where, and on what evidence."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from habitus.events import Event, EventKind
+from habitus.learning.acc.detectors import detect
+from habitus.learning.acc.lessons import Lesson
+from habitus.learning.acc.signatures import signature
+from habitus.learning.transcripts.detection import pieces
+from habitus.learning.transcripts.ledger import digest_of
+from habitus.learning.transcripts.model import SkillUse, Transcript, Turn
+from habitus.redact import Redactor
+from habitus.sandbox.model import Cell
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Studied:
+    """One turn and what it teaches."""
+
+    file: Path
+    transcript: str
+    project: str
+    turn: Turn
+    lessons: tuple[Lesson, ...]
+    skill_uses: tuple[SkillUse, ...]
+    is_weak: bool
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.turn)
+
+    @property
+    def trace(self) -> str:
+        return f"{self.file.name} turn {self.turn.id}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileRead:
+    """What was found in a file, and what in it could not be read."""
+
+    path: Path
+    format: str = "unknown"
+    transcripts: int = 0
+    turns: int = 0
+    events: int = 0
+    unread: Mapping[str, int] = field(default_factory=dict)
+
+
+def study(path: Path, redactor: Redactor, visit: Callable[[Studied], None]) -> FileRead:
+    """Show every turn of a file to `visit`, one at a time. A file that can't be read is one thing that was not."""
+    counts: Counter[str] = Counter()
+    unread: Counter[str] = Counter()
+    source = "unknown"
+    try:
+        for piece in pieces(path, redactor):
+            source = piece.source
+            unread.update(piece.unread)
+            counts.update(transcripts=int(not piece.goes_on), turns=len(piece.turns), events=piece.event_count)
+            for studied in _turns(path, piece):
+                visit(studied)
+    except OSError as error:
+        unread[f"file: {error.strerror}"] += 1
+    return FileRead(path=path, format=source, unread=dict(unread), **counts)
+
+
+def _turns(path: Path, piece: Transcript) -> Iterator[Studied]:
+    for turn in piece.turns:
+        yield Studied(
+            file=path,
+            transcript=piece.id,
+            project=piece.project,
+            turn=turn,
+            lessons=tuple(detect(turn.events)),
+            skill_uses=tuple(use for use in piece.skill_uses if use.turn == turn.id),
+            is_weak=piece.is_weak,
+        )
+
+
+# For people
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Firing:
+    """A detector that fired: where, and what made it fire."""
+
+    detector: str
+    file: Path
+    transcript: str
+    turn: str
+    rounds: tuple[int, ...]
+    evidence: tuple[str, ...]
+    is_weak: bool
+
+
+MOST_EVIDENCE = 5
+
+
+def firings(studied: Studied) -> Iterator[Firing]:
+    for lesson in studied.lessons:
+        rounds = sorted({event.round_idx for event in lesson.evidence})
+        yield Firing(
+            detector=lesson.detector,
+            file=studied.file,
+            transcript=studied.transcript,
+            turn=studied.turn.id,
+            rounds=tuple(rounds[:MOST_EVIDENCE]),
+            evidence=tuple(told(event) for event in lesson.evidence[:MOST_EVIDENCE]),
+            is_weak=studied.is_weak,
+        )
+
+
+def told(event: Event) -> str:
+    """An event in a line."""
+    detail, name = event.detail, str(event.detail.get("name") or "")
+    match event.kind:
+        case EventKind.TOOL_CALL:
+            said = f"{name}({detail.get('args_summary') or ''})"
+        case EventKind.TOOL_RESULT | EventKind.SCRATCHPAD_RESULT if detail.get("success") is False:
+            said = f"{name} failed: {detail.get('error') or 'no reason given'}"
+        case EventKind.TOOL_RESULT | EventKind.SCRATCHPAD_RESULT:
+            said = f"{name} returned"
+        case kind:
+            more = ", ".join(str(value) for key, value in detail.items() if key != "name" and value not in ("", None))
+            said = " ".join(part for part in (kind.value.replace("_", " "), name, f"({more})" if more else "") if part)
+    line = " ".join(said.split())
+    return f"round {event.round_idx}: {line if len(line) <= 160 else line[:159] + '…'}"
+
+
+# For the post-mortem
+
+MOST_FAILURES = 12  # of one file
+
+
+@dataclass(slots=True)
+class Failures:
+    """The failed calls of one file, each kind of failure once, and the turns they come from."""
+
+    file: Path
+    project: str = ""
+    cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
+    turns: list[str] = field(default_factory=list)  # digests
+
+    def take(self, studied: Studied) -> None:
+        if len(self.cells) >= MOST_FAILURES:
+            return
+        self.project = self.project or studied.project
+        found = failed_calls(studied.turn.events)
+        for cell in found:
+            tool = cell.code.partition("(")[0]
+            self.cells.setdefault((tool, signature(cell.error or "")), cell)
+        if found:
+            self.turns.append(studied.digest)
+
+
+def failed_calls(events: Sequence[Event]) -> list[Cell]:
+    """The calls that failed, as cells: what was called, and what came of it. Calls without an id match by name."""
+    called: dict[str, Event] = {}
+    cells: list[Cell] = []
+    for event in events:
+        name = str(event.detail.get("name") or "unknown")
+        key = str(event.detail.get("id") or name)
+        if event.kind is EventKind.TOOL_CALL:
+            called[key] = event
+        elif (
+            event.kind in (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT) and event.detail.get("success") is False
+        ):
+            call = called.get(key)
+            args = str(call.detail.get("args_summary") or "") if call else ""
+            error = event.detail.get("error")
+            shown = error if isinstance(error, str) else json.dumps(error, default=str)
+            cells.append(Cell(code=f"{name}({args})", description=_intent(args), error=shown or "failed"))
+    return cells
+
+
+_SAID = re.compile(r'(?:^|, )(?:one_line_)?description="((?:[^"\\]|\\.){1,200})"')
+
+
+def _intent(args: str) -> str:
+    """What the author of a call said that it would do, where the tool asks for that."""
+    said = _SAID.search(args)
+    return said[1] if said else ""

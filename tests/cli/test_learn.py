@@ -1,0 +1,298 @@
+"""`habitus learn` as a person and a program use it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.app import Habitus, learning, read_settings
+from habitus.cli import main
+from habitus.llm.model import Answered, Ask, ProviderFault
+from habitus.llm.roles import Models
+from habitus.llm.scripted import ScriptedModel, says
+from habitus.skills.model import Stage
+from tests.cli.conftest import Direct
+from tests.conftest import Cli
+from tests.learning.keeper import RecordingKeeper
+from tests.learning.logs import Line, asked, clean, failing, used, write
+
+SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
+LESSON = "When a module is missing, install the project itself before running its tests."
+
+
+@pytest.fixture
+def folder(run_cli: Cli) -> Path:
+    """As in ~/.claude/projects: a folder for each project."""
+    root = run_cli.user_home / ".claude" / "projects"
+    write(root / "shop" / "one.jsonl", [*clean(1), *failing(2, error=f"denied {SECRET}")], tail='{"type": "assi')
+    write(root / "site" / "two.jsonl", [*failing(1), {"type": "from-the-future", "sessionId": "s"}])
+    write(root / "site" / "fine.jsonl", clean(1))
+    return root
+
+
+@pytest.mark.req("EL-08")
+def test_it_says_what_fired_and_where_with_the_evidence(direct: Direct, folder: Path) -> None:
+    said = direct.ok("learn", "~/.claude/projects", env={"HOME": str(folder.parents[1])})
+    one = folder / "shop" / "one.jsonl"
+    assert said.splitlines()[:5] == [
+        "repeated_tool_error: 2 times",
+        "  When a tool fails twice in a row, stop calling it. Read the error, check what the tool expects, change what "
+        "the error names, or take another way.",
+        f"  {one}, turn 2, rounds 1, 2",
+        "    round 1: Bash failed: denied [redacted:github]",
+        "    round 2: Bash failed: denied [redacted:github]",
+    ]
+    assert said.splitlines()[8:] == [
+        "Read 3 files: 4 turns, 12 events.",
+        f"Not read in {one}: 1 × cut line.",
+        f"Not read in {folder / 'site' / 'two.jsonl'}: 1 × unknown line.",
+        "Secrets taken out: 2 × github.",
+        "Nothing was kept; --apply does.",
+    ]
+
+
+@pytest.mark.req("EL-08")
+def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
+    told = direct.json("learn", str(folder / "*" / "o*.jsonl"))
+    (fired,) = told.pop("detectors")
+    (firing,) = fired.pop("firings")
+    assert (fired["detector"], fired["fired"]) == ("repeated_tool_error", 1)
+    assert firing == {
+        "detector": "repeated_tool_error",
+        "file": str(folder / "shop" / "one.jsonl"),
+        "transcript": "one",
+        "turn": "2",
+        "rounds": [1, 2],
+        "evidence": [
+            "round 1: Bash failed: denied [redacted:github]",
+            "round 2: Bash failed: denied [redacted:github]",
+        ],
+        "is_weak": False,
+    }
+    assert told == {
+        "files": [
+            {
+                "path": str(folder / "shop" / "one.jsonl"),
+                "format": "claude_code",
+                "transcripts": 1,
+                "turns": 2,
+                "events": 6,
+                "unread": {"cut line": 1},
+            }
+        ],
+        "skills": {},
+        "redacted": {"github": 2},
+        "post_mortems": [],
+        "stopped": "",
+        "applied": None,
+    }
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "Which transcripts? Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects."),
+        (("nowhere.jsonl",), "'nowhere.jsonl' is no file. Looked for files that end in .jsonl, .json, .ndjson."),
+        (("empty",), "'empty' holds no transcripts. Looked for files that end in .jsonl, .json, .ndjson."),
+        (("/dev/null",), "'/dev/null' is not a regular file. Give a file, a folder or a pattern."),
+    ],
+)
+def test_a_wrong_place_is_said_with_its_mend(direct: Direct, args: tuple[str, ...], said: str) -> None:
+    (direct.cli.cwd / "empty").mkdir()
+    ran = direct("learn", *args)
+    assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: {said}\n")
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.parametrize("content", [b"", b"\x00\xff" * 500, b"{" * 5000, b"[" * 5000, b'"just text"\n', b"no json\n"])
+def test_a_file_that_is_no_transcript_is_counted_not_fatal(direct: Direct, content: bytes) -> None:
+    path = direct.cli.cwd / "odd.jsonl"
+    path.write_bytes(content)
+    told = direct.json("learn", str(path))
+    assert (told["detectors"], told["files"][0]["turns"]) == ([], 0)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_may_not_be_read_is_counted(direct: Direct) -> None:
+    path = write(direct.cli.cwd / "closed.jsonl", failing(1))
+    path.chmod(0)
+    assert direct.json("learn", str(path))["files"][0]["unread"] == {"file: Permission denied": 1}
+
+
+@pytest.fixture
+def keeper(monkeypatch: pytest.MonkeyPatch) -> RecordingKeeper:
+    keeper = RecordingKeeper()
+    monkeypatch.setattr(learning, "lesson_keeper", lambda habitus: keeper)
+    return keeper
+
+
+@pytest.mark.req("EL-08")
+def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(
+    direct: Direct, folder: Path, keeper: RecordingKeeper
+) -> None:
+    skills: list[Line] = [asked("use a skill"), used("k", "Skill", {"skill": "any:data-summary"})]
+    write(folder / "site" / "skill.jsonl", [*skills, used("l", "Skill", {"skill": "not-ours"})])
+    said = direct.ok("learn", str(folder), "--apply")
+    *_, kept, undo = said.splitlines()
+    assert kept == "Lessons: 2 stored, 1 reinforced. Skill uses counted: 1."
+    assert undo.startswith("Undo: habitus rollback --to ")
+    again = direct.ok("learn", str(folder), "--apply")
+    assert again.splitlines()[-2:] == ["Lessons: nothing new.", "Already learned from: 3 turns."]
+    assert {each.evidence.detector for each in keeper.learned} == {"repeated_tool_error", "orphaned_tool_call"}
+    with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
+        counts = habitus.skills.counters("data-summary")[Stage.STEPS]
+    assert (counts.recommended, counts.used, counts.succeeded, counts.failed) == (1, 1, 0, 0)
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
+    """What `--model` opens: answers with one lesson, or as a test changes it."""
+
+    def answer(ask: Ask) -> Answered:
+        return says(json.dumps({"lessons": [LESSON]}))
+
+    scripted = ScriptedModel(answer, name="scripted:cheap")
+
+    def named(habitus: Habitus, name: str) -> Models:
+        return Models(name, open_model=lambda _: scripted)
+
+    monkeypatch.setattr(learning, "models_named", named)
+    return scripted
+
+
+@pytest.mark.req("EL-08")
+def test_without_a_terminal_nothing_is_sent_unless_yes_is_said(
+    direct: Direct, folder: Path, model: ScriptedModel, keeper: RecordingKeeper
+) -> None:
+    ran = direct("learn", str(folder), "--model", "scripted:cheap", "--apply")
+    assert ran.code == 1
+    assert ran.err.startswith("habitus: 2 failed calls of 2 files, about ")
+    assert ran.err.endswith(" tokens, would go to scripted:cheap. Nothing was sent or kept. Say --yes to send.\n")
+    assert (model.asked, keeper.learned) == ([], [])
+
+
+@pytest.mark.req("EL-08", "SB-14")
+def test_with_yes_the_model_sees_failed_calls_without_secrets_and_its_lessons_are_kept_once(
+    direct: Direct, folder: Path, model: ScriptedModel, keeper: RecordingKeeper
+) -> None:
+    said = direct.ok("learn", str(folder), "--model", "scripted:cheap", "--yes", "--apply")
+    assert "2 failed calls of 2 files, about " in said
+    assert f"one.jsonl: {LESSON}" in said
+    assert len(model.asked) == 2
+    assert SECRET not in repr(model.asked) + said + repr(keeper.learned)
+    assert [each.topic for each in keeper.learned if each.text == LESSON] == ["tools", "tools"]
+    again = direct.ok("learn", str(folder), "--model", "scripted:cheap", "--yes", "--apply")
+    assert "There was no failed call to ask the model about." in again
+    assert len(model.asked) == 2
+    assert "in 2 calls" in direct.ok("doctor")
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.parametrize(("answer", "sent"), [("n", 0), ("y", 2)])
+def test_a_person_is_asked_first(
+    direct: Direct, folder: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch, answer: str, sent: int
+) -> None:
+    for name, value in direct.cli.environ().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["habitus", "learn", str(folder), "--model", "scripted:cheap"])
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(f"{answer}\n".encode())))
+    with pytest.raises(SystemExit) as stopped:
+        main.run()
+    assert not stopped.value.code
+    said = direct.capture.readouterr().out
+    assert "tokens, would go to scripted:cheap, without the secrets. Send them? [y/N]" in said
+    assert ("Nothing was sent." in said, len(model.asked)) == (sent == 0, sent)
+
+
+@pytest.mark.req("EL-08", "AG-02")
+def test_the_cap_holds_here_too_and_is_said(direct: Direct, folder: Path, model: ScriptedModel) -> None:
+    told = direct.json("learn", str(folder), "--model", "x:y", "--yes", env={"HABITUS_LEARNING_TOKENS": "50"})
+    assert told["stopped"].startswith("Learning may spend 50 tokens a day")
+    assert model.asked == []
+
+
+@pytest.mark.req("EL-08")
+def test_a_provider_that_is_down_is_said_for_each_file(
+    direct: Direct, folder: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "_steps", iter([ProviderFault("down"), says('{"lessons": []}')]))
+    told = direct.json("learn", str(folder), "--model", "x:y", "--yes")
+    assert [sorted(each) for each in told["post_mortems"]] == [
+        ["error", "file"],
+        ["file", "lessons", "refused", "tokens"],
+    ]
+
+
+@pytest.mark.req("EL-08", "ME-03")
+@pytest.mark.parametrize("how", ["memory", "pause"])
+def test_off_and_paused_ask_no_model(direct: Direct, folder: Path, model: ScriptedModel, how: str) -> None:
+    if how == "pause":
+        direct.ok("pause")
+    ran = direct(
+        "learn", str(folder), "--model", "x:y", "--yes", env={"HABITUS_MEMORY": "off"} if how == "memory" else {}
+    )
+    assert (ran.code, model.asked) == (1, [])
+    assert ("Memory is off" if how == "memory" else "paused since") in ran.err
+
+
+@pytest.mark.req("EL-08", "SB-14")
+def test_a_secret_in_a_transcript_is_found_nowhere_afterwards(
+    direct: Direct, folder: Path, keeper: RecordingKeeper
+) -> None:
+    said = direct("learn", str(folder), "--apply", "--json")
+    assert SECRET not in said.out + said.err + repr(keeper.learned)
+    kept = [path for path in direct.home.rglob("*") if path.is_file()]
+    assert kept
+    assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
+
+
+_PEAK = """
+import resource, sys
+from habitus.cli import main
+sys.argv = ["habitus", "learn", "--json", sys.argv[1]]
+try:
+    main.run()
+finally:
+    sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+"""
+
+
+def _peak(run_cli: Cli, path: Path) -> tuple[Any, float]:
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK, str(path)],
+        env=run_cli.environ(),
+        cwd=run_cli.cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    unit = 1024 if sys.platform == "linux" else 1
+    return json.loads(done.stdout), int(done.stderr) * unit / 1e6
+
+
+@pytest.mark.req("EL-08")
+def test_a_large_transcript_is_read_in_bounded_memory(run_cli: Cli, tmp_path: Path) -> None:
+    small = write(tmp_path / "small.jsonl", clean(1))
+    turns = 6_500
+    lines = (line for turn in range(turns) for line in (failing(turn) if turn % 100 == 0 else clean(turn, size=8_000)))
+    large = write(tmp_path / "large.jsonl", lines)
+    assert large.stat().st_size > 50e6
+    _, before = _peak(run_cli, small)
+    told, peak = _peak(run_cli, large)
+    assert told["files"][0]["turns"] == turns
+    assert told["detectors"][0]["fired"] == turns // 100
+    assert peak - before < 40

@@ -1,0 +1,51 @@
+"""What learning counts, on every database that it may be counted in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.learning.spending import CapReached, Spending
+from habitus.learning.transcripts.ledger import How, TurnLedger
+from tests.contracts import postgres
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
+    if request.param == "sqlite":
+        engine = sql.open_engine(sql.sqlite_url(tmp_path / "habitus.db"))
+        yield engine
+        engine.dispose()
+        return
+    with postgres.schema(request.getfixturevalue("postgres_server")) as url:
+        engine = sql.open_engine(url)
+        yield engine
+        engine.dispose()
+
+
+@pytest.mark.req("AG-02")
+def test_tokens_are_reserved_settled_and_capped(engine: sa.Engine) -> None:
+    purse = Spending(engine, clock=lambda: NOW, cap=100)
+    purse.settle(purse.reserve(80), 30)
+    purse.reserve(70)
+    with pytest.raises(CapReached):
+        purse.reserve(1)
+    assert (purse.today().tokens, purse.today().calls) == (100, 2)
+    assert [purse.is_first_to_tell(), purse.is_first_to_tell()] == [True, False]
+
+
+@pytest.mark.req("EL-08")
+def test_a_turn_is_learned_from_once_in_each_way(engine: sa.Engine) -> None:
+    ledger = TurnLedger(engine, clock=lambda: NOW)
+    with ledger.first_time(["a", "b", "a"], How.DETECTORS) as new:
+        assert new == ["a", "b"]
+    with ledger.first_time(["b", "c"], How.DETECTORS) as new:
+        assert new == ["c"]
+    assert (ledger.is_new("a", How.DETECTORS), ledger.is_new("a", How.POST_MORTEM)) == (False, True)

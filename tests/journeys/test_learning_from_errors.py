@@ -1,0 +1,145 @@
+"""An agent that failed once: it is told while it fails, the lesson is kept, and clean turns cost nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.agent.session import Session
+from habitus.agent.stream import Nudged
+from habitus.app import Habitus, read_settings
+from habitus.app.learning import open_learner
+from habitus.events import OutcomeKind
+from habitus.learning.acc.lessons import RULES
+from habitus.learning.learned import LearnedBy
+from habitus.llm.model import Asked, Text
+from habitus.llm.scripted import Script, ScriptedModel, calls, hangs, says
+from habitus.settings import AccMode, MemoryMode
+from tests.learning.keeper import RecordingKeeper
+
+LESSON = "When a divisor comes from data, look for zeros before dividing by it."
+SIGNATURE = RULES["repeated_error_signature"][1]
+
+
+@pytest.fixture
+def habitus(tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "ann", "HABITUS_ACC_MODE": "active"})
+    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
+    with Habitus.open(settings) as opened:
+        yield opened
+
+
+class Desk:
+    """A session with its models, its learner and the memory that the learner teaches."""
+
+    def __init__(self, habitus: Habitus, script: Script, cheap: Script) -> None:
+        self.keeper = RecordingKeeper()
+        self.model, self.cheap = ScriptedModel(script), ScriptedModel(cheap, name="scripted:cheap")
+        self.learner = open_learner(habitus, self.keeper, self.cheap)
+        self.session: Session = habitus.session(self.model, observers=[self.learner], cell_observers=[self.learner])
+
+    @property
+    def texts(self) -> list[str]:
+        return [each.text for each in self.keeper.learned]
+
+
+@pytest.fixture
+async def desks() -> AsyncIterator[list[Desk]]:
+    opened: list[Desk] = []
+    yield opened
+    for desk in opened:
+        await desk.session.close()
+
+
+def divide(by: int) -> Any:
+    cell = {"action": "exec", "code": f"{by} / 0", "one_line_description": "share the costs"}
+    return calls("scratchpad", cell)
+
+
+def lessons(*texts: str) -> Any:
+    return says(json.dumps({"lessons": list(texts)}))
+
+
+@pytest.mark.req("EL-01", "EL-02", "EL-03", "EL-04", "EL-05", "EL-07")
+async def test_a_turn_that_fails_three_times_is_nudged_and_teaches_and_a_clean_one_costs_nothing(
+    habitus: Habitus, desks: list[Desk]
+) -> None:
+    clean = calls("scratchpad", {"action": "exec", "code": "print(6 * 7)", "one_line_description": "multiply"})
+    script = [divide(1), divide(2), divide(3), says("I can't."), clean, says("Forty-two.")]
+    desk = Desk(habitus, script, [lessons(LESSON)])
+    desks.append(desk)
+
+    seen = [event async for event in desk.session.turn_stream("share the costs")]
+    nudges = [event.text for event in seen if isinstance(event, Nudged)]
+    assert f"[Habitus self-check — repeated_error_signature] {SIGNATURE}" in nudges
+    assert len(nudges) == len(set(nudges))
+    last = desk.model.asked[3].messages[-1]
+    assert isinstance(last, Asked)
+    assert Text(text=f"[Habitus self-check — repeated_error_signature] {SIGNATURE}") in last.parts
+
+    await _settled(desk, 3)
+    assert SIGNATURE in desk.texts
+    assert LESSON in desk.texts
+    (from_cells,) = [each for each in desk.keeper.learned if each.producer is LearnedBy.CEREBELLUM]
+    assert (from_cells.topic, from_cells.scope, from_cells.project) == (
+        "scratchpad",
+        "project",
+        str(habitus.settings.cwd),
+    )
+    assert (len(desk.cheap.asked), habitus.spending.today().calls) == (1, 1)
+
+    done = await desk.session.turn("six times seven?")
+    await desk.session.close()
+    assert done.outcome.kind is OutcomeKind.OK
+    assert len(desk.cheap.asked) == 1
+
+
+async def _settled(desk: Desk, lessons: int) -> None:
+    until = time.monotonic() + 10
+    while len(desk.keeper.learned) < lessons and time.monotonic() < until:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.req("EL-07")
+async def test_the_reply_does_not_wait_for_a_slow_post_mortem_and_closing_is_bounded(
+    habitus: Habitus, desks: list[Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("habitus.agent.background.Background.__init__.__kwdefaults__", {"closing_s": 0.3})
+    desk = Desk(habitus, [divide(1), says("I can't.")], [hangs()])
+    desks.append(desk)
+    assert (await desk.session.turn("share the costs")).reply == "I can't."
+    began = time.monotonic()
+    await desk.session.close()
+    assert time.monotonic() - began < 10
+    assert desk.texts == []
+
+
+@pytest.mark.req("EL-05", "ME-03")
+@pytest.mark.parametrize("off", [{"memory": MemoryMode.OFF}, {"acc_mode": AccMode.OFF}])
+async def test_off_learns_nothing_and_calls_no_model(habitus: Habitus, desks: list[Desk], off: dict[str, Any]) -> None:
+    habitus.settings = habitus.settings.model_copy(update=off)
+    desk = Desk(habitus, [divide(1), divide(2), divide(3), says("I can't.")], [])
+    desks.append(desk)
+    seen = [event async for event in desk.session.turn_stream("share the costs")]
+    await desk.session.close()
+    assert not [event for event in seen if isinstance(event, Nudged)]
+    assert (desk.texts, desk.cheap.asked) == ([], [])
+
+
+@pytest.mark.req("EL-07")
+async def test_a_turn_cancelled_in_the_middle_teaches_nothing(habitus: Habitus, desks: list[Desk]) -> None:
+    desk = Desk(habitus, [divide(1), divide(2), divide(3), hangs(after="hm")], [])
+    desks.append(desk)
+    stream = desk.session.turn_stream("share the costs")
+    async for event in stream:
+        if type(event).__name__ == "Said":
+            break
+    await stream.aclose()
+    await desk.session.close()
+    assert (desk.texts, desk.cheap.asked) == ([], [])

@@ -1,0 +1,218 @@
+"""The Learner beside a session: the laws of learning, each through the observer that a session would have."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from habitus.events import OK, Event, EventKind, TurnEnded, event, tool_called, tool_returned
+from habitus.learning.acc.lessons import RULES
+from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.learned import HIGH, Evidence, Learned, LearnedBy
+from habitus.learning.observer import Learner
+from habitus.llm.model import ProviderFault
+from habitus.llm.scripted import Script, ScriptedModel, hangs, says
+from habitus.redact import PATTERNS_ONLY
+from habitus.sandbox.model import Cell
+from tests.learning.keeper import RecordingKeeper, spending
+
+FAILED = Cell(code="1/0", description="divide", error="ZeroDivisionError: division by zero")
+REPEATED = RULES["repeated_tool_error"][1]
+LESSON = "When a divisor comes from data, check it for zero before dividing."
+
+
+def ended(turn: str = "t1", rules: Sequence[str] = ()) -> TurnEnded:
+    return TurnEnded(turn=turn, request="go", outcome=OK, user="ann", project="/work", rules=tuple(rules))
+
+
+def learner(
+    script: Script = (), *, mode: str = "passive", keeper: RecordingKeeper | None = None, **more: Any
+) -> tuple[Learner, ScriptedModel, RecordingKeeper]:
+    keeper = keeper or RecordingKeeper()
+    model = ScriptedModel(script)
+    cells = Cerebellum(model, keeper.encode, spending=spending(), redactor=PATTERNS_ONLY, **more)
+    return Learner(keeper, cells, mode=mode), model, keeper
+
+
+def failing_twice() -> list[Event]:
+    return [
+        made
+        for number in (1, 2)
+        for made in (
+            tool_called("save", {"to": number}, round_idx=number),
+            tool_returned("save", success=False, error=f"no disk '{number}'", round_idx=number),
+        )
+    ]
+
+
+def watch(seen: Learner, events: Sequence[Event] = (), cells: Sequence[Cell] = ()) -> None:
+    for each in events:
+        seen.observe(each)
+    for cell in cells:
+        seen.on_pre_execute(cell)
+        seen.on_post_execute(cell)
+
+
+def lessons(*texts: str) -> Any:
+    return says(json.dumps({"lessons": list(texts)}))
+
+
+@pytest.mark.req("EL-05", "ME-01")
+async def test_a_detectors_lesson_reaches_memory_as_a_rule_of_its_kind() -> None:
+    seen, model, keeper = learner()
+    watch(seen, failing_twice())
+    await seen.learn(ended())
+    assert keeper.learned == [
+        Learned(
+            text=REPEATED,
+            kind="when",
+            scope="global",
+            confidence=HIGH,
+            source="consolidation",
+            producer=LearnedBy.DETECTOR,
+            evidence=Evidence(detector="repeated_tool_error", error_signature="no disk <str>", trace="t1"),
+            user="ann",
+            project="/work",
+        )
+    ]
+    assert model.asked == []
+
+
+@pytest.mark.req("EL-05")
+async def test_what_memory_knows_is_not_told_again() -> None:
+    seen, _, keeper = learner(keeper=RecordingKeeper(known=[REPEATED]))
+    watch(seen, failing_twice())
+    await seen.learn(ended())
+    assert keeper.learned == []
+
+
+@pytest.mark.req("EL-06")
+async def test_a_rule_in_the_prompt_whose_detector_fires_again_is_ignored() -> None:
+    seen, _, keeper = learner(keeper=RecordingKeeper(known=[REPEATED]))
+    watch(seen, failing_twice())
+    await seen.learn(ended(rules=["Be kind.", REPEATED.replace(" ", "\n", 1)]))
+    assert keeper.broken == [REPEATED.replace(" ", "\n", 1)]
+    watch(seen, [tool_called("save", {}), tool_returned("save", success=True)])
+    await seen.learn(ended(rules=[REPEATED]))
+    assert len(keeper.broken) == 1
+
+
+@pytest.mark.req("EL-05")
+async def test_nudges_come_in_active_mode_only_and_once_a_turn() -> None:
+    active, _, _ = learner(mode="active", keeper=RecordingKeeper(known=[REPEATED]))
+    passive, _, _ = learner(mode="passive")
+    for seen in (active, passive):
+        watch(seen, failing_twice())
+    assert await active.advise() == [f"[Habitus self-check — repeated_tool_error] {REPEATED}"]
+    assert (await active.advise(), await passive.advise()) == ([], [])
+    await active.learn(ended())
+    watch(active, failing_twice())
+    assert len(await active.advise()) == 1
+
+
+@pytest.mark.req("EL-05", "ME-03")
+@pytest.mark.parametrize("switch", ["acc", "memory"])
+async def test_off_makes_no_call_and_keeps_nothing(switch: str) -> None:
+    keeper = RecordingKeeper(is_on=switch != "memory")
+    seen, model, _ = learner(mode="off" if switch == "acc" else "active", keeper=keeper)
+    watch(seen, failing_twice(), [FAILED])
+    await seen.learn(ended(rules=[REPEATED]))
+    assert (model.asked, keeper.learned, keeper.broken) == ([], [], [])
+
+
+@pytest.mark.req("EL-01", "EL-07")
+async def test_a_clean_turn_makes_no_call_even_when_cells_of_an_earlier_one_wait() -> None:
+    seen, model, keeper = learner([ProviderFault("down"), lessons(LESSON)])
+    watch(seen, cells=[FAILED])
+    await seen.learn(ended("t1"))
+    watch(seen, [tool_called("save", {}), tool_returned("save", success=True)], [Cell(code="1", stdout="1")])
+    await seen.learn(ended("t2"))
+    assert len(model.asked) == 1
+    watch(seen, cells=[FAILED])
+    await seen.learn(ended("t3"))
+    assert len(model.asked) == 2
+    assert [each.text for each in keeper.learned] == [LESSON]
+
+
+@pytest.mark.req("EL-07")
+async def test_learning_takes_its_turn_at_once_and_leaves_the_next_one_alone() -> None:
+    seen, model, keeper = learner([lessons(), lessons()])
+    watch(seen, failing_twice(), [FAILED])
+    waiting = seen.learn(ended("t1"))
+    watch(seen, [event(EventKind.CAP_EXHAUSTED, {})], [FAILED, FAILED])
+    await waiting
+    assert [each.evidence.detector for each in keeper.learned] == ["repeated_tool_error"]
+    await seen.learn(ended("t2"))
+    assert [each.evidence.detector for each in keeper.learned] == ["repeated_tool_error", "cap_exhausted"]
+    assert [repr(ask.messages).count("ZeroDivisionError") for ask in model.asked] == [1, 2]
+
+
+@pytest.mark.req("EL-07")
+async def test_a_cancelled_turn_is_forgotten() -> None:
+    seen, model, keeper = learner()
+    watch(seen, failing_twice(), [FAILED])
+    seen.cancelled()
+    await seen.learn(ended())
+    assert (model.asked, keeper.learned) == ([], [])
+
+
+@pytest.mark.req("EL-07")
+@pytest.mark.parametrize("script", [[says(""), says("")], [says("{]"), says("[1]")], [hangs()], [RuntimeError("bug")]])
+async def test_a_cheap_model_that_is_of_no_use_fails_nothing(script: Any, caplog: pytest.LogCaptureFixture) -> None:
+    seen, _, keeper = learner(script, patience_s=0.05)
+    watch(seen, failing_twice(), [FAILED])
+    with caplog.at_level(logging.WARNING):
+        await seen.learn(ended())
+    assert [each.producer for each in keeper.learned] == [LearnedBy.DETECTOR]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.req("EL-07")
+async def test_a_memory_that_fails_is_logged_and_cells_are_still_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+    seen, model, _ = learner([lessons()], keeper=RecordingKeeper(raises=True))
+    watch(seen, failing_twice(), [FAILED])
+    with caplog.at_level(logging.WARNING):
+        await seen.learn(ended())
+    assert len(model.asked) == 1
+    assert "Learning from the events of turn t1 failed." in caplog.text
+
+
+@pytest.mark.req("EL-07")
+async def test_stopping_a_flush_keeps_its_cells() -> None:
+    seen, _, keeper = learner([hangs(), lessons(LESSON)])
+    watch(seen, cells=[FAILED])
+    flush = asyncio.create_task(seen.learn(ended()))
+    await asyncio.sleep(0.1)
+    flush.cancel()
+    await asyncio.wait([flush])
+    assert flush.cancelled()
+    watch(seen, cells=[FAILED])
+    await seen.learn(ended("t2"))
+    assert [each.text for each in keeper.learned] == [LESSON]
+
+
+@pytest.mark.req("SB-14", "EL-05")
+async def test_the_evidence_of_a_lesson_holds_no_secret() -> None:
+    secret = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
+    seen, _, keeper = learner()
+    watch(seen, [event(EventKind.SCRATCHPAD_RESULT, {"success": False, "error": f"denied {secret}"})] * 3)
+    await seen.learn(ended())
+    assert [each.evidence.error_signature for each in keeper.learned] == ["denied [redacted:github]"]
+
+
+@pytest.mark.req("EL-07", "ME-03")
+async def test_a_memory_that_can_not_say_whether_it_is_on_makes_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(RecordingKeeper):
+        def is_taking(self) -> bool:
+            raise OSError("disk")
+
+    seen, model, keeper = learner(keeper=Broken())
+    watch(seen, failing_twice(), [FAILED])
+    await seen.learn(ended())
+    assert (model.asked, keeper.learned) == ([], [])
+    assert "turn t1 teaches none" in caplog.text

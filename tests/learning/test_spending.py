@@ -1,0 +1,112 @@
+"""The daily cap on what learning spends: persistent, shared by processes, and said once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from habitus import sql
+from habitus.learning.cerebellum import Cerebellum
+from habitus.learning.post_mortem import estimate, worst_case, written
+from habitus.learning.spending import CapReached, Spending, Spent
+from habitus.llm.model import Answer, Answered, ProviderFault, Stop, Usage
+from habitus.llm.scripted import ScriptedModel, hangs
+from habitus.redact import PATTERNS_ONLY
+from habitus.sandbox.model import Cell
+from tests.learning.keeper import NOW, RecordingKeeper, spending
+
+FAILED = Cell(code="1/0", description="divide", error="ZeroDivisionError: division by zero")
+
+
+@pytest.mark.req("AG-02")
+async def test_what_a_call_took_is_what_is_shown() -> None:
+    purse = spending()
+    said = Answer(
+        message=Answered(text='{"lessons": []}'), stop=Stop.END, usage=Usage(input_tokens=700, output_tokens=34)
+    )
+    await _flush(ScriptedModel([said]), purse)
+    assert purse.today() == Spent(day="2030-01-01", tokens=734, calls=1, cap=200_000)
+    assert purse.today().line == "734 of 200,000 tokens spent today in 1 call"
+
+
+async def _flush(model: ScriptedModel, purse: Spending) -> Cerebellum:
+    made = Cerebellum(model, RecordingKeeper().encode, spending=purse, redactor=PATTERNS_ONLY, patience_s=0.05)
+    made.on_post_execute(FAILED)
+    await made.flush()
+    return made
+
+
+@pytest.mark.req("AG-02")
+async def test_over_the_cap_no_call_is_made_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    purse = spending(cap=100)
+    with caplog.at_level(logging.WARNING):
+        first = await _flush(ScriptedModel([]), purse)
+        await _flush(ScriptedModel([]), purse)
+    assert first.buffered_count == 1
+    assert purse.today().tokens == 0
+    said = [record.message for record in caplog.records]
+    assert len(said) == 1
+    assert said[0].startswith("Learning may spend 100 tokens a day, and 0 are spent; this call could take ")
+
+
+@pytest.mark.req("AG-02")
+async def test_a_fault_costs_nothing_and_a_time_out_about_what_was_sent() -> None:
+    purse = spending()
+    await _flush(ScriptedModel([ProviderFault("down")]), purse)
+    assert purse.today().tokens == 0
+    await _flush(ScriptedModel([hangs()]), purse)
+    assert purse.today().tokens == estimate(written([FAILED], PATTERNS_ONLY))
+
+
+@pytest.mark.req("AG-02")
+def test_a_new_day_has_its_own_tokens() -> None:
+    day = [NOW]
+    purse = Spending(sql.create_all_in_memory(), clock=lambda: day[0], cap=100)
+    purse.settle(purse.reserve(100), 100)
+    with pytest.raises(CapReached):
+        purse.reserve(1)
+    day[0] = datetime(2030, 1, 2, tzinfo=UTC)
+    assert purse.today().tokens == 0
+    purse.reserve(100)
+
+
+def test_the_reservation_covers_two_useless_answers() -> None:
+    record = written([FAILED] * 12, PATTERNS_ONLY)
+    assert worst_case(record) > 2 * estimate(record)
+
+
+_SPEND = """
+import sys
+from datetime import UTC, datetime
+from habitus import sql
+from habitus.learning.spending import CapReached, Spending
+purse = Spending(sql.open_engine(sys.argv[1]), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), cap=100)
+taken = 0
+for _ in range(40):
+    try:
+        purse.settle(purse.reserve(7), 5)
+        taken += 5
+    except CapReached:
+        pass
+print(taken)
+"""
+
+
+@pytest.mark.req("AG-02")
+def test_processes_together_never_spend_more_than_the_cap(tmp_path: Path) -> None:
+    url = sql.sqlite_url(tmp_path / "spending.db")
+    engine = sql.open_engine(url)
+    running = [
+        subprocess.Popen([sys.executable, "-c", _SPEND, url], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    taken = [json.loads(process.communicate(timeout=60)[0]) for process in running]
+    purse = Spending(engine, clock=lambda: NOW, cap=100)
+    assert purse.today().tokens == sum(taken)
+    assert 90 <= sum(taken) <= 100
+    engine.dispose()
