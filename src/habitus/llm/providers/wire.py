@@ -29,7 +29,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model as PydanticModel
-from pydantic_ai.models import ModelRequestParameters, create_async_httpx2_client
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.settings import ModelSettings
@@ -70,7 +70,7 @@ class Wire:
     def __init__(self, choice: Choice, *, transport: Any = None) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._choice = choice
-        self._client = create_async_httpx2_client(
+        self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
             # A transport of our own also keeps a proxy of the environment out of the way to this machine.
             transport=transport or (httpx2.AsyncHTTPTransport() if choice.is_on_this_machine else None),
