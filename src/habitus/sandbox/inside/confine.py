@@ -32,6 +32,8 @@ _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 24, 36
 PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 
 libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+_with_lock = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, so that a fork has it too
 
 
 def limit(limits: Mapping[str, int]) -> None:
@@ -50,6 +52,13 @@ def join_cgroups(fds: Iterable[int]) -> None:
     for fd in fds:
         os.write(fd, b"0")
         os.close(fd)
+
+
+def fork() -> int:
+    """A fork of a process with one thread, without what Python does after one: that is to mend locks and thread lists
+    which other threads may have left in any state, and costs more than the fork. Randomness has to be renewed by hand.
+    """
+    return check(_with_lock.fork(), "fork")
 
 
 def unshare(flags: int) -> None:
@@ -152,15 +161,16 @@ def use_packages(venv: str, packages: str) -> None:
 def loopback_up() -> None:
     """A fresh network namespace has a loopback that is down; tools may talk to themselves."""
     import fcntl
-    import socket
+    from _socket import AF_INET, SOCK_DGRAM, socket  # without the enums, which take longer than the call
 
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
-        fcntl.ioctl(line, 0x8914, struct.pack("16sh", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP | IFF_RUNNING
+    line = socket(AF_INET, SOCK_DGRAM)
+    fcntl.ioctl(line.fileno(), 0x8914, struct.pack("16sh", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP | IFF_RUNNING
+    line.close()
 
 
 def prctl(option: int, value: int, more: int = 0) -> None:
-    arguments = [ctypes.c_ulong(number) for number in (value, more, 0, 0)]
-    check(libc.prctl(option, *arguments), f"prctl({option})")
+    if libc.prctl(option, value, more, 0, 0) < 0:
+        check(-1, f"prctl({option})")
 
 
 def check(result: int, what: str) -> int:

@@ -6,10 +6,12 @@ are dead, its mounts gone with its namespace, its memory was never ours.
 
 from __future__ import annotations
 
+import _socket
 import atexit
 import contextlib
 import gc
 import os
+import random
 import select
 import shutil
 import signal
@@ -121,7 +123,7 @@ class _Copy:
         if own_pids is not None:
             confine.unshare(confine.CLONE_NEWPID)
         try:
-            self.pid = os.fork()
+            self.pid = confine.fork()
             if not self.pid:
                 _be_the_copy(spec, theirs)
         finally:
@@ -175,7 +177,8 @@ def _be_the_copy(spec: Spec, line: socket.socket) -> None:
     """Lock the door, wait for the call, run it, and end without returning."""
     try:
         line = _alone_with(line)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if not spec["per_call"]:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         confine.die_with_parent()
         mounts = _own_namespaces(spec)
@@ -201,10 +204,12 @@ def _be_the_copy(spec: Spec, line: socket.socket) -> None:
 
 def _alone_with(line: socket.socket) -> socket.socket:
     """Keep this one line (and the three standard descriptors), close all else the server had open."""
-    fd = os.dup2(line.fileno(), 3)
-    line.detach()
+    if line.fileno() != 3:
+        os.dup2(line.fileno(), 3, inheritable=False)
+        line.detach()
+        line = socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fileno=3)
     os.closerange(4, 1 << 16)
-    return socket.socket(fileno=fd)
+    return line
 
 
 def _own_namespaces(spec: Spec) -> list[int]:
@@ -229,8 +234,8 @@ def _run(spec: Spec, call: wire.Message) -> int:
     gc.enable()
     confine.limit(call["rlimits"])
     os.environ.update(call["env"])
-    with open(call["name"], "w", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(call["code"])
+    _write(call["name"], call["code"].encode("utf-8", "surrogatepass"))
+    random.seed()
     if spec["packages"]:
         confine.use_packages(spec["venv"], spec["packages"])
     sys.argv[:] = [call["name"], *call["argv"]]
@@ -248,6 +253,14 @@ def _run(spec: Spec, call: wire.Message) -> int:
         code = 1
         _show(error)
     return _finish(code)
+
+
+def _write(path: str, content: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+    os.close(fd)
 
 
 def _exit_code(given: object) -> int:
