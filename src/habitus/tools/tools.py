@@ -428,7 +428,7 @@ def _untested(wanted: Permissions, granted: Permissions) -> str:
 def _mend(tool: Tool) -> str:
     match tool.status:
         case ToolStatus.UNAPPROVED:
-            return f"Read it with 'habitus tools show {tool.name}', then run 'habitus trust {tool.name}'."
+            return f"Read it first: 'habitus tools show {tool.name}'."
         case ToolStatus.BROKEN:
             return "Mend its files, or roll it back."
         case _:
