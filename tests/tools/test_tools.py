@@ -59,6 +59,8 @@ async def test_what_fails_its_test_leaves_no_trace(habitus: Habitus, home: Path)
             await make(habitus, code='import json, sys\nprint(json.loads(sys.argv[1])["txt"])')
         with pytest.raises(ToolFailed, match="can't be the name of a skill"):
             await make(habitus, "no/name")
+        with pytest.raises(ToolFailed, match="There is another tool called 'recall_skill'"):
+            await make(habitus, "recall-skill", taken=["recall_skill"])
     assert (tools.all(), list((home / "skills").glob("*")), habitus.review.list()) == ((), [], [])
 
 
@@ -86,6 +88,7 @@ async def test_an_agents_tool_waits_and_is_approved_as_it_is(habitus: Habitus) -
         assert (await tools.run("shout", {"text": "a"})).outcome.is_ok
     [tool] = tools.active()
     assert tool.proved_on is not None
+    assert [(found.names, found.trusted_by) for found in habitus.approvals.list()] == [(("shout",), "ada")]
 
 
 @pytest.mark.req("SK-21", "SB-09")

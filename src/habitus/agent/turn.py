@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from habitus.agent import budget, prompt
@@ -199,12 +199,17 @@ async def _ask(
 
 async def _stream(ask: Ask, model: Model, emit: Emit) -> tuple[Answer, bool]:
     said = False
-    async for piece in model.stream(ask):
-        if isinstance(piece, TextDelta) and piece.text:
-            said = True
-            emit(Said(text=piece.text))
-        elif isinstance(piece, Answer):
-            return piece, said
+    stream = model.stream(ask)
+    try:
+        async for piece in stream:
+            if isinstance(piece, TextDelta) and piece.text:
+                said = True
+                emit(Said(text=piece.text))
+            elif isinstance(piece, Answer):
+                return piece, said
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()  # a provider's connection is let go at once, also when the turn was cancelled
     raise ProviderFault(f"{model.name} ended its answer without an end.")
 
 

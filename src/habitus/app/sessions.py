@@ -44,6 +44,7 @@ def open_session(
     past = habitus.journal.turns_of(id) if id and resume else []
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
+    is_ours = model is None
     cheap = cheap or (habitus.models.cheap if model is None else None)
     model = model or habitus.models.main
     id = id or new_id()
@@ -64,6 +65,8 @@ def open_session(
         await background.close()
         await pads.close()
         await habitus.tools.close()
+        if is_ours:
+            await habitus.models.close()
 
     parts = Parts(
         model=model,

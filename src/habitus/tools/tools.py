@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
@@ -182,17 +182,20 @@ class Tools:
         dependencies: Sequence[str] = (),
         drop_cases: bool = False,
         conversation: str = "",
+        taken: Collection[str] = (),
     ) -> Created:
         """Test a tool in the sandbox and make it the code stage of the skill of that name.
 
         A person's is there at once; an agent's waits for a person, and is tested without permissions nobody has
         granted yet. `ToolFailed` has the one-line cause, and nothing was changed. Cases that the skill's tool has must
-        go on passing unless they are dropped.
+        go on passing unless they are dropped. Names that are `taken` by other tools are refused.
         """
         try:
             name = names.checked(name)
         except Invalid as error:
             raise ToolFailed(str(error)) from None
+        if name in {names.canonical(other) for other in taken}:
+            raise ToolFailed(f"There is another tool called '{names.callable_name(name)}'. Choose another name.")
         item = self._existing(name)
         layer, before = (self._library.layer(USER), {}) if item is None else self._target(item)
         old = self._program_before(item)
@@ -246,7 +249,7 @@ class Tools:
         if change.action is Action.WRITE and trees.TOOL_CODE in change.tree:
             layer = self._library.layer(change.layer)
             proved = str(change.details.get(_PROVED, ""))
-            self._approve(layer, change.name, change.tree, proposal.decided_by or "a person", proved)
+            self._approve(layer, change.name, change.tree, self._review.get(proposal.id).decided_by, proved)
 
     def approve(self, name: str, person: str) -> Tool:
         """Stand behind the code of a tool as it is now, with the permissions it asks for."""
