@@ -136,7 +136,7 @@ def silent_keyboard() -> Iterator[None]:
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     silent = [*before]
-    silent[3] &= ~termios.ECHO
+    silent[3] &= ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
     try:
         yield
