@@ -154,6 +154,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(run_cli: Cli) -> None:
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
     assert not (run_cli.home / "skills" / "brew-tea").exists()
+    assert json.loads(run_cli("review", "list", "--json").out) == {"proposals": []}
 
 
 def test_a_skill_is_saved_from_a_conversation(run_cli: Cli) -> None:

@@ -19,6 +19,7 @@ from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
 from habitus.agent.consent import Consent
@@ -59,7 +60,8 @@ class Prompt:
         self._answers: PromptSession[str] = PromptSession(style=_STYLE)
 
     async def line(self) -> str:
-        return await self._lines.prompt_async([("class:prompt", "› ")])
+        with patch_stdout(raw=True):  # what learning logs meanwhile goes above the line
+            return await self._lines.prompt_async([("class:prompt", "› ")])
 
     async def answer(self, question: str) -> Consent:
         """Yes, no or later; what was typed before the question could be seen is no answer."""
