@@ -54,7 +54,7 @@ class Prompt:
             multiline=True,
             prompt_continuation=lambda width, line, wrap: " " * width,
             key_bindings=_keys(),
-            reserve_space_for_menu=5,
+            reserve_space_for_menu=8,
             style=_STYLE,
         )
         self._answers: PromptSession[str] = PromptSession(style=_STYLE)
