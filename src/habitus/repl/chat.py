@@ -230,8 +230,8 @@ def _draft_report(draft: Skill) -> Report:
 
 def _help() -> Report:
     table = Table.grid(padding=(0, 2))
-    table.add_column(ratio=2)
-    table.add_column(ratio=3)
+    table.add_column(width=38)
+    table.add_column()
     for name, command in COMMANDS.items():
         table.add_row(Text.assemble((f"/{name}", "bold"), " ", command.usage), command.help)
     table.add_row(Text.assemble(("/NAME", "bold"), " [ARGUMENTS]"), "Call a skill; $ARGUMENTS in its text are filled.")

@@ -19,6 +19,7 @@ from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
 from habitus.agent.consent import Consent
@@ -53,13 +54,14 @@ class Prompt:
             multiline=True,
             prompt_continuation=lambda width, line, wrap: " " * width,
             key_bindings=_keys(),
-            reserve_space_for_menu=5,
+            reserve_space_for_menu=8,
             style=_STYLE,
         )
         self._answers: PromptSession[str] = PromptSession(style=_STYLE)
 
     async def line(self) -> str:
-        return await self._lines.prompt_async([("class:prompt", "› ")])
+        with patch_stdout(raw=True):  # what learning logs meanwhile goes above the line
+            return await self._lines.prompt_async([("class:prompt", "› ")])
 
     async def answer(self, question: str) -> Consent:
         """Yes, no or later; what was typed before the question could be seen is no answer."""
@@ -136,7 +138,7 @@ def silent_keyboard() -> Iterator[None]:
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     silent = [*before]
-    silent[3] &= ~termios.ECHO
+    silent[3] &= ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
     try:
         yield

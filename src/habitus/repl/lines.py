@@ -90,12 +90,13 @@ def notice(event: Noticed) -> Text:
 
 
 def done(event: Done) -> list[Text]:
-    """The end of a turn: that it failed, if it did; then what it took, and what waits."""
+    """The end of a turn: that it failed, if it did (a fault of the provider was a notice); then what it took, and
+    what waits."""
     parts = [*_spent(event.usage), shown_seconds(event.seconds)]
     if event.waiting:
         parts.append(waiting(event.waiting))
     spent = Text(f"{INDENT}{' · '.join(parts)}", style="dim")
-    return [spent] if event.outcome.is_ok else [_ending(event.outcome), spent]
+    return [_ending(event.outcome), spent] if event.outcome.kind is OutcomeKind.FAILED else [spent]
 
 
 def waiting(count: int) -> str:

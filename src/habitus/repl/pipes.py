@@ -17,6 +17,7 @@ from rich.text import Text
 
 from habitus.agent.consent import Consent, Question, nobody
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
+from habitus.events import OutcomeKind
 from habitus.repl import lines
 from habitus.repl.plain import clean
 from habitus.repl.surface import Report
@@ -101,7 +102,7 @@ class TextPipe:
                 self.remark(lines.nudge(event).plain)
             case Noticed():
                 self.remark(lines.notice(event).plain)
-            case Done() if not event.outcome.is_ok:
+            case Done() if event.outcome.kind is OutcomeKind.FAILED:
                 self.remark(lines.done(event)[0].plain)
             case _:
                 pass

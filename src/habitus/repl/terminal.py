@@ -65,9 +65,11 @@ class Terminal:
                 with self._display.held() if self._display else nullcontext():
                     self._show_detail(question.detail)
                     return await self.prompt.answer(clean(question.text))
-            except (KeyboardInterrupt, EOFError):
-                self._cancel()
+            except EOFError:
                 return Consent.LATER
+            except KeyboardInterrupt:
+                self._cancel()
+                return Consent.NO
             finally:
                 self._is_free.set()
 

@@ -1,0 +1,427 @@
+"""`habitus chat`, `ask` and `sessions`: real processes, at a terminal and in pipes; the model reads a script."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Direct
+from tests.cli.pseudo_terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, PseudoTerminal, at_a_terminal
+from tests.conftest import Cli
+
+pytestmark = pytest.mark.req("AG-07")
+
+DRAFT = {
+    "label": "add_numbers",
+    "name": "Add numbers",
+    "description": "Adds numbers.",
+    "when_to_use": "Somebody wants a sum",
+    "declarative_md": "1. Read them.\n2. Add them.",
+}
+CREATE = {"name": "brew-tea", "title": "Brew tea", "description": "Brews tea.", "content": "1. Boil water."}
+
+
+def _script(cli: Cli, *steps: dict[str, Any], name: str = "model.json") -> str:
+    (cli.cwd / name).write_text(json.dumps(steps))
+    return f"script:{name}"
+
+
+def _chat(cli: Cli, *args: str, **more: Any) -> AbstractContextManager[PseudoTerminal]:
+    return at_a_terminal([*cli.command, "chat", *args], env=cli.environ(), cwd=cli.cwd, **more)
+
+
+def _rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _sessions(cli: Cli) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(cli("sessions", "list", "--json").out)["sessions"]
+    return listed
+
+
+# At a terminal
+
+
+def test_a_person_talks_and_leaves(run_cli: Cli) -> None:
+    model = _script(run_cli, {"say": "Hello **there**.\n\n1. one\n2. two"}, {"say": "A\x1b[2J\x07\x9bB"})
+    with _chat(run_cli, "--model", model) as terminal:
+        terminal.wait_for("habitus  script:model.json  /help")
+        terminal.wait_for("› ")
+        terminal.type(f"hi{ENTER}")
+        terminal.wait_for("Hello there.")
+        terminal.wait_for(" 2 two")
+        terminal.wait_for(" tokens · ")
+        terminal.wait_for("› ")
+        terminal.type(f"more{ENTER}")
+        terminal.wait_for("A[2JB")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        assert terminal.wait_for("Go on with: habitus chat --resume ")
+        assert terminal.ended() == 0
+        assert "\x07" not in terminal.shown
+        assert "\x9b" not in terminal.shown
+
+
+@pytest.mark.req("AG-05")
+def test_ctrl_c_stops_the_turn_and_not_the_chat(run_cli: Cli) -> None:
+    model = _script(run_cli, {"say": "Let me think", "hang": True}, {"say": "Back again."})
+    with _chat(run_cli, "--model", model) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"think hard{ENTER}")
+        terminal.wait_for("Let me think")
+        terminal.type(CTRL_C)
+        terminal.wait_for("Cancelled.")
+        terminal.wait_for("› ")
+        terminal.type(f"and now?{ENTER}")
+        terminal.wait_for("Back again.")
+        terminal.wait_for("› ")
+        terminal.type(f"half a line{CTRL_C}")  # only clears the line
+        terminal.type(CTRL_C)
+        terminal.wait_for("Ctrl-C again, or Ctrl-D, leaves the chat.")
+        terminal.type(CTRL_C)
+        assert terminal.ended() == 0
+    (session,) = _sessions(run_cli)
+    assert (session["turns"], session["title"]) == (2, "think hard")
+
+
+@pytest.mark.req("AG-05")
+def test_ctrl_c_stops_a_cell_that_runs(run_cli: Cli) -> None:
+    cell = {"action": "exec", "code": "import time\nprogress('row 7')\ntime.sleep(60)", "one_line_description": "wait"}
+    model = _script(run_cli, {"call": "scratchpad", "arguments": cell}, {"say": "Fine."})
+    with _chat(run_cli, "--model", model) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"wait for it{ENTER}")
+        terminal.wait_for("scratchpad  wait")
+        terminal.wait_for("row 7")
+        terminal.type(CTRL_C)
+        terminal.wait_for("– scratchpad  wait  cancelled")
+        terminal.wait_for("› ")
+        terminal.type(f"and now?{ENTER}")
+        terminal.wait_for("Fine.")
+        terminal.wait_for("› ")
+        terminal.type(f"/quit{ENTER}")
+        assert terminal.ended() == 0
+
+
+@pytest.mark.req("SK-21")
+def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
+    create = {"call": "create_skill", "arguments": CREATE}
+    model = _script(
+        run_cli, create, {"say": "Kept."}, create | {"arguments": CREATE | {"name": "two"}}, {"say": "Well."}
+    )
+    with _chat(run_cli, "--model", model) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"remember how to brew tea{ENTER}")
+        shown = terminal.wait_for("Save the skill 'brew-tea'? yes, no or later › ")
+        assert "+1. Boil water." in shown
+        terminal.type(f"maybe{ENTER}")  # is no answer
+        terminal.wait_for("yes, no or later › ")
+        terminal.type(f"y{ENTER}")
+        terminal.wait_for("✓ create_skill  brew-tea")
+        terminal.wait_for("Undo: /skill remove brew-tea")
+        terminal.wait_for("› ")
+        terminal.type(f"and another{ENTER}")
+        terminal.wait_for("Save the skill 'two'? yes, no or later › ")
+        terminal.type(f"later{ENTER}")
+        terminal.wait_for("1 change waits: /review")
+        terminal.wait_for("› ")
+        terminal.type(f"/review approve 1{ENTER}")
+        terminal.wait_for("Approved: write two@user, now version 1.")
+        terminal.wait_for("Undo: /skill remove two@user")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+    assert sorted(path.name for path in (run_cli.home / "skills").iterdir()) == ["brew-tea", "two"]
+
+
+def test_ctrl_c_at_a_question_stops_the_turn(run_cli: Cli) -> None:
+    model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Fine."})
+    with _chat(run_cli, "--model", model) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"remember tea{ENTER}")
+        terminal.wait_for("yes, no or later › ")
+        terminal.type(CTRL_C)
+        terminal.wait_for("Cancelled.")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+    assert not (run_cli.home / "skills" / "brew-tea").exists()
+    assert json.loads(run_cli("review", "list", "--json").out) == {"proposals": []}
+
+
+def test_a_skill_is_saved_from_a_conversation(run_cli: Cli) -> None:
+    model = _script(run_cli, {"say": "Three."}, {"answer": DRAFT | {"declarative_md": ""}}, {"answer": DRAFT})
+    with _chat(run_cli, "--model", model) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"/skill save{ENTER}")
+        terminal.wait_for("There is nothing to save yet.")
+        terminal.type(f"add one and two{ENTER}")
+        terminal.wait_for("Three.")
+        terminal.wait_for("› ")
+        terminal.type(f"/skill save{ENTER}")
+        terminal.wait_for("The draft has no steps.")
+        terminal.type(f"/skill save the adding{ENTER}")
+        terminal.wait_for("use when  Somebody wants a sum")
+        terminal.wait_for("Save it as 'add-numbers'? yes, no or later › ")
+        terminal.type(f"yes{ENTER}")
+        terminal.wait_for("Saved add-numbers, version 1.\nUndo: /skill remove add-numbers")
+        terminal.type(f"/skill show add-nubers{ENTER}")
+        terminal.wait_for("this is the nearest, 'add-numbers'")
+        terminal.wait_for("Somebody wants a sum")
+        terminal.type(f"/skill remove add-numbers{ENTER}")
+        terminal.wait_for("Undo: /skill restore add-numbers@user")
+        terminal.type(f"/skill restore add-numbers@user{ENTER}")
+        terminal.wait_for("add-numbers@user is back.")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+    assert "1. Read them." in (run_cli.home / "skills/add-numbers/SKILL.md").read_text()
+
+
+def test_lines_history_and_the_tab_key(run_cli: Cli) -> None:
+    secret = "sk-ant-api03-" + "A1b2C3d4" * 6
+    model = _script(run_cli, {"say": "Seen."}, {"say": "Again."})
+    with _chat(run_cli, "--model", model) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"first{ALT_ENTER}second {secret}{ENTER}")
+        terminal.wait_for("Seen.")
+        terminal.wait_for("› ")
+        terminal.type(f"\x1b[200~pasted\nlines\x1b[201~{ENTER}")
+        terminal.wait_for("Again.")
+        terminal.wait_for("› ")
+        terminal.type("/hel")
+        terminal.wait_for("These commands.")  # offered
+        terminal.type(f"{TAB}{ENTER}{ENTER}")  # taken, and sent
+        terminal.wait_for("Call a skill; $ARGUMENTS")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+    history = run_cli.home / "chat-history"
+    assert history.stat().st_mode & 0o777 == 0o600
+    assert "+first\n+second [redacted:" in history.read_text()
+    assert secret not in history.read_text()
+    (session,) = _sessions(run_cli)
+    turns = json.loads(run_cli("sessions", "show", session["id"], "--json").out)["turns"]
+    assert [turn["request"].splitlines()[0] for turn in turns] == ["first", "pasted"]
+    assert turns[1]["request"] == "pasted\nlines"
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_long_answer_keeps_to_the_width(run_cli: Cli, columns: int) -> None:
+    model = _script(run_cli, {"say": "word " * 80 + "\n\n- " + "item " * 80})
+    with _chat(run_cli, "--model", model, columns=columns) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"talk{ENTER}")
+        terminal.wait_for(" tokens · ")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+        lines = [line for line in terminal.shown.splitlines() if "word word" in line or "item item" in line]
+    assert lines
+    assert max(len(line.rpartition("\r")[2]) for line in lines) <= min(columns, 100)
+
+
+@pytest.mark.req("AG-10")
+def test_a_session_is_resumed_by_its_id_or_as_the_last(run_cli: Cli) -> None:
+    first = _script(run_cli, {"say": "Nice to meet you, Ann."}, name="a.json")
+    assert run_cli("ask", "I am Ann", "--model", first).out == "Nice to meet you, Ann.\n"
+    assert run_cli("ask", "another one", "--model", first).code == 0
+    other, earlier = (session["id"] for session in _sessions(run_cli))
+    again = _script(run_cli, {"say": "You are Ann."}, name="b.json")
+    with _chat(run_cli, "--resume", earlier[:8], "--model", again) as terminal:
+        terminal.wait_for(f"Resumed {earlier}, 1 turn; last: I am Ann")
+        terminal.wait_for("› ")
+        terminal.type(f"who am I?{ENTER}")
+        terminal.wait_for("You are Ann.")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+    piped = run_cli("chat", "--resume", "--json", "--model", again, stdin="and now?\n")
+    assert _rows(piped.out)[0] == {"type": "session", "id": earlier, "model": "script:b.json"}
+    assert {session["id"]: session["turns"] for session in _sessions(run_cli)} == {earlier: 3, other: 1}
+
+
+# In pipes
+
+
+def test_every_event_of_a_piped_chat_is_a_line_of_json(run_cli: Cli) -> None:
+    model = _script(
+        run_cli,
+        {"say": "Let me see.", "call": "search_skills", "arguments": {"query": "tea"}},
+        {"say": "Nothing \x1b[2J."},
+        {"call": "create_skill", "arguments": CREATE},
+        {"say": "It waits."},
+    )
+    ran = run_cli("chat", "--json", "--model", model, stdin="tea?\n\n/skills\n/why\n/good\nkeep it\n/quit\nnever\n")
+    rows = _rows(ran.out)
+    assert (ran.code, ran.err) == (0, "1 change waits for you: habitus review list\n")
+    assert [row["type"] for row in rows if row["type"] != "text"] == [
+        *("session", "tool_started", "tool_finished", "done", "command", "why", "judged"),
+        *("tool_started", "tool_finished", "done"),
+    ]
+    done = [row for row in rows if row["type"] == "done"]
+    assert [(row["reply"], row["outcome"]["kind"], row["waiting"]) for row in done] == [
+        ("Nothing \x1b[2J.", "ok", 0),
+        ("It waits.", "ok", 1),
+    ]
+    assert "\x1b" not in ran.out
+    (command,) = [row for row in rows if row["type"] == "command"]
+    assert command["command"] == "skills list"
+    assert "write-a-skill" in {skill["name"] for skill in command["output"]["skills"]}
+
+
+def test_a_piped_chat_without_json_prints_the_answers(run_cli: Cli) -> None:
+    model = _script(run_cli, {"call": "list_skills"}, {"say": "One.\x07"}, {"say": "Two."})
+    ran = run_cli("chat", "--model", model, stdin="first\nthe second\n")
+    assert (ran.code, ran.out) == (0, "One.\nTwo.\n")
+    assert re.fullmatch(r"  ✓ list_skills    \d\.\d s\n", ran.err)
+
+
+def test_what_fails_in_a_pipe_is_the_exit_code(run_cli: Cli) -> None:
+    model = _script(run_cli, {"fail": "The provider is down."}, {"say": "Fine."})
+    ran = run_cli("chat", "--json", "--model", model, stdin="one\n/nope\ntwo\n")
+    rows = [row for row in _rows(ran.out) if row["type"] != "text"]
+    assert ran.code == 1
+    assert [row["type"] for row in rows] == ["session", "notice", "done", "error", "done"]
+    assert rows[2]["outcome"] == {"kind": "infra", "reason": "The provider is down."}
+    assert rows[3] == {"type": "error", "error": "There is no command '/nope'.", "mend": "See /help."}
+    assert rows[4]["outcome"]["kind"] == "ok"
+
+
+def test_ask_reads_its_argument_or_standard_input(run_cli: Cli) -> None:
+    model = _script(run_cli, {"say": "Yes."})
+    (run_cli.cwd / "note.txt").write_text("the number is 7")
+    for args, stdin in ((("is it?",), ""), (("-",), "is\nit?\n"), ((), "is it?")):
+        ran = run_cli("ask", *args, "--model", model, "--attach", "note.txt", stdin=stdin)
+        assert (ran.code, ran.out, ran.err) == (0, "Yes.\n", "")
+    rows = _rows(run_cli("ask", "is it?", "--json", "--model", model).out)
+    assert [row["type"] for row in rows] == ["text", "done"]
+    turn = json.loads(run_cli("sessions", "show", _sessions(run_cli)[1]["id"], "--json").out)["turns"][0]
+    assert "the number is 7" in json.dumps(turn["messages"])
+
+
+@pytest.mark.req("CL-01")
+def test_bad_input_is_one_line_with_its_mend(direct: Direct) -> None:
+    cwd = direct.cli.cwd
+    (cwd / "bad.json").write_text('[{"sya": "x"}]')
+    (cwd / "good.json").write_text('[{"say": "x"}]')
+    for args, said in (
+        (("ask", "x"), "No model is set. Set HABITUS_MODEL to provider:model, or a key such as ANTHROPIC_API_KEY"),
+        (("ask", "x", "-m", "openai:gpt-5"), "No key for openai: OPENAI_API_KEY is not set."),
+        (("ask", "x", "-m", "opnai:gpt-5"), "No provider 'opnai'. Did you mean 'openai'?"),
+        (("ask", "x", "-m", "script:none.json"), "There is no script none.json."),
+        (("ask", "x", "-m", "script:bad.json"), "bad.json is no script: steps.0.sya"),
+        (("ask", " ", "-m", "script:good.json"), "There is nothing to say."),
+        (("ask", "x", "-m", "script:good.json", "-a", "none.txt"), f"Can't attach {cwd / 'none.txt'}"),
+        (("chat", "--resume", "-m", "script:good.json"), "There are no sessions yet."),
+        (("sessions", "show", "x"), "There are no sessions yet."),
+    ):
+        ran = direct(*args)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1), ran
+        assert ran.err.startswith(f"habitus: {said}")
+        if args[0] == "ask":
+            as_json = direct(*args, "--json")
+            (row,) = _rows(as_json.out)
+            assert (as_json.code, row["type"]) == (1, "error")
+            assert f"{row['error']} {row['mend']}".startswith(said)
+    assert direct("chat", "what?").code == 2
+
+
+@pytest.fixture
+def two(run_cli: Cli) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two chats on one home that wait for their lines."""
+    started = [
+        subprocess.Popen(
+            [*run_cli.command, "chat", "--json", "--model", _script(run_cli, {"say": f"I am {n}."}, name=f"{n}.json")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=run_cli.cwd,
+            env=run_cli.environ(),
+        )
+        for n in (1, 2)
+    ]
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.req("AG-10")
+def test_two_chats_on_one_home_keep_apart(run_cli: Cli, two: list[subprocess.Popen[bytes]]) -> None:
+    opened = [json.loads(process.stdout.readline()) for process in two if process.stdout]
+    outs = [process.communicate(f"I am person {n}\n".encode(), timeout=60)[0] for n, process in enumerate(two, 1)]
+    assert [_rows(out.decode())[-1]["reply"] for out in outs] == ["I am 1.", "I am 2."]
+    assert [process.returncode for process in two] == [0, 0]
+    titles = {session["id"]: session["title"] for session in _sessions(run_cli)}
+    assert titles == {row["id"]: f"I am person {n}" for n, row in enumerate(opened, 1)}
+
+
+def test_a_piped_chat_that_is_interrupted_ends(run_cli: Cli) -> None:
+    model = _script(run_cli, {"say": "Well", "hang": True})
+    with subprocess.Popen(
+        [*run_cli.command, "chat", "--json", "--model", model],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=run_cli.cwd, env=run_cli.environ(),
+    ) as process:  # fmt: skip
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"hang\n")
+        process.stdin.flush()
+        while b'"text"' not in process.stdout.readline():
+            pass
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert time.monotonic() - began < 20
+    assert _sessions(run_cli)[0]["title"] == "hang"
+
+
+# Sessions
+
+
+@pytest.mark.req("AG-10", "CL-01")
+def test_sessions_are_listed_shown_and_exported(run_cli: Cli, direct: Direct) -> None:
+    cell = {"action": "exec", "code": "print(6 * 7)"}
+    model = _script(run_cli, {"say": "Let me see.", "call": "scratchpad", "arguments": cell}, {"say": "It is 42."})
+    assert run_cli("chat", "--json", "--model", model, stdin="what is 6 * 7?\n/good\n").code == 0
+    (session,) = _sessions(run_cli)
+    listed = direct.ok("sessions", "list").splitlines()
+    assert listed[1].split()[0] == session["id"]
+    assert listed[1].endswith("what is 6 * 7?")
+    shown = direct.ok("sessions", "show", session["id"][:6])
+    assert direct.ok("sessions", "export", session["id"]) == shown
+    for part in (f"# Session {session['id']}", "> what is 6 * 7?", "Let me see.", "`scratchpad` {", "```\n42\n```"):
+        assert part in shown
+    assert re.search(r"It is 42\.\n\n\*ok \(said by user\), [\d,]+ → [\d,]+ tokens\*", shown)
+    exported = json.loads(direct.ok("sessions", "export", session["id"], "--format", "json"))
+    assert exported["session"] == session["id"]
+    assert [message["role"] for message in exported["turns"][0]["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    said = direct.ok("sessions", "export", session["id"], "--to", "talk.md")
+    assert said == f"Wrote 1 turn of {session['id']} to talk.md.\n"
+    assert (run_cli.cwd / "talk.md").read_text() == shown
+    for args, wrong in (
+        (("export", session["id"], "--format", "jsn"), "Did you mean 'json'?"),
+        (("show", "nothing"), "There is no session 'nothing'."),
+        (("export", session["id"], "--to", "no/such/place.md"), "Can't write no/such/place.md"),
+    ):
+        ran = direct("sessions", *args)
+        assert ran.code != 0
+        assert wrong in ran.err
+
+
+def test_a_home_without_sessions_says_so(direct: Direct) -> None:
+    assert direct.ok("sessions", "list") == "There are no sessions yet. Begin one: habitus chat\n"
