@@ -22,8 +22,7 @@ def test_an_order_is_held(text: str) -> None:
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_an_ordinary_lesson_is_not_held(text: str) -> None:
-    found = objection(text)
-    assert found is None, found and found.reason
+    assert objection(text) is None
 
 
 def test_what_our_detectors_say_would_pass_anyway() -> None:
