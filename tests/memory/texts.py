@@ -1,4 +1,4 @@
-"""Texts that must wait for a person, and ordinary ones that must not; neither list was used to write the other."""
+"""Texts that must wait for a person, and ordinary ones that must not."""
 
 from __future__ import annotations
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.memory import gate, retention, views
 from habitus.memory import recall as recalling
-from habitus.memory.mirror import REMOVED, Mirror
+from habitus.memory.mirror import REMOVED, InSight, Mirror
 from habitus.memory.model import (
     HIGH,
-    SCRATCHPAD,
     Cause,
     Draft,
     Encoded,
@@ -42,6 +41,7 @@ from habitus.memory.views import Line
 from habitus.memory.words import one_line, tokens
 from habitus.pause import Pause
 from habitus.redact import Redactor
+from habitus.search import Results
 from habitus.settings import MemoryMode
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Cortex:
         """Keep the lessons of a place within the cap; what goes is in the archive."""
         if newcomer.kind is not Kind.LESSON:
             return ()
-        gone = retention.over_the_cap(e for e in self._mirror.active() if e.place == newcomer.place)
+        gone = retention.over_the_cap(self._mirror.in_place(newcomer))
         reason = f"there is room for {retention.MOST_LESSONS} lessons, and the others are more useful"
         return self._archive(gone, "habitus", reason)
 
@@ -252,14 +252,12 @@ class Cortex:
         most: int = MOST_LESSONS,
     ) -> Recall:
         """What a prompt should hold for this request. Changes nothing: `record_retrieval` says that it was shown."""
-        visible = self._seen_by(user, project)
-        rules = [engram for engram in visible if engram.kind.is_rule]
-        is_full = sum(tokens(rule.text) for rule in rules) > rule_tokens
-        told = recalling.standing((e for e in visible if e.kind is Kind.PROFILE), {}, profile_tokens)
-        held = recalling.standing(rules, self._relevance(request, rules) if is_full else {}, rule_tokens)
-        known = {e.id: e for e in visible if e.kind is Kind.LESSON and e.topic != SCRATCHPAD}
-        found = self._mirror.search(request, known)
-        fitting = recalling.lessons(found, known, lesson_tokens, most)
+        here = self._in_sight(user, project)
+        is_full = sum(tokens(rule.text) for rule in here.rules) > rule_tokens
+        told = recalling.standing(here.profile, {}, profile_tokens)
+        held = recalling.standing(here.rules, self._relevance(request, here.rules) if is_full else {}, rule_tokens)
+        found = self._mirror.search(request, here.lessons)
+        fitting = recalling.lessons(found, here.lessons, lesson_tokens, most)
         return Recall(
             profile=told.taken,
             rules=held.taken,
@@ -268,10 +266,10 @@ class Cortex:
             confidence=found.confidence,
         )
 
-    def _seen_by(self, user: str, project: str) -> tuple[Engram, ...]:
+    def _in_sight(self, user: str, project: str) -> InSight:
         self._notice()
         self._mirror.sync()
-        return self._mirror.visible(user or self._user, project)
+        return self._mirror.in_sight(user or self._user, project)
 
     def _relevance(self, request: str, engrams: Iterable[Engram]) -> dict[str, float]:
         found = self._mirror.search(request, {engram.id for engram in engrams})
@@ -281,14 +279,14 @@ class Cortex:
         self, *, user: str = "", project: str = "", tokens: int = SCRATCHPAD_TOKENS
     ) -> tuple[Engram, ...]:
         """What the scratchpad tool's description says, the most useful first; it belongs nowhere else."""
-        mine = [e for e in self._seen_by(user, project) if e.kind is Kind.LESSON and e.topic == SCRATCHPAD]
-        mine.sort(key=lambda engram: (-retention.utility(engram), engram.id))
-        return tuple(one.engram for one in recalling.within(mine, tokens))
+        mine = self._in_sight(user, project).scratchpad
+        ranked = sorted(mine, key=lambda engram: (-retention.utility(engram), engram.id))
+        return tuple(one.engram for one in recalling.within(ranked, tokens))
 
     def has_similar(self, text: str, *, user: str = "", project: str = "") -> bool:
         """Whether memory already says this to somebody."""
         text = self._clean(text)
-        known = {engram.id: engram for engram in self._seen_by(user, project)}
+        known = self._in_sight(user, project).by_id
         if not known or not text:
             return False
         if any(engram.text.casefold() == text.casefold() for engram in known.values()):
@@ -315,13 +313,10 @@ class Cortex:
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
         now, recent = self._clock(), timedelta(seconds=retention.CREDIT_SECONDS)
-        shown = {
-            engram.id
-            for engram in self._seen_by(user, project)
-            if engram.kind is Kind.LESSON and _was_shown_since(engram, now - recent)
-        }
-        found = self._mirror.search(request, shown)
-        fitting = [hit.id for hit in found.hits if recalling.fits(hit, found)]
+        lessons = self._in_sight(user, project).lessons
+        shown = {id for id, engram in lessons.items() if _was_shown_since(engram, now - recent)}
+        found = self._mirror.search(request, lessons) if shown else Results()
+        fitting = [hit.id for hit in found.hits if hit.id in shown and recalling.fits(hit, found)]
         credited: list[str] = []
         with self._counting(fitting) as engrams:
             for id, engram in engrams.items():

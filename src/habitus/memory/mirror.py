@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from habitus.memory.model import Engram, Scope, State
+from habitus.memory.model import SCRATCHPAD, Engram, Kind, Scope, State
 from habitus.memory.sameness import is_same
 from habitus.memory.stores.base import EngramStore
 from habitus.search import Document, Results
+from habitus.search.words import content_words, terms
 
 if TYPE_CHECKING:
     from habitus.search.index import Index
@@ -17,8 +19,35 @@ if TYPE_CHECKING:
 REMOVED = "removed by"  # how the reason begins of what a person took out
 
 _ALIKE = 20
-_WIDE = 60
+_FEW, _AMONG_FEW, _VERY_SURE = 20, 0.05, 0.65
+_FEWEST_WORDS = 2  # "stop" is no request that a lesson could fit
+_WIDE = 12
+_WIDER = 60  # where some of what is found may not count
 _ORDER = (State.ACTIVE, State.WAITING, State.REJECTED, State.ARCHIVED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InSight:
+    """The active engrams that hold for somebody somewhere, by what a prompt does with them."""
+
+    profile: tuple[Engram, ...]
+    rules: tuple[Engram, ...]
+    lessons: Mapping[str, Engram]  # by id, without those for the scratchpad
+    scratchpad: tuple[Engram, ...]
+
+    @property
+    def by_id(self) -> dict[str, Engram]:
+        return {e.id: e for e in (*self.profile, *self.rules, *self.lessons.values(), *self.scratchpad)}
+
+    @classmethod
+    def of(cls, engrams: Sequence[Engram]) -> InSight:
+        lessons = [engram for engram in engrams if engram.kind is Kind.LESSON]
+        return cls(
+            profile=tuple(engram for engram in engrams if engram.kind is Kind.PROFILE),
+            rules=tuple(engram for engram in engrams if engram.kind.is_rule),
+            lessons={engram.id: engram for engram in lessons if engram.topic != SCRATCHPAD},
+            scratchpad=tuple(engram for engram in lessons if engram.topic == SCRATCHPAD),
+        )
 
 
 class Mirror:
@@ -28,7 +57,7 @@ class Mirror:
         self._opened: Index | None = None
         self._to_index: set[str] = set()
         self._revision = 0
-        self._visible: dict[tuple[str, str], tuple[Engram, ...]] = {}
+        self._in_sight: dict[tuple[str, str], InSight] = {}
         self._lock = threading.RLock()
         self.engrams: dict[str, Engram] = {}
 
@@ -44,7 +73,7 @@ class Mirror:
             for engram in engrams:
                 before = self.engrams.get(engram.id)
                 self.engrams[engram.id] = engram
-                self._visible = {}
+                self._in_sight = {}
                 if before is None or (before.text, before.state) != (engram.text, engram.state):
                     self._to_index.add(engram.id)
 
@@ -52,18 +81,22 @@ class Mirror:
         """Start anew from the store: what was taken in may not have been kept."""
         with self._lock:
             self._to_index |= self.engrams.keys()
-            self.engrams, self._visible, self._revision = {}, {}, 0
+            self.engrams, self._in_sight, self._revision = {}, {}, 0
 
     def active(self) -> list[Engram]:
         return [engram for engram in self.engrams.values() if engram.state is State.ACTIVE]
 
-    def visible(self, user: str, project: str) -> tuple[Engram, ...]:
-        """The active engrams that hold for this user in this project."""
-        found = self._visible.get((user, project))
+    def in_place(self, engram: Engram) -> list[Engram]:
+        """The active engrams that hold where this one does."""
+        return [e for e in self.active() if e.scope is engram.scope and e.owner == engram.owner]
+
+    def in_sight(self, user: str, project: str) -> InSight:
+        """What holds for this user in this project; worked out once per change."""
+        found = self._in_sight.get((user, project))
         if found is None:
             owners = {Scope.USER: user, Scope.PROJECT: project}
-            found = tuple(engram for engram in self.active() if engram.owner == owners.get(engram.scope, ""))
-            self._visible[user, project] = found
+            found = InSight.of([engram for engram in self.active() if engram.owner == owners.get(engram.scope, "")])
+            self._in_sight[user, project] = found
         return found
 
     def index(self) -> Index:
@@ -84,16 +117,29 @@ class Mirror:
 
     def search(self, request: str, among: Collection[str]) -> Results:
         """The engrams of these ids that fit a request best."""
-        if not among or not request.strip():
+        if not among or len(content_words(request)) < _FEWEST_WORDS:
             return Results()
         index = self.index()
         # Telling the index which ones to look at costs more than looking at a few too many.
         if 2 * len(among) < len(self.engrams):
-            return index.search(request, k=_WIDE, among=among)
-        found = index.search(request, k=_WIDE)
+            return self._sober(request, index.search(request, k=_WIDE, among=among), len(among))
+        found = index.search(request, k=_WIDE if len(among) == len(self.engrams) else _WIDER)
         hits = tuple(hit for hit in found.hits if hit.id in among)
         best = hits[0].score / found.hits[0].score if hits else 0.0
-        return Results(hits=hits, fits=found.fits, confidence=found.confidence * best)
+        fair = Results(hits=hits, fits=found.fits, confidence=found.confidence * best)
+        return self._sober(request, fair, len(among))
+
+    def _sober(self, request: str, found: Results, count: int) -> Results:
+        """The index is sure of a hit that leads by far, which the best of a few lessons always does.
+
+        So the best one must share a word with the request, or be a very good match, and more so among few.
+        """
+        if not found.hits:
+            return found
+        best = self.engrams[found.hits[0].id]
+        shares_word = not set(terms(request)).isdisjoint(terms(best.text))
+        sure = found.confidence - (_AMONG_FEW if count < _FEW else 0.0)
+        return replace(found, confidence=sure if shares_word or sure >= _VERY_SURE else sure / 2)
 
     def twin(self, wanted: Engram, index: Index) -> Engram | None:
         """The engram that already says this, in the same place, of the same kind and topic."""

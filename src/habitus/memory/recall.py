@@ -12,7 +12,7 @@ from habitus.search.model import Hit, Results
 
 # Measured on labelled requests, see docs/decisions/memory.md: below the floor an unrelated request would get lessons,
 # and a hit that is this much less likely than the best one is noise beside it.
-FLOOR = 0.5
+FLOOR = 0.45
 WORTH = 0.15
 
 MOST_LESSONS = 5

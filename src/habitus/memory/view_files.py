@@ -76,7 +76,11 @@ class ViewFiles:
 
     def understood(self, texts: Mapping[str, str], seen: Stamps | None = None) -> Found:
         """What a person did in these texts; a page that is missing or empty says nothing."""
-        pages = {view.name: views.read(view, texts[view.name]) for view in VIEWS if view.name in texts}
+        pages = {
+            view.name: views.read(view, texts[view.name])
+            for view in VIEWS
+            if view.name in texts and not self._is_settled(view.name, texts[view.name])
+        }
         notes = [f"{name} was empty; it is written anew." for name, page in pages.items() if page.is_empty]
         pages = {name: page for name, page in pages.items() if not page.is_empty}
         before: list[Line] = []
@@ -95,6 +99,15 @@ class ViewFiles:
             notes=tuple(notes),
             seen=seen,
         )
+
+    def _is_settled(self, name: str, text: str) -> bool:
+        """Whether there is nothing to be read: the page is one of ours, as we wrote it."""
+        if not views.is_untouched(text):
+            return False
+        table = memory_views
+        query = sa.select(sa.func.count()).where(table.c.view == name, table.c.stamp == views.stamp_in(text))
+        with sql.reading(self._engine) as connection:
+            return bool(connection.execute(query).scalar_one())
 
     def texts(self) -> dict[str, str]:
         return {view.name: self._text(view.name) or "" for view in VIEWS}
@@ -141,9 +154,7 @@ class ViewFiles:
 
     def _remember(self, name: str, text: str) -> None:
         """Before the file is written, so that a page which is seen always has its rendering kept."""
-        view = next(view for view in VIEWS if view.name == name)
-        stamp = views.read(view, text).stamp
-        table = memory_views
+        stamp, table = views.stamp_in(text), memory_views
         mine = table.c.view == name
         with sql.reading(self._engine) as connection:
             newest = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).limit(1)

@@ -98,6 +98,18 @@ def _rendered(engram: Engram) -> str:
     return f"- {escape(engram.text)} <!-- {engram.id} {engram.scope.value}{topic} -->"
 
 
+def stamp_in(text: str) -> str:
+    """The stamp that a page carries; empty when it has none."""
+    head = _HEAD.fullmatch(text.split("\n", 1)[0])
+    return head["stamp"] if head else ""
+
+
+def is_untouched(text: str) -> bool:
+    """Whether a page is to the letter as it was rendered, and all of it was understood."""
+    stamp, _, body = stamp_in(text), *text.partition("\n")[1:]
+    return bool(stamp) and stamp == stamp_of(body) and f"## {_NOT_UNDERSTOOD}" not in body
+
+
 def stamp_of(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()[:12]
 

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Command] = {
         help="Save what was just worked out as a skill; look at skills and change them.",
     ),
     "skills": Command(usage="", help="Every skill with its state."),
+    "lessons": Command(usage="[today | week | all]", help="What is remembered, the newest first."),
     "review": Command(
         usage="[show N | approve N | reject N [REASON]]", help="What waits for you, and your word on it."
     ),
@@ -137,6 +138,8 @@ def _command(name: str, rest: str) -> Meant:
             return Quit()
         case "skills":
             return Mirror(words=("skills", "list"))
+        case "lessons":
+            return Mirror(words=("lessons", "list", "--scope", rest or "all"))
         case "why":
             return Why(name=rest)
         case "good" | "bad":

@@ -59,7 +59,7 @@ def gather(
     """
     asked = _Asked.of(corpus, request)
     scores = _lexical(corpus, asked)
-    meaning = corpus.vectors @ vectors[0]
+    meaning = _meaning(corpus, vectors[0], among)
     allowed = corpus.alive if among is None else _mask(len(corpus.alive), among)
     slots, part = _candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
     if not len(slots):
@@ -84,6 +84,16 @@ def gather(
     )
     values = np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
     return Signals(slots=slots, values=values, strength=(scores[slots] / asked.total).astype(np.float32))
+
+
+def _meaning(corpus: Corpus, vector: Vectors, among: Slots | None) -> Floats:
+    """The cosine of every slot that counts; of a few among many, only theirs."""
+    if among is None or 4 * len(among) > len(corpus.vectors):
+        cosines: Floats = corpus.vectors @ vector
+        return cosines
+    cosines = np.zeros(len(corpus.vectors), dtype=np.float32)
+    cosines[among] = corpus.vectors[among] @ vector
+    return cosines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

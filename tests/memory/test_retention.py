@@ -1,0 +1,122 @@
+"""What is kept and what makes room, with the figures that the source gives."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.errors import Invalid
+from habitus.memory import retention
+from habitus.memory.model import Counters, Engram, Kind, Scope, Trust
+from habitus.memory.retention import COMPACT_ABOVE, MOST_LESSONS, over_the_cap, to_drop, to_prune, utility
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def engram(
+    number: int = 0,
+    *,
+    retrievals: int = 0,
+    helpful: int = 0,
+    confidence: float = 0.5,
+    verified: bool = False,
+    frequency: int = 1,
+    trust: Trust = Trust.AUTOMATIC,
+) -> Engram:
+    return Engram(
+        id=f"e{number:07d}",
+        text=f"Lesson {number}.",
+        kind=Kind.LESSON,
+        scope=Scope.USER,
+        confidence=confidence,
+        verified=verified,
+        trust=trust,
+        counters=Counters(frequency=frequency, retrievals=retrievals, helpful=helpful),
+        created_on=NOON + timedelta(minutes=number),
+    )
+
+
+@pytest.mark.req("LP-06")
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        (engram(), 0.7193),
+        (engram(verified=True), 1.0193),
+        (engram(retrievals=5, helpful=0), 0.2168),
+        (engram(retrievals=5, helpful=2), 0.6622),
+    ],
+    ids=["fresh", "verified", "never helped", "helped"],
+)
+def test_utility_is_what_the_source_says(given: Engram, value: float) -> None:
+    assert round(utility(given), 4) == value
+
+
+@pytest.mark.req("LP-06")
+@given(st.integers(0, 50), st.integers(0, 50), st.floats(0, 1), st.integers(0, 10**6))
+def test_utility_is_never_less_for_having_helped(
+    retrievals: int, helpful: int, confidence: float, frequency: int
+) -> None:
+    counted = {"retrievals": retrievals, "confidence": confidence, "frequency": frequency}
+    helpful = min(helpful, retrievals)
+    value = utility(engram(helpful=helpful, **counted))  # type: ignore[arg-type]  # numbers, as they are meant
+    assert 0 < value <= 1.7
+    if helpful < retrievals:
+        assert utility(engram(helpful=helpful + 1, **counted)) > value  # type: ignore[arg-type]  # as above
+    assert utility(engram(helpful=helpful, verified=True, **counted)) > value  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.req("LP-07")
+def test_of_too_many_lessons_the_newest_the_verified_and_the_useful_stay() -> None:
+    useless = [engram(n, retrievals=9, helpful=0) for n in range(10)]
+    useful = [engram(n, retrievals=9, helpful=8) for n in range(10, 55)]
+    verified = engram(60, retrievals=9, helpful=0, verified=True)
+    by_person = engram(61, retrievals=9, helpful=0, trust=Trust.USER)
+    newest = engram(70, confidence=0.0, retrievals=20)
+    gone = over_the_cap([newest, verified, by_person, *useless, *useful])
+    assert {e.id for e in gone} == {e.id for e in useless[2:]}
+    assert over_the_cap(useful) == []
+
+
+@pytest.mark.req("LP-07")
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=80))
+def test_the_cap_holds_whatever_comes(counted: list[tuple[int, int, bool]]) -> None:
+    many = [engram(n, retrievals=r, helpful=min(h, r), verified=v) for n, (r, h, v) in enumerate(counted)]
+    gone = {e.id for e in over_the_cap(many)}
+    assert len(many) - len(gone) == min(len(many), MOST_LESSONS)
+    if sum(e.verified for e in many) < MOST_LESSONS:
+        assert not any(e.verified for e in many if e.id in gone)
+    if many:
+        assert many[-1].id not in gone
+
+
+@pytest.mark.req("LP-07")
+def test_pruning_takes_at_most_a_quarter_and_only_what_never_helped() -> None:
+    useless = [engram(n, retrievals=5 + n, helpful=0) for n in range(6)]
+    others = [
+        engram(10, retrievals=4, helpful=0),
+        engram(11, retrievals=30, helpful=1),
+        engram(12, retrievals=9, verified=True),
+        engram(13, retrievals=9, trust=Trust.USER),
+        *(engram(n) for n in range(14, 20)),
+    ]
+    pruned = to_prune([*useless, *others])
+    assert [e.id for e in pruned] == [e.id for e in reversed(useless)][:4]
+
+
+@pytest.mark.req("ME-07")
+def test_a_compaction_keeps_by_place_and_never_lets_go_of_what_is_pinned() -> None:
+    entries = [engram(0), engram(1, trust=Trust.USER), engram(2), engram(3, verified=True), engram(4)]
+    assert [e.id for e in to_drop(entries, [0])] == ["e0000002", "e0000004"]
+    for nonsense in ([], [7], [-1, 2]):
+        with pytest.raises(Invalid, match="Everything is kept"):
+            to_drop(entries, nonsense)
+
+
+def test_without_a_model_the_most_useful_stay() -> None:
+    entries = [engram(n, retrievals=9, helpful=n % 9) for n in range(30)]
+    kept = retention.most_useful(entries)
+    assert len(kept) == COMPACT_ABOVE
+    assert min(utility(entries[n]) for n in kept) >= max(utility(e) for n, e in enumerate(entries) if n not in kept)
