@@ -1,22 +1,63 @@
-"""Skill names for the shell's Tab key, read straight from the database: a key press can't wait for the whole app."""
+"""Skill names for the shell's Tab key, read straight from the databases: a key press can't wait for the whole app."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import tomllib
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+import typer
 
-def skill_names(incomplete: str) -> list[str]:
-    home = Path(os.environ.get("HABITUS_HOME") or Path.home() / ".habitus")
-    database = home / "habitus.db"
-    if not database.exists():
+_QUERY = "SELECT DISTINCT name FROM skills WHERE archived_on IS NULL AND name LIKE {} ORDER BY name LIMIT 200"
+
+
+def skill_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The names that begin so, of this machine's layers and of the shared database where there is one."""
+    given = context.find_root().params.get("home")
+    home = Path(given or os.environ.get("HABITUS_HOME") or Path.home() / ".habitus").expanduser()
+    beginning = incomplete.replace("_", "-").lower() + "%"
+    found = {*_in_file(home / "habitus.db", beginning), *_in_shared(_shared(home), beginning)}
+    return sorted(found)[:200]
+
+
+def _shared(home: Path) -> str:
+    """The address of the shared database; the settings themselves take too long to load."""
+    if address := os.environ.get("HABITUS_DATABASE_URL"):
+        return address
+    try:
+        return str(tomllib.loads((home / "habitus.toml").read_text()).get("database_url", ""))
+    except (OSError, ValueError):
+        return ""
+
+
+def _in_shared(address: str, beginning: str) -> list[str]:
+    kind, _, rest = address.partition("://")
+    if kind == "sqlite":
+        return _in_file(Path(rest.removeprefix("/")), beginning)
+    return _in_postgresql(f"postgresql://{rest}", beginning) if kind.startswith("postgresql") else []
+
+
+def _in_file(database: Path, beginning: str) -> list[str]:
+    if not database.is_file():
         return []
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=0.2)) as connection:
-            query = "SELECT DISTINCT name FROM skills WHERE archived_on IS NULL AND name LIKE ? ORDER BY name LIMIT 200"
-            return [row[0] for row in connection.execute(query, (incomplete.replace("_", "-").lower() + "%",))]
+        address = f"file:{quote(str(database.absolute()))}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=0.2)) as connection:
+            return [row[0] for row in connection.execute(_QUERY.format("?"), (beginning,))]
     except sqlite3.Error:
+        return []
+
+
+def _in_postgresql(address: str, beginning: str) -> list[str]:
+    try:
+        import psycopg
+    except ImportError:
+        return []
+    try:
+        with psycopg.connect(address, connect_timeout=2) as connection:
+            return [row[0] for row in connection.execute(_QUERY.format("%s"), (beginning,))]
+    except psycopg.Error:
         return []
