@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import shutil
 import sqlite3
@@ -28,7 +29,9 @@ def rollback(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Return your skills to a moment, as new versions: nothing in between is lost."""
+    """Return your skills, in every layer you can write, to a moment: as new versions, so nothing in between is lost."""
+    from habitus.skills.layers import USER
+
     with opened(context) as habitus:
         now = habitus.clock()
         moment = moments.parse(to, now)
@@ -38,14 +41,16 @@ def rollback(
         steps = habitus.skills.return_to(moment, author, dry_run=True)
         is_asked = not (dry_run or yes or as_json) and bool(steps) and sys.stdin.isatty()
         if not as_json:
-            for _, step in steps:
-                output.say(f"{step.action:<8} {step.name}" + (f" (version {step.version})" if step.version else ""))
+            for layer, step in steps:
+                name = step.name if layer == USER else f"{step.name}@{layer}"
+                output.say(f"{step.action:<8} {name}" + (f" (version {step.version})" if step.version else ""))
         if is_asked and not typer.confirm(f"Return {len(steps)} skills to {moments.shown(moment)}?"):
             raise typer.Abort
         if not dry_run:
             habitus.skills.return_to(moment, author)
         if as_json:
-            output.print_json({"to": moment, "dry_run": dry_run, "steps": [step for _, step in steps]})
+            told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in steps]
+            output.print_json({"to": moment, "dry_run": dry_run, "steps": told})
         elif not steps:
             output.say(f"Nothing has changed since {moments.shown(moment)}.")
         elif not dry_run:
