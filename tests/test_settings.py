@@ -112,6 +112,17 @@ def test_an_unknown_key_is_said_with_the_nearest_known_one(home: Path) -> None:
     )
 
 
+def test_an_unknown_key_of_a_section_is_said_too(home: Path) -> None:
+    found = _load(
+        home, "[review]\nauot = true\n[experimental]\nfeature = ['x']\n[users.ada]\nadmn = true\nadmin = true"
+    )
+    assert found.warnings == (
+        "habitus.toml: [review] unknown key 'auot' is ignored. Did you mean 'auto'?",
+        "habitus.toml: [experimental] unknown key 'feature' is ignored. Did you mean 'features'?",
+        "habitus.toml: [users.ada] unknown key 'admn' is ignored. Did you mean 'admin'?",
+    )
+
+
 @pytest.mark.parametrize(
     ("toml", "says"),
     [

@@ -143,16 +143,28 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
     except OSError as error:
         raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
     known = set(Settings.model_fields) - _NOT_IN_FILE
-    warnings = [
-        f"{path.name}: unknown key '{key}' is ignored. {did_you_mean(key, known)}".strip()
-        for key in values
-        if key not in known
-    ]
+    warnings = _unknown(path.name, "", values, known)
+    for section, model in _SECTIONS.items():
+        warnings += _unknown(path.name, f"[{section}] ", values.get(section), set(model.model_fields))
+    users = values.get("users")
+    for name, user in users.items() if isinstance(users, dict) else ():
+        warnings += _unknown(path.name, f"[users.{name}] ", user, set(UserSettings.model_fields))
     return {key: value for key, value in values.items() if key in known}, warnings
 
 
+_SECTIONS: Mapping[str, type[_Section]] = {"review": ReviewSettings, "experimental": ExperimentalSettings}
+
+
+def _unknown(file: str, section: str, values: object, known: set[str]) -> list[str]:
+    return [
+        f"{file}: {section}unknown key '{key}' is ignored. {did_you_mean(key, known)}".strip()
+        for key in (values if isinstance(values, dict) else ())
+        if key not in known
+    ]
+
+
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    simple = set(Settings.model_fields) - _NOT_IN_FILE - {"users", "experimental", "review"}
+    simple = set(Settings.model_fields) - _NOT_IN_FILE - {"users", *_SECTIONS}
     return {key: environ[f"HABITUS_{key.upper()}"] for key in simple if environ.get(f"HABITUS_{key.upper()}")}
 
 

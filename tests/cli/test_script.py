@@ -79,6 +79,18 @@ def test_the_tab_key_completes_names_of_skills(stocked_cli: Cli) -> None:
     assert ran.out.split() == ["list", "lint"]
 
 
+def test_the_tab_key_knows_the_home_that_was_given_and_the_shared_database(stocked_cli: Cli, tmp_path: Path) -> None:
+    other = stocked_cli.home.with_name("other")
+    stocked_cli.home.rename(other)
+    pressed = {"_HABITUS_COMPLETE": "complete_bash", "COMP_WORDS": f"habitus --home {other} skills show csv"}
+    assert stocked_cli(env={**pressed, "COMP_CWORD": "5"}).out.split() == ["csv-summary"]
+    shared = f"sqlite:///{tmp_path / 'shared.db'}"
+    new = ("skills", "new", "csv-shared", "--description", "Shared.")
+    assert stocked_cli("--home", other, *new, env={"HABITUS_DATABASE_URL": shared}).code == 0
+    (other / "habitus.toml").write_text(f'database_url = "{shared}"\n')
+    assert stocked_cli(env={**pressed, "COMP_CWORD": "5"}).out.split() == ["csv-shared", "csv-summary"]
+
+
 @pytest.fixture
 def editor(tmp_path: Path) -> Path:
     """An editor that does what the test writes into it."""

@@ -305,6 +305,22 @@ def test_the_library_returns_to_a_moment(world: World) -> None:
     assert library.load("x").body == "before"
 
 
+@pytest.mark.req("SK-22")
+def test_every_layer_that_can_be_written_returns_and_what_others_put_there_stays(world: World) -> None:
+    library = world.library()
+    library.create(Skill(name="x", description="Does x.", body="before"), me(), layer="claude")
+    moment = datetime.now(UTC)
+    library.edit("x@claude", Edit(operation=Operation.REPLACE, content="after"), me())
+    library.create(Skill(name="made", description="Made here.", body="1."), me(), layer="claude")
+    theirs = world.claude / "theirs"
+    theirs.mkdir()
+    (theirs / "SKILL.md").write_text("---\nname: theirs\ndescription: Theirs.\n---\n1.\n")
+    found = [(layer, step.action, step.name) for layer, step in library.return_to(moment, me())]
+    assert found == [("claude", "archive", "made"), ("claude", "rewrite", "x")]
+    assert library.load("x@claude").body == "before"
+    assert library.load("theirs").layer == "claude"
+
+
 @pytest.mark.req("SC-02")
 def test_a_read_only_home_is_shown_and_refuses_changes(world: World) -> None:
     with Habitus.open(world.settings()) as habitus:

@@ -170,3 +170,30 @@ def test_a_pause_stops_even_what_would_be_applied_at_once(tmp_path: Path) -> Non
         habitus.pause.pause("ada")
         with pytest.raises(Exception, match="paused"):
             habitus.review.submit(write(), AGENT)
+
+
+@pytest.mark.req("SK-21")
+def test_proposals_for_directories_of_one_machine_stay_on_it(tmp_path: Path) -> None:
+    """Two machines share a database; `claude` is a directory of each, `user` is the shared layer."""
+    url = {"HABITUS_DATABASE_URL": f"sqlite:///{tmp_path / 'shared.db'}"}
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    with opened(tmp_path / "one", **url) as one, opened(tmp_path / "two", **url) as two:
+        shared = one.review.submit(write(), AGENT).proposal
+        of_one = one.review.submit(replace(write(), layer="claude"), AGENT).proposal
+        of_two = two.review.submit(replace(write(replace(SKILL, name="other")), layer="claude"), AGENT).proposal
+        assert shared is not None
+        assert of_one is not None
+        assert of_two is not None
+        assert [proposal.id for proposal in one.review.list()] == [shared.id, of_one.id]
+        assert [proposal.id for proposal in two.review.list()] == [shared.id, of_two.id]
+        assert (one.review.waiting_count(), two.review.waiting_count()) == (2, 2)
+        assert two.review.get(of_two.id).change.name == "other"
+        with pytest.raises(NotFound, match=r"Waiting: 2, 3\."):
+            two.review.get(99)
+
+        assert one.review.approve(of_one.id, ME)[1] == 1
+        assert two.review.approve(shared.id, ME)[1] == 1
+        assert one.review.get(shared.id).state is ProposalState.APPROVED
+        assert (one.review.waiting_count(), two.review.waiting_count()) == (0, 1)
+        assert two.review.reject(of_two.id, ME, "no").decision == "no"

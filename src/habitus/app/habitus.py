@@ -104,7 +104,12 @@ class Habitus:
         # One view of the directories makes one index, so it is kept with what is known of this machine.
         self.finder = Finder(self.skills, local, partial(_open_index, local, "skills"))
         self.review = Review(
-            self.skills, shared, clock=clock, auto=settings.review.auto, duplicates=self.near_duplicates
+            self.skills,
+            shared,
+            local=local,
+            clock=clock,
+            auto=settings.review.auto,
+            duplicates=self.near_duplicates,
         )
         self.importer = Importer(
             self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings, land=self._land

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import shutil
 import sqlite3
@@ -28,7 +29,9 @@ def rollback(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Return your skills and lessons to a moment, as new versions: nothing in between is lost."""
+    """Return your skills, in every layer you can write, and lessons to a moment: as new versions, so nothing is lost."""
+    from habitus.skills.layers import USER
+
     with opened(context) as habitus:
         now = habitus.clock()
         moment = moments.parse(to, now)
@@ -40,8 +43,9 @@ def rollback(
         what = _counted(len(steps), len(lessons))
         is_asked = not (dry_run or yes or as_json) and bool(what) and sys.stdin.isatty()
         if not as_json:
-            for _, step in steps:
-                output.say(f"{step.action:<8} {step.name}" + (f" (version {step.version})" if step.version else ""))
+            for layer, step in steps:
+                name = step.name if layer == USER else f"{step.name}@{layer}"
+                output.say(f"{step.action:<8} {name}" + (f" (version {step.version})" if step.version else ""))
             for lesson in lessons:
                 output.say(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
         if is_asked and not typer.confirm(f"Return {what} to {moments.shown(moment)}?"):
@@ -50,8 +54,8 @@ def rollback(
             habitus.skills.return_to(moment, author)
             habitus.memory.return_to(moment, by=author.name)
         if as_json:
-            told = {"to": moment, "dry_run": dry_run, "steps": [step for _, step in steps], "lessons": lessons}
-            output.print_json(told)
+            told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in steps]
+            output.print_json({"to": moment, "dry_run": dry_run, "steps": told, "lessons": lessons})
         elif not what:
             output.say(f"Nothing has changed since {moments.shown(moment)}.")
         elif not dry_run:

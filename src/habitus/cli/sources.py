@@ -140,7 +140,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write skills in another system's layout, with their counters."""
-    from habitus.skills.formats import detect
+    from habitus.skills.formats import carried, detect
 
     if (name is None) == (not everything):
         raise typer.BadParameter("Give one skill, or --all.")
@@ -152,12 +152,16 @@ def export(
         chosen = [skills.find(name)] if name else [item for item in skills.listing() if _is_own(item)]
         if not chosen or chosen[0].summary is None:
             raise Invalid("There is nothing to export.", mend="See 'habitus skills list'.")
-        written = form.write([_outgoing(habitus, f"{i.name}@{i.layer}") for i in chosen], to, overwrite=overwrite)
+        outgoing = [_outgoing(habitus, f"{item.name}@{item.layer}") for item in chosen]
+        written = form.write(outgoing, to, overwrite=overwrite)
+        lost = carried.lost(form, outgoing, to)
         if as_json:
-            output.print_json({"written": written.paths, "left_out": written.left_out})
+            output.print_json({"written": written.paths, "left_out": written.left_out, "lost": lost})
             return
         for left in written.left_out:
             output.say(f"left out {left.name}: {left.reason}", style="yellow")
+        for less in lost:
+            output.say(f"{less.name} is not whole there: {less.reason}", style="yellow")
         output.say(f"Wrote {output.counted(len(chosen) - len(written.left_out), 'skill')} as '{form.name}' to {to}.")
 
 

@@ -362,9 +362,17 @@ class Library:
         return layer.store.rollback(item.name, to, author)
 
     def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[tuple[str, Step]]:
-        """Make the user's own layer what it was at a moment, as new versions."""
-        layer = self._writable(None)
-        return [(layer.name, step) for step in layer.store.return_to(moment, author, dry_run=dry_run)]
+        """Make every layer that can be written what it was at a moment, as new versions: (layer, step) for each.
+
+        What other agents or a project brought into their directories is not taken away for being new to us.
+        """
+        self._allow(author)
+        return [
+            (layer.name, step)
+            for layer in self.layers
+            if layer.can_write
+            for step in layer.store.return_to(moment, author, dry_run=dry_run, keeps_found=layer.name != USER)
+        ]
 
     # Counting
 

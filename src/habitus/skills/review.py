@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import Invalid, NotFound, Stale
 from habitus.skills import names, records, trees
+from habitus.skills.layers import USER
 from habitus.skills.ledger import Ledger
 from habitus.skills.library import Library, diff_trees
 from habitus.skills.model import Author, Skill
@@ -98,11 +99,14 @@ class Review:
         *,
         clock: Callable[[], datetime],
         auto: bool,
+        local: sa.Engine | None = None,
         duplicates: Callable[[str, Tree], Sequence[str]] = lambda name, tree: (),
     ) -> None:
+        """`local` is this machine's database where `engine` is shared with others."""
         self._library = library
         self._duplicates = duplicates  # what a new skill is too much like, in words
-        self._engine = engine
+        # The person's own layer is shared; the directories of the others belong to this machine, as do their proposals.
+        self._desks = (engine,) if local in (None, engine) else (engine, local)
         self._clock = clock
         self._auto = auto
         self._blobs = Ledger("", "")
@@ -135,7 +139,8 @@ class Review:
             is_same = same == (change.name, change.layer, change.action, base_hash)
             if is_same and trees.is_same(waiting.change.tree, change.tree):
                 return self.get(waiting.id)
-        with sql.writing(self._engine, durable=True, lock="proposals") as connection:
+        engine = self._desks[0] if change.layer == USER else self._desks[-1]
+        with sql.writing(engine, durable=True, lock="proposals") as connection:
             self._blobs.keep(connection, change.tree)
             key = connection.execute(
                 proposals.insert().values(
@@ -153,7 +158,7 @@ class Review:
                 )
             ).inserted_primary_key
         assert key is not None
-        return self.get(int(key[0]))
+        return self.get(self._number(engine, int(key[0])))
 
     def list(
         self, state: ProposalState | None = ProposalState.WAITING, *, with_contents: bool = True
@@ -162,9 +167,12 @@ class Review:
         query = sa.select(proposals).order_by(proposals.c.id)
         if state is not None:
             query = query.where(proposals.c.state == state.value)
-        with sql.reading(self._engine) as connection:
-            found = [_proposal(row) for row in connection.execute(query).mappings()]
-            return [self._with_contents(connection, proposal) for proposal in found] if with_contents else found
+        found: list[Proposal] = []
+        for engine in self._desks:
+            with sql.reading(engine) as connection:
+                here = [_proposal(row, self._number(engine, row["id"])) for row in connection.execute(query).mappings()]
+                found += [self._with_contents(connection, proposal) for proposal in here] if with_contents else here
+        return sorted(found, key=lambda proposal: (proposal.made_on, proposal.id))
 
     def in_conversation(self, conversation: str) -> dict[str, Skill]:
         """The skills that wait and were written in this conversation: there they work already."""
@@ -174,19 +182,28 @@ class Review:
 
     def waiting_count(self) -> int:
         query = sa.select(sa.func.count()).where(proposals.c.state == ProposalState.WAITING.value)
-        with sql.reading(self._engine) as connection:
-            return int(connection.execute(query).scalar_one())
+        total = 0
+        for engine in self._desks:
+            with sql.reading(engine) as connection:
+                total += int(connection.execute(query).scalar_one())
+        return total
 
     def get(self, number: int) -> Proposal:
-        with sql.reading(self._engine) as connection:
-            row = connection.execute(sa.select(proposals).where(proposals.c.id == number)).mappings().first()
-            if row is None:
-                waiting = connection.execute(
-                    sa.select(proposals.c.id).where(proposals.c.state == ProposalState.WAITING.value)
-                ).scalars()
-                known = ", ".join(map(str, waiting)) or "none"
-                raise NotFound(f"There is no proposal {number}.", mend=f"Waiting: {known}.")
-            return self._with_contents(connection, _proposal(row))
+        engine, identity = self._place(number)
+        with sql.reading(engine) as connection:
+            row = connection.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
+            if row is not None:
+                return self._with_contents(connection, _proposal(row, number))
+        known = ", ".join(str(waiting.id) for waiting in self.list(with_contents=False)) or "none"
+        raise NotFound(f"There is no proposal {number}.", mend=f"Waiting: {known}.")
+
+    def _number(self, engine: sa.Engine, identity: int) -> int:
+        """What people call a proposal: its id, or with two databases even numbers for the shared one."""
+        return identity * len(self._desks) + self._desks.index(engine)
+
+    def _place(self, number: int) -> tuple[sa.Engine, int]:
+        identity, desk = divmod(number, len(self._desks))
+        return self._desks[desk], identity
 
     def diff(self, number: int) -> str:
         """What approving it would change."""
@@ -242,9 +259,11 @@ class Review:
         parsed = trees.parse(proposal.change.name, tree)
         if parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), mend="")
-        with sql.writing(self._engine, durable=True, lock="proposals") as connection:
+        engine, identity = self._place(number)
+        with sql.writing(engine, durable=True, lock="proposals") as connection:
             self._blobs.keep(connection, tree)
-            connection.execute(proposals.update().where(proposals.c.id == number).values(tree=records.pack_tree(tree)))
+            changed = proposals.update().where(proposals.c.id == identity).values(tree=records.pack_tree(tree))
+            connection.execute(changed)
         return self.get(number)
 
     def _waiting(self, number: int) -> Proposal:
@@ -256,10 +275,11 @@ class Review:
         return proposal
 
     def _decide(self, number: int, state: ProposalState, person: Author, decision: str) -> None:
-        with sql.writing(self._engine, durable=True, lock="proposals") as connection:
+        engine, identity = self._place(number)
+        with sql.writing(engine, durable=True, lock="proposals") as connection:
             connection.execute(
                 proposals.update()
-                .where(proposals.c.id == number, proposals.c.state == ProposalState.WAITING.value)
+                .where(proposals.c.id == identity, proposals.c.state == ProposalState.WAITING.value)
                 .values(
                     state=state.value,
                     decided_on=self._clock(),
@@ -294,7 +314,7 @@ class Review:
         return replace(proposal, change=replace(proposal.change, tree=tree))
 
 
-def _proposal(row: Mapping[Any, Any]) -> Proposal:
+def _proposal(row: Mapping[Any, Any], number: int) -> Proposal:
     reasons = tuple(json.loads(row["reasons"]))
     change = Change(
         action=Action(row["action"]),
@@ -304,7 +324,7 @@ def _proposal(row: Mapping[Any, Any]) -> Proposal:
         details=json.loads(row["details"]),
     )
     return Proposal(
-        id=row["id"],
+        id=number,
         change=change,
         base_hash=row["base_hash"],
         author=records.unpack_author(row["author"]),

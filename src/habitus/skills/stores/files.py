@@ -53,7 +53,7 @@ class DirectoryShelf:
 
     def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
         try:
-            folders = sorted(self._folders())
+            folders = sorted(self._folders()) if self.follow_links else _plain_folders(self._root)
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -84,17 +84,17 @@ class DirectoryShelf:
         cached = self._watched.get(folder)
         if cached is None or cached[0] != known:
             try:
-                cached = (known, tuple(_watch(line) for line in known.split("\n")))
+                cached = (known, tuple(_watch(folder, line) for line in known.split("\n")))
             except ValueError:  # a file whose name breaks the lines: such a folder is read anew at every look
                 return ""
             self._watched[folder] = cached
-        for path, mtime, ctime, size in cached[1]:
-            try:
-                found = os.stat(f"{folder}/{path}" if path else folder, dir_fd=handle)
-            except OSError:
-                return ""
-            if found.st_mtime_ns != mtime or found.st_ctime_ns != ctime or (size >= 0 and found.st_size != size):
-                return ""
+        try:
+            for path, mtime, ctime, size in cached[1]:
+                found = os.stat(path, dir_fd=handle)
+                if found.st_mtime_ns != mtime or found.st_ctime_ns != ctime or (size >= 0 and found.st_size != size):
+                    return ""
+        except OSError:
+            return ""
         return known
 
     def is_fresh(self, folder: str, stamp: str) -> bool:
@@ -297,6 +297,11 @@ class DirectoryShelf:
             raise StorageFailed(f"Can't write {where}: {error.strerror}.", mend="Check its permissions.") from None
 
 
+def _plain_folders(root: str) -> list[str]:
+    with os.scandir(root) as entries:
+        return sorted([_legible(entry.name) for entry in entries if entry.name[0] != "." and entry.is_dir()])
+
+
 def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
     """(relative path, full path, stat) of the folder itself, then of everything in it, in a fixed order."""
     yield "", top, os.stat(top)
@@ -325,9 +330,9 @@ def _stamp_line(path: str, found: os.stat_result) -> str:
     return f"{path}\t{found.st_mtime_ns}\t{found.st_ctime_ns}\t{size}"
 
 
-def _watch(line: str) -> tuple[str, int, int, int]:
+def _watch(folder: str, line: str) -> tuple[str, int, int, int]:
     path, mtime, ctime, size = line.rsplit("\t", 3)
-    return path, int(mtime), int(ctime), int(size)
+    return f"{folder}/{path}" if path else folder, int(mtime), int(ctime), int(size)
 
 
 def _file(full: str, found: os.stat_result, *, keep: bool, expected: File | None) -> File:

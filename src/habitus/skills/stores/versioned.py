@@ -17,7 +17,7 @@ from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.skills import names, records, trees
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
-from habitus.skills.model import Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
+from habitus.skills.model import Actor, Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
 from habitus.skills.stores.base import Broken, Facts, Shelf, Step, refuse_stale
 from habitus.skills.stores.index import Index
 from habitus.skills.stores.intents import Intents
@@ -239,9 +239,14 @@ class VersionedStore:
             raise NotFound(f"'{name}' has no version {to}.", mend=f"It has: {known}.")
         return self._write(names.canonical(name), lambda folder, old: _with_kept(wanted, old), author, None)
 
-    def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[Step]:
-        """Make every skill what it was at a moment: rewritten, restored, or archived where it did not exist yet."""
-        steps = self._steps_to(moment)
+    def return_to(
+        self, moment: datetime, author: Author, *, dry_run: bool = False, keeps_found: bool = False
+    ) -> list[Step]:
+        """Make every skill what it was at a moment: rewritten, restored, or archived where it did not exist yet.
+
+        `keeps_found` leaves alone what was found on disk since: it may have been there long before anybody looked.
+        """
+        steps = [step for step in self._steps_to(moment) if not (keeps_found and self._was_found(step))]
         for step in steps if not dry_run else ():
             match step.action:
                 case "archive":
@@ -253,6 +258,12 @@ class VersionedStore:
                 case never:
                     assert_never(never)
         return steps
+
+    def _was_found(self, step: Step) -> bool:
+        if step.action != "archive":
+            return False
+        with sql.reading(self._engine) as connection:
+            return self._ledger.history(connection, step.skill)[0].author.actor is Actor.DISK
 
     def _steps_to(self, moment: datetime) -> list[Step]:
         self._fresh(look=True)
