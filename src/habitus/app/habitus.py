@@ -49,10 +49,10 @@ from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
     from habitus.agent.session import Session
+    from habitus.learning.observer import Learner
     from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
-    from habitus.sandbox.scratchpads import CellObserver
     from habitus.search.index import Index
 
 Clock = Callable[[], datetime]
@@ -171,7 +171,7 @@ class Habitus:
         source_type: str = "repl",
         ask: AskPerson = nobody,
         observers: Sequence[TurnObserver] = (),
-        cell_observers: Sequence[CellObserver] = (),
+        learner: Learner | None = None,
     ) -> Session:
         """A conversation with a model, by default the one of the settings. Close it, or use `async with`."""
         from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
@@ -185,7 +185,7 @@ class Habitus:
             source_type=source_type,
             ask=ask,
             observers=observers,
-            cell_observers=cell_observers,
+            learner=learner,
         )
 
     @property

@@ -19,11 +19,12 @@ from habitus.agent.toolbox import standard_tools
 from habitus.app.content import high_findings
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
+from habitus.learning.observer import Learner
 from habitus.llm.model import Model
 from habitus.sandbox.machine import base_python, probe
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.local import LocalRuntime
-from habitus.sandbox.scratchpads import CellObserver, Scratchpads
+from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.venvs import Venvs
 from habitus.skills.selection import User
 
@@ -41,7 +42,7 @@ def open_session(
     source_type: str,
     ask: AskPerson,
     observers: Sequence[TurnObserver],
-    cell_observers: Sequence[CellObserver] = (),
+    learner: Learner | None,
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
@@ -50,6 +51,7 @@ def open_session(
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
     model = model or habitus.models.main
     id = id or new_id()
+    watching = (learner,) if learner else ()
     background = Background()
     pads = _scratchpads(habitus, id, ask)
     changes = Changes(
@@ -75,10 +77,10 @@ def open_session(
         select=habitus.select,
         identity=lambda: identity_text(habitus.skills, habitus.fill),
         built_in=lambda session: standard_tools(
-            session, changes=changes, finder=habitus.finder, pads=pads, cell_observers=cell_observers
+            session, changes=changes, finder=habitus.finder, pads=pads, cell_observers=watching
         ),
         code_tools=lambda: (),
-        observers=tuple(observers),
+        observers=(*observers, *watching),
         transcribe=transcribe,
         spawn=background.spawn,
         close=close,
