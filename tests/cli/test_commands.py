@@ -279,6 +279,16 @@ def test_the_tour_runs_and_leaves_the_home_alone(direct: Direct) -> None:
     assert not direct.home.exists()
 
 
+@pytest.mark.req("EL-09", "SE-09")
+def test_the_tour_leaves_its_lesson_skill_and_tool_in_the_home_it_is_given(direct: Direct) -> None:
+    direct.ok("tour", "--home", str(direct.home))
+    direct.ok("tour", "--home", str(direct.home))
+    lessons = direct.json("lessons", "list", "--scope", "all")["lessons"]
+    assert [lesson["evidence"]["detector"] for lesson in lessons].count("repeated_error_signature") == 1
+    names = {skill["name"] for skill in direct.json("skills", "list")["skills"]}
+    assert {"revenue-by-region", "read-amount"} <= names
+
+
 @pytest.mark.req("SK-13")
 def test_names_take_a_layer_and_the_hidden_copy_stays_reachable(stocked: Direct) -> None:
     other = stocked.cli.user_home / ".claude" / "skills" / "csv-summary"

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
 from habitus.app import Habitus, read_settings
 from habitus.cli import completion
+from habitus.cli.main import app
 from habitus.memory.model import Draft, Kind, Producer
 from tests.cli.conftest import Direct
 from tests.conftest import HABITUS
@@ -268,11 +270,12 @@ def test_a_playbook_lands_in_memory_once(direct: Direct, tmp_path: Path) -> None
     assert json.loads(direct("lessons", "list", "--json", "--scope", "self-play").out)["lessons"] == [one]
 
 
-def test_ids_are_completed_with_their_texts(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_are_completed_with_their_texts(direct: Direct) -> None:
     id = direct.json("lessons", "add", "Dates are day-first.")["lesson"]["id"]
-    monkeypatch.setenv("HABITUS_HOME", str(direct.home))
-    assert completion.lesson_ids(id[:3]) == [(id, "Dates are day-first.")]
-    assert completion.lesson_ids("0") == []
+    context = typer.Context(typer.main.get_command(app))
+    context.params["home"] = direct.home
+    assert completion.lesson_ids(context, id[:3]) == [(id, "Dates are day-first.")]
+    assert completion.lesson_ids(context, "0") == []
 
 
 def test_a_home_that_cant_be_written_is_shown(direct: Direct) -> None:

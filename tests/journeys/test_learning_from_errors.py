@@ -42,7 +42,7 @@ class Desk:
         self.keeper = RecordingKeeper()
         self.model, self.cheap = ScriptedModel(script), ScriptedModel(cheap, name="scripted:cheap")
         self.learner = open_learner(habitus, self.keeper, self.cheap)
-        self.session: Session = habitus.session(self.model, observers=[self.learner], cell_observers=[self.learner])
+        self.session: Session = habitus.session(self.model, learner=self.learner)
 
     @property
     def texts(self) -> list[str]:

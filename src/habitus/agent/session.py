@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.agent import attachments, budget, outcome, prompt
+from habitus.agent.background import Background
 from habitus.agent.budget import Section
 from habitus.agent.history import History, unpack
 from habitus.agent.memory import SessionMemory
@@ -57,7 +58,7 @@ class Parts:
     code_tools: Callable[[], Sequence[Tool]]  # as they are now, the waiting ones of this conversation too
     observers: Sequence[TurnObserver]
     transcribe: Transcriber
-    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    background: Background
     close: Callable[[], Coroutine[Any, Any, None]]
     clock: Callable[[], datetime]
     redactor: Redactor
@@ -158,9 +159,14 @@ class Session:
             self._parts.memory.helped(judged.request)
         return found
 
+    async def settle(self) -> None:
+        """Wait until everything that learns from the turns so far has done so."""
+        await self._parts.background.settle()
+
     async def close(self) -> None:
         """End it: what still learns is waited for, but not for ever."""
         self.cancel()
+        await self._parts.background.close()
         await self._parts.close()
 
     async def __aenter__(self) -> Session:
@@ -375,7 +381,7 @@ class Session:
             lessons=tuple(note.id for note in turn.composed.notes) if turn.composed else (),
         )
         for observer in self._parts.observers:
-            self._parts.spawn(observer.learn(ended))
+            self._parts.background.spawn(observer.learn(ended))
 
     def _write_down(self, turn: TurnRecord) -> None:
         self._parts.journal.record(

@@ -52,13 +52,14 @@ from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
     from habitus.agent.session import Session
+    from habitus.learning.observer import Learner
     from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
     from habitus.memory.cortex import Cortex
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.pad import Services
-    from habitus.sandbox.scratchpads import CellObserver, Scratchpads
+    from habitus.sandbox.scratchpads import Scratchpads
     from habitus.sandbox.tools.workshop import Workshop
     from habitus.search.index import Index
     from habitus.skills.review import Proposal
@@ -191,11 +192,12 @@ class Habitus:
         ask: AskPerson = nobody,
         cheap: Model | None = None,
         observers: Sequence[TurnObserver] = (),
-        cell_observers: Sequence[CellObserver] = (),
+        learner: Learner | None = None,
     ) -> Session:
         """A conversation with a model, by default the one of the settings. Close it, or use `async with`.
 
         `cheap` is the model that draws lessons from failed cells; with a model of your own there is none by default.
+        `learner` takes the place of what otherwise learns from its errors.
         """
         from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
 
@@ -208,8 +210,8 @@ class Habitus:
             source_type=source_type,
             ask=ask,
             observers=observers,
-            cell_observers=cell_observers,
             cheap=cheap,
+            learner=learner,
         )
 
     @functools.cached_property

@@ -18,8 +18,9 @@ from habitus.app.content import high_findings
 from habitus.app.learning import lesson_keeper, open_learner
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
+from habitus.learning.observer import Learner
 from habitus.llm.model import Model
-from habitus.sandbox.scratchpads import CellObserver, Scratchpads
+from habitus.sandbox.scratchpads import Scratchpads
 from habitus.skills.selection import User
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def open_session(
     source_type: str,
     ask: AskPerson,
     observers: Sequence[TurnObserver],
-    cell_observers: Sequence[CellObserver],
     cheap: Model | None,
+    learner: Learner | None,
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
@@ -48,8 +49,7 @@ def open_session(
     cheap = cheap or (habitus.models.cheap if model is None else None)
     model = model or habitus.models.main
     id = id or new_id()
-    learner = open_learner(habitus, lesson_keeper(habitus), cheap)
-    background = Background()
+    learner = learner or open_learner(habitus, lesson_keeper(habitus), cheap)
     pads = _scratchpads(habitus, id, ask)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(
@@ -62,7 +62,6 @@ def open_session(
     )
 
     async def close() -> None:
-        await background.close()
         await pads.close()
         await habitus.tools.close()
         if is_ours:
@@ -84,12 +83,12 @@ def open_session(
             pads=pads,
             tools=habitus.tools,
             memory=memory,
-            cell_observers=(learner, *cell_observers),
+            cell_observers=(learner,),
         ),
         code_tools=lambda: offered_code(habitus.tools, id),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
-        spawn=background.spawn,
+        background=Background(),
         close=close,
         clock=habitus.clock,
         redactor=habitus.redactor,

@@ -29,7 +29,7 @@ def rollback(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Return your skills, in every layer you can write, and lessons to a moment: as new versions, so nothing is lost."""
+    """Return your lessons, and your skills in every layer you can write, to a moment; nothing is lost by it."""
     from habitus.skills.layers import USER
 
     with opened(context) as habitus:

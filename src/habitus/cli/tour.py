@@ -43,10 +43,13 @@ def tour(
 
 def _show(home: Path | None) -> None:
     from habitus.app import Habitus, read_settings
+    from habitus.settings import AccMode
 
     with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
         settings = read_settings(home or Path(scratch) / "home")
-        settings = settings.model_copy(update={"user_home": Path(scratch), "cwd": Path(scratch), "look_every": 0.0})
+        settings = settings.model_copy(
+            update={"user_home": Path(scratch), "cwd": Path(scratch), "look_every": 0.0, "acc_mode": AccMode.ACTIVE}
+        )
         output.say("Habitus: skills that an agent learns, proves and keeps.", style="bold")
         output.say(f"This tour works in {settings.home}" + ("" if home else ", which is removed at the end."))
         output.say("The model follows a script; what it calls, and what comes back, is real.")
@@ -100,6 +103,15 @@ async def _walk(habitus: Habitus) -> None:
                 output.say(section.text, style="dim")
         _explain(habitus, script.FOUND_AGAIN.request, script.SKILL)
         output.say(f"  In that turn it was {_places(habitus, session, script.SKILL)}.")
+        _step("Something fails the same way three times. The agent is told at once, and a lesson stays.")
+        await _play(session, model, script.FAILED)
+        await session.settle()
+    session, model = _open(habitus)
+    async with session:
+        _step("The lesson stands in every prompt from now on. You can read and correct it: habitus lessons.")
+        for lesson in habitus.memory.list_lessons("all"):
+            output.say(f"  {lesson.kind.value}: {lesson.text}  ({lesson.id}, {lesson.evidence.detector})")
+        await _play(session, model, script.BETTER)
         _step("What is done all the time becomes a tool: tested in the sandbox before it exists.")
         await _play(session, model, script.MADE_A_TOOL)
     _step("What is known now. Every version is kept, with who made it; nothing is ever lost by a mistake.")

@@ -105,6 +105,28 @@ FOUND_AGAIN = Scene(
         says("north 1,300.00, south 830.00, west -120.00, which is a refund."),
     ),
 )
+FAILED = Scene(
+    request="Compare it with the figures of last year.",
+    steps=(
+        *(
+            calls(
+                "scratchpad",
+                {
+                    "action": "exec",
+                    "name": "main",
+                    "code": f"print(open('{name}').read())",
+                    "one_line_description": "read",
+                },
+            )
+            for name in ("last-year.csv", "lastyear.csv", "2025.csv")
+        ),
+        says("I have no file of last year. Could you attach it?"),
+    ),
+)
+BETTER = Scene(
+    request="And what about the year before?",
+    steps=(says("I don't have that file either, so I ask first: could you attach it?"),),
+)
 MADE_A_TOOL = Scene(
     request="I need such amounts read all the time. Make a tool of it, and read 12.345,60.",
     steps=(

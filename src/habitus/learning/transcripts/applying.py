@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from habitus.learning.cerebellum import lesson, main_signature
-from habitus.learning.learned import Evidence, Kept, Learned, LessonKeeper
+from habitus.learning.learned import Evidence, Kept, KeptAs, Learned, LessonKeeper
 from habitus.learning.observer import learned
 from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts.ledger import How, NotSettled, TurnLedger
@@ -84,7 +84,7 @@ class Applier:
         results: list[Kept] = [self._keeper.encode(each) for each in told]
         for kept in results:
             self.applied.lessons[kept.status.value] += 1
-            if kept.reason:
+            if kept.reason and kept.status not in (KeptAs.STORED, KeptAs.REINFORCED):
                 self.applied.reasons[kept.reason] += 1
         if any(not kept.status.is_settled for kept in results):
             raise NotSettled
