@@ -114,7 +114,7 @@ class _Reading:
 def _read(text: str) -> _Reading:
     text = unicodedata.normalize("NFKC", text)
     spelt = _NOT.sub(" not", text.replace("’", "'"))
-    raw = [word.lower().removesuffix("'s") for word in _WORD.findall(spelt)]
+    raw = [word.removesuffix("'s") for word in _WORD.findall(spelt.lower())]
     words: list[str] = []
     content: set[str] = set()
     for word in raw:
