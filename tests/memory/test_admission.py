@@ -1,4 +1,4 @@
-"""Orders wait for a person in whatever words and language; ordinary lessons don't."""
+"""The usual orders wait for a person, in many languages; ordinary lessons don't."""
 
 from __future__ import annotations
 

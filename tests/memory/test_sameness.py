@@ -70,6 +70,8 @@ def test_numbers_tell_texts_apart(a: int, b: int) -> None:
         ("读取文件时使用utf-8编码", "读取文件时不使用utf-8编码"),
         ("Use iloc for positions and loc for labels.", "Use loc for positions and iloc for labels."),
         ("Python calls Rust here.", "Rust calls Python here."),
+        ("Prefer tabs to spaces in Makefiles.", "Prefer spaces to tabs in Makefiles."),
+        ("The left table wins over the right one.", "The right table wins over the left one."),
     ],
 )
 def test_what_is_turned_around_is_not_the_same(a: str, b: str) -> None:

@@ -49,12 +49,14 @@ _CLASSES = {
 }
 _CLASS_OF = {word: name for name, words in _CLASSES.items() for word in words.split()}
 _SIDED = ("before", "after", "to", "from", "of", "than", "not", "into", "over", "under", "by", "for", "with", "without")
+_ENDS_A_PHRASE = frozenset((*_SIDED, "in", "on", "at", "as", "and", "or", "then", "when"))
+_MEANT = {"right", "same", "own", "other"}  # stop words of a search that tell advice apart
 _PAIRED = ("for", "to", "from", "with", "as", "in", "is", "are")
 
 _WORD = re.compile(r"[^\W_]+(?:['’][a-z]+)?", re.UNICODE)
 _TOKEN = re.compile(r"[^\s,;:!?()\[\]{}\"“”„«»]+")
 _QUOTED = re.compile(r"`([^`]+)`|'([^'\s]{1,40})'|\"([^\"]{1,40})\"")
-_NOT = re.compile(r"(?:n['’]t|\bcannot)\b")
+_NOT = re.compile(r"(?:n['’]t|\bcannot)\b", re.IGNORECASE)
 _ENDINGS = frozenset(
     ("", "e", "abl", "able", "ur", "ison", "ten", "otten", "et", "en", "t", "c", "ce", "ion", "ation", "ed", "ss", "up")
 )
@@ -89,7 +91,7 @@ class _Reading:
         return [set(self._until_next(at)[:2]) for at, word in enumerate(self.words) if word == connective]
 
     def _until_next(self, at: int) -> list[str]:
-        rest = takewhile(lambda word: word not in _SIDED and word not in _CLASS_OF, self.words[at + 1 :])
+        rest = takewhile(lambda word: word not in _ENDS_A_PHRASE and word not in _CLASS_OF, self.words[at + 1 :])
         return [word for word in rest if word in self.content]
 
     def bound(self, connective: str) -> set[tuple[str, str]]:
@@ -112,14 +114,14 @@ class _Reading:
 def _read(text: str) -> _Reading:
     text = unicodedata.normalize("NFKC", text)
     spelt = _NOT.sub(" not", text.replace("’", "'"))
-    raw = [word.lower().removesuffix("'s") for word in _WORD.findall(spelt)]
+    raw = [word.removesuffix("'s") for word in _WORD.findall(spelt.lower())]
     words: list[str] = []
     content: set[str] = set()
     for word in raw:
-        if word in STOP_WORDS or word in _CLASS_OF:
+        if (word in STOP_WORDS and word not in _MEANT) or word in _CLASS_OF:
             words.append(word)
             continue
-        stems = terms(word) or [word]
+        stems = terms(word) or [word]  # nothing is left of a stop word
         words += stems
         content.update(stems)
     return _Reading(
