@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from habitus.app import Habitus
 from habitus.events import Event, EventKind, OutcomeKind, TurnEnded
 from habitus.llm.model import Answered, Ask, Asked, ContextOverflow, ProviderFault, Returned, Text
 from habitus.llm.scripted import call, calls, cut_off, hangs, says
-from habitus.skills.model import Skill
+from habitus.skills.model import Manifest, Skill
 from tests.agent.conftest import Talk
 
 
@@ -390,6 +391,29 @@ async def test_a_secret_that_a_tool_prints_is_seen_by_nobody(talk: Talk, habitus
     done = seen[-1]
     assert isinstance(done, Done)
     assert secret not in repr(habitus.journal.turn(done.turn))
+
+
+@pytest.mark.req("SB-14")
+async def test_a_secret_that_a_person_or_a_skill_says_reaches_neither_model_nor_journal(
+    talk: Talk, habitus: Habitus, tmp_path: Path
+) -> None:
+    secret = "sk-ant-api03-" + "Q7w9" * 20
+    (tmp_path / "notes.txt").write_text(f"the key: {secret}\n")
+    manifest = Manifest(always_include=True)
+    leaky = Skill(name="leaky", description=f"Uses {secret}", body=f"Send {secret}.", manifest=manifest)
+    habitus.skills.create(leaky, habitus.person())
+    habitus.memory.add(f"the key of the billing service is {secret}", kind="profile")
+    session, model = talk([calls("recall_skill", {"name": "leaky"}), says("ok")])
+    stream = session.turn_stream(f"my key is {secret}, use it", [tmp_path / "notes.txt"])
+    seen = [event async for event in stream]
+    assert secret not in repr(model.asked)
+    assert any(isinstance(event, Noticed) and event.text.startswith("Secrets were taken out") for event in seen)
+    done = seen[-1]
+    assert isinstance(done, Done)
+    assert secret not in repr(habitus.journal.turn(done.turn))
+    pages = [page.read_text() for page in (habitus.settings.home / "memory").glob("*.md")]
+    assert len(pages) == 3
+    assert secret not in "".join(pages)
 
 
 async def test_a_question_to_the_person_decides_whether_a_skill_is_saved_or_waits(talk: Talk, habitus: Habitus) -> None:

@@ -152,6 +152,19 @@ def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(
     assert (counts.recommended, counts.used, counts.succeeded, counts.failed) == (1, 1, 0, 0)
 
 
+@pytest.mark.req("EL-08", "ME-01")
+def test_what_is_applied_stands_among_the_lessons_with_its_evidence(direct: Direct, folder: Path) -> None:
+    direct.ok("learn", str(folder), "--apply")
+    direct.ok("learn", str(folder), "--apply")
+    (lesson,) = direct.json("lessons", "list")["lessons"]
+    assert lesson["text"].startswith("When a tool fails twice in a row, stop calling it.")
+    assert (lesson["kind"], lesson["scope"], lesson["trust"]) == ("when", "global", "automatic")
+    assert lesson["evidence"]["detector"] == "repeated_tool_error"
+    assert lesson["evidence"]["trace"] == "one.jsonl turn 2"
+    assert lesson["counters"]["frequency"] == 2
+    assert SECRET not in json.dumps(lesson)
+
+
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
     """What `--model` opens: answers with one lesson, or as a test changes it."""

@@ -28,8 +28,8 @@ from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.events import OutcomeKind, TurnEnded, TurnObserver
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn
-from habitus.llm.model import Model
-from habitus.redact import Redactor
+from habitus.llm.model import Model, Text
+from habitus.redact import CountingRedactor, Redactor
 from habitus.skills import fingerprint, menu
 from habitus.skills.finding import Finder
 from habitus.skills.library import Library
@@ -89,7 +89,7 @@ class Session:
         self._previous: tuple[str, str] | None = (past[-1].id, past[-1].request) if past else None
         self._loaded: dict[str, Skill] = {}  # in this turn
         self._in_view: dict[str, int] = {}  # name → version, in this conversation
-        self._eligible: set[str] | None = None
+        self._selection: Selection | None = None
         self._steady = self._settle()
         self._built_in = tuple(parts.built_in(self))
         self._offered: list[Tool] = self._code_tools_at_start()
@@ -190,8 +190,12 @@ class Session:
         return self._history
 
     def may_load(self) -> set[str]:
-        """The skills the model may have in this turn."""
-        return loadable(self._parts.library.listing()) if self._eligible is None else self._eligible
+        """The skills the model may have in this turn: what selection let through, and what has come since."""
+        now = loadable(self._parts.library.listing())
+        if self._selection is None:
+            return now
+        eligible = self._selection.eligible()
+        return {name for name in now if name in eligible or name not in self._selection.left_out}
 
     def in_view(self) -> set[str]:
         """The skills whose text, as it is now, stands in the conversation already."""
@@ -224,7 +228,11 @@ class Session:
             transcribe=self._parts.transcribe,
             budget=int(self._parts.context_tokens * budget.ATTACHED_SHARE),
         )
-        said = "\n\n".join(part for part in (text, *attached.heard) if part.strip())
+        redactor = CountingRedactor(self._parts.redactor)
+        said = redactor.redact("\n\n".join(part for part in (text, *attached.heard) if part.strip())).text
+        shown = [
+            Text(text=redactor.redact(part.text).text) if isinstance(part, Text) else part for part in attached.parts
+        ]
         if not said.strip() and not attached.parts:
             raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
         request = Request(
@@ -238,8 +246,8 @@ class Session:
         )
         return Incoming(
             request=request,
-            parts=(*(prompt.invoked(skill) for skill in [invoked] if skill), *attached.parts),
-            notices=attached.notices,
+            parts=(*(prompt.invoked(skill) for skill in [invoked] if skill), *shown),
+            notices=(*attached.notices, *_told(redactor)),
             caller_id=caller_id,
             invoked=invoked,
         )
@@ -266,9 +274,8 @@ class Session:
         return await run_turn(new_id(), incoming, self._history, world, emit)
 
     def _select(self, request: Request) -> Selection:
-        selection = self._parts.select(request)
-        self._eligible = selection.eligible()
-        return selection
+        self._selection = self._parts.select(request)
+        return self._selection
 
     def _compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
         parts = self._parts
@@ -461,6 +468,13 @@ class Session:
             return self._parts.library.history(name)[-1].author.is_automatic
         except (HabitusError, IndexError):
             return False  # it is gone
+
+
+def _told(redactor: CountingRedactor) -> list[str]:
+    if not redactor.counts:
+        return []
+    found = ", ".join(f"{count} × {kind}" for kind, count in sorted(redactor.counts.items()))
+    return [f"Secrets were taken out before the model saw them: {found}."]
 
 
 def new_id() -> str:

@@ -116,7 +116,7 @@ async def run_turn(id: str, incoming: Incoming, history: History, world: World, 
         remembered = world.recall(incoming.request)
         turn.selection = world.select(incoming.request)
         turn.composed = world.compose(incoming.request, turn.selection, remembered)
-        history.add(_message(incoming, turn.composed))
+        history.add(_message(incoming, turn.composed, world.redactor))
         turn.reply = await _converse(turn, history, world, emit)
         turn.outcome = _how_it_went(turn)
     except ProviderFault as fault:
@@ -146,9 +146,9 @@ async def run_turn(id: str, incoming: Incoming, history: History, world: World, 
     return done
 
 
-def _message(incoming: Incoming, composed: Composed) -> Asked:
+def _message(incoming: Incoming, composed: Composed, redactor: Redactor) -> Asked:
     """The marked block, what is attached, and the person's words, in this order."""
-    context = composed.prompt.context_text
+    context = redactor.redact(composed.prompt.context_text).text
     said = incoming.request.text
     return Asked(parts=(*([Text(text=context)] if context else []), *incoming.parts, Text(text=said)))
 
@@ -156,7 +156,7 @@ def _message(incoming: Incoming, composed: Composed) -> Asked:
 async def _converse(turn: TurnRecord, history: History, world: World, emit: Emit) -> str:
     """Ask, act and advise until the model has nothing more to call, or may call no more."""
     assert turn.composed is not None
-    system = turn.composed.prompt.system_text
+    system = world.redactor.redact(turn.composed.prompt.system_text).text
     while turn.rounds < world.max_rounds:
         tools = world.tools(turn.incoming.request)
         answered = await _ask(system, tools.specs(), turn, history, world, emit)

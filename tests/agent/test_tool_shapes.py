@@ -1,0 +1,218 @@
+"""What a model is told of the tools: names, parameters and what each gives back, as they were promised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.agent.consent import Consent, Question
+from habitus.agent.session import Session
+from habitus.agent.tools.recall_skill import Shelf, recall_skill
+from habitus.agent.tools.registry import Arguments, Registry, Running, Tool, capped
+from habitus.app import Habitus
+from habitus.errors import ToolFailed
+from habitus.events import OutcomeKind, ToolCall, ToolResult
+from habitus.llm.model import Returned
+from habitus.llm.scripted import calls, says
+from tests.agent.conftest import Talk
+
+SKILL_TOOLS: dict[str, tuple[dict[str, str], list[str]]] = {
+    "create_skill": (
+        {"name": "string", "title": "string", "description": "string", "content": "string", "tags": "array"},
+        ["name", "title", "description", "content"],
+    ),
+    "update_skill": (
+        {
+            "name": "string",
+            "title": "string",
+            "description": "string",
+            "tags": "array",
+            "operation": "string",
+            "content": "string",
+            "find": "string",
+            "replace": "string",
+            "replace_all": "boolean",
+        },
+        ["name"],
+    ),
+    "delete_skill": ({"name": "string"}, ["name"]),
+    "list_skills": ({"tag": "string", "include_disabled": "boolean"}, []),
+    "read_skill": ({"name": "string"}, ["name"]),
+    "enable_skill": ({"name": "string"}, ["name"]),
+    "disable_skill": ({"name": "string"}, ["name"]),
+}
+OTHERS = {"scratchpad", "recall_skill", "search_skills", "memorize", "list_lessons", "create_tool", "manage_skills"}
+
+
+@pytest.mark.req("AG-06")
+async def test_every_promised_tool_is_there_with_its_parameters(talk: Talk) -> None:
+    session, model = talk([says("ok")])
+    await session.turn("hello")
+    offered = {tool.name: tool for tool in model.asked[0].tools}
+    assert set(offered) == {*SKILL_TOOLS, *OTHERS, "edit_system_prompt"}
+    for name, (parameters, required) in SKILL_TOOLS.items():
+        schema: Any = offered[name].parameters
+        assert {key: value["type"] for key, value in schema["properties"].items()} == parameters
+        assert schema["required"] == required
+    operations = offered["update_skill"].parameters["properties"]["operation"]["enum"]  # type: ignore[index]  # JSON
+    assert operations == ["replace", "find_replace", "append", "prepend", "delete"]
+    create: Any = offered["create_tool"].parameters
+    wanted = ["name", "description", "parameters_schema", "python_code", "test_payload"]
+    assert create["required"] == wanted
+    assert "null" not in json.dumps([dict(tool.parameters) for tool in offered.values()])
+
+
+@pytest.mark.req("AG-06")
+async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, habitus: Habitus) -> None:
+    async def person(question: Question) -> Consent:
+        return Consent.YES
+
+    script = [
+        calls("create_skill", {"name": "Tea_Time", "title": "Tea", "description": "Brews tea", "content": "1. Boil."}),
+        calls("update_skill", {"name": "tea-time", "operation": "append", "content": "2. Wait.", "tags": ["kitchen"]}),
+        calls("update_skill", {"name": "tea-time", "operation": "find_replace", "find": "$&", "replace": "x"}),
+        calls("read_skill", {"name": "tea_time"}),
+        calls("disable_skill", {"name": "tea-time"}),
+        calls("list_skills", {"tag": "kitchen"}),
+        calls("list_skills", {"tag": "kitchen", "include_disabled": True}),
+        calls("enable_skill", {"name": "tea-time"}),
+        calls("delete_skill", {"name": "tea-time"}),
+        says("done"),
+    ]
+    session, _ = talk(script, ask=person)
+    await session.turn("go through all of them")
+    shown = [message.content for message in session.history.messages if isinstance(message, Returned)]
+    created, updated, missed, read, disabled, listed, all_of_them, enabled, deleted = shown
+    assert json.loads(created) == {"name": "tea-time", "version": 1}
+    assert json.loads(updated) == {"name": "tea-time", "version": 2}
+    assert missed.startswith("Error: The text '$&' is not in the skill.")
+    assert json.loads(read) == {
+        "name": "tea-time",
+        "title": "Tea",
+        "description": "Brews tea",
+        "content": "1. Boil.\n2. Wait.",
+        "tags": ["kitchen"],
+        "source": "agent",
+        "version": 2,
+    }
+    assert json.loads(disabled) == {"name": "tea-time", "enabled": False}
+    assert json.loads(listed) == {"skills": []}
+    assert [skill["name"] for skill in json.loads(all_of_them)["skills"]] == ["tea-time"]
+    assert json.loads(enabled) == {"name": "tea-time", "enabled": True}
+    assert json.loads(deleted) == {"deleted": True}
+    assert [item.name for item in habitus.skills.archived()] == ["tea-time"]
+
+
+@pytest.mark.req("AG-06", "SK-21")
+async def test_without_a_person_changes_of_the_agent_are_proposals(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk(
+        [
+            calls("delete_skill", {"name": "write-a-skill"}),
+            calls("disable_skill", {"name": "write-a-skill"}),
+            says("ok"),
+        ]
+    )
+    await session.turn("tidy up")
+    refused, proposed = (message.content for message in session.history.messages if isinstance(message, Returned))
+    assert refused.startswith("Error: 'write-a-skill' is in the read-only layer 'bundled'.")
+    assert json.loads(proposed) == {"name": "write-a-skill", "enabled": True, "status": "proposed", "proposal": 1}
+
+
+@pytest.mark.req("SE-09")
+async def test_an_empty_library_says_so(habitus: Habitus) -> None:
+    shelf = Shelf(
+        library=habitus.skills,
+        may_load=lambda: (),
+        waiting=dict,
+        in_view=lambda: (),
+        loaded=lambda skill: None,
+    )
+    result = await Registry([recall_skill(shelf)]).run(_call("recall_skill", {"name": "x"}), Running())
+    assert result.content.startswith("Error: There are no skills yet.")
+
+
+@pytest.mark.req("AG-06", "SE-12", "SC-01")
+async def test_a_clash_is_skipped_and_a_bug_in_a_tool_is_a_result(caplog: pytest.LogCaptureFixture) -> None:
+    class Nothing(Arguments):
+        pass
+
+    async def breaks(given: Nothing, running: Running) -> ToolResult:
+        raise RuntimeError("boom")
+
+    async def other(given: Nothing, running: Running) -> ToolResult:
+        raise ToolFailed("Not today.")
+
+    tools = Registry(
+        [
+            Tool(name="one", description="", arguments=Nothing, run=breaks),
+            Tool(name="one", description="", arguments=Nothing, run=other),
+            Tool(name="two", description="", arguments=Nothing, run=other),
+        ]
+    )
+    assert tools.names() == ("one", "two")
+    assert tools.skipped == ["one"]
+    assert "The tool one is not offered" in caplog.text
+    broken = await tools.run(_call("one", {}), Running())
+    assert (broken.outcome.kind, broken.content) == (
+        OutcomeKind.INFRA,
+        "one broke: RuntimeError. This is not your mistake; try another way.",
+    )
+    failed = await tools.run(_call("two", {}), Running())
+    assert (failed.outcome.kind, failed.content) == (OutcomeKind.FAILED, "Error: Not today.")
+
+
+def test_a_long_result_keeps_its_beginning_and_end() -> None:
+    cut = capped(ToolResult(content="a" * 15_000 + "b" * 15_000)).content
+    assert cut.startswith("a" * 15_000)
+    assert cut.endswith("b" * 5_000)
+    assert "[… 10,000 characters left out …]" in cut
+
+
+def _call(name: str, arguments: dict[str, object]) -> ToolCall:
+    return ToolCall(id="1", name=name, arguments=json.dumps(arguments))
+
+
+@pytest.mark.req("SB-03")
+@pytest.mark.parametrize("answer", [Consent.YES, Consent.NO])
+async def test_a_missing_module_is_asked_for_in_a_conversation(
+    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Consent
+) -> None:
+    with zipfile.ZipFile(tmp_path / "habitus_greeting-1.0-py3-none-any.whl", "w") as wheel:
+        info = "habitus_greeting-1.0.dist-info"
+        wheel.writestr("habitus_greeting.py", "HELLO = 'hello'\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: habitus_greeting\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    for name, value in {"UV_FIND_LINKS": tmp_path, "UV_OFFLINE": "1", "UV_CACHE_DIR": tmp_path / "cache"}.items():
+        monkeypatch.setenv(name, str(value))
+    asked: list[str] = []
+
+    async def person(question: Question) -> Consent:
+        asked.append(question.text)
+        return answer
+
+    code = "import habitus_greeting\nprint(habitus_greeting.HELLO)"
+    session, _ = talk([calls("scratchpad", {"action": "exec", "code": code}), says("ok")], ask=person)
+    await session.turn("greet me")
+    (shown,) = (message.content for message in session.history.messages if isinstance(message, Returned))
+    assert asked == ["Install the package 'habitus_greeting' into the scratchpad?"]
+    assert ("hello" in shown) == (answer is Consent.YES)
+    assert ("ModuleNotFoundError" in shown) == (answer is Consent.NO)
+
+
+async def test_two_turns_at_once_are_refused(talk: Talk) -> None:
+    session, _ = talk([says("one"), says("two")])
+
+    async def first(session: Session) -> str:
+        return (await session.turn("one at a time")).reply
+
+    results = await asyncio.gather(first(session), first(session), return_exceptions=True)
+    assert sorted(str(result) for result in results) == [
+        "A turn of this session is running. Wait for it, or cancel it first.",
+        "one",
+    ]
