@@ -161,7 +161,7 @@ def test_what_is_applied_stands_among_the_lessons_with_its_evidence(direct: Dire
     assert (lesson["kind"], lesson["scope"], lesson["trust"]) == ("when", "global", "automatic")
     assert lesson["evidence"]["detector"] == "repeated_tool_error"
     assert lesson["evidence"]["trace"] == "one.jsonl turn 2"
-    assert lesson["counters"]["frequency"] == 2
+    assert lesson["frequency"] == 2
     assert SECRET not in json.dumps(lesson)
 
 
