@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS
 from habitus.search.corpus import Corpus
-from habitus.search.entry import FIELDS, Entry
+from habitus.search.entry import FIELDS, Codes, Entry
 from habitus.search.postings import Slots
 from habitus.search.ranking import PART_NAMES, Ranking
 from habitus.search.request import Request
@@ -16,14 +18,43 @@ from habitus.search.signals import Signals, maybe
 from habitus.search.words import code
 
 
-def explain(corpus: Corpus, asked: Request, found: Signals, ranked: Ranking, rows: list[int]) -> list[dict[str, float]]:
-    """Per row the contributions to its score in log-odds, the biggest first; parts that add nothing are left out."""
+class Explanation(Mapping[str, float]):
+    """The contributions to a score in log-odds, the biggest first; worked out when somebody asks, as few do."""
+
+    def __init__(self, values: list[float], entry: Entry, codes: Codes, worths: Mapping[int, float]) -> None:
+        self._values = values
+        self._entry = entry
+        self._codes = codes
+        self._worths = worths
+
+    @cached_property
+    def _told(self) -> dict[str, float]:
+        places = np.flatnonzero(maybe(self._entry.codes, self._codes))
+        return _parts(self._values, _shares(self._worths, self._entry, places))
+
+    def __getitem__(self, part: str) -> float:
+        return self._told[part]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._told)
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def __repr__(self) -> str:
+        return repr(self._told)
+
+
+def explain(
+    corpus: Corpus, asked: Request, found: Signals, ranked: Ranking, rows: list[int]
+) -> list[Mapping[str, float]]:
+    """Per row what its score is made of; parts that add nothing are left out."""
     codes = np.array([code(term) for term in asked.terms], dtype=np.uint32)
     worth = corpus.rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
-    by_code = dict(zip(codes.tolist(), worth.tolist(), strict=True))
-    entries = [corpus.entries[int(found.slots[row])] for row in rows]
-    shares = [_shares(by_code, entry, np.flatnonzero(maybe(entry.codes, codes))) for entry in entries]
-    return [_parts(ranked.parts[row].tolist(), share) for row, share in zip(rows, shares, strict=True)]
+    worths = dict(zip(codes.tolist(), worth.tolist(), strict=True))
+    return [
+        Explanation(ranked.parts[row].tolist(), corpus.entries[int(found.slots[row])], codes, worths) for row in rows
+    ]
 
 
 def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
@@ -34,7 +65,7 @@ def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
     return dict(sorted(told, key=lambda part: (-abs(part[1]), part[0])))
 
 
-def _shares(by_code: dict[int, float], entry: Entry, places: Slots) -> dict[str, float]:
+def _shares(by_code: Mapping[int, float], entry: Entry, places: Slots) -> dict[str, float]:
     """How much each field has of the terms that were asked for; they can stand only at these places."""
     worths = [by_code.get(number, 0.0) for number in entry.codes[places].tolist()]
     borders = np.searchsorted(places, np.cumsum((0, *entry.lengths))).tolist()

@@ -158,7 +158,7 @@ def _together(corpus: Corpus, *some: Slots) -> Slots:
 def _best(slots: Slots, scores: Floats, count: int) -> Slots:
     """The slots with the highest scores above zero, in no order."""
     if count < len(slots):
-        top = np.argpartition(-scores, count)[:count]
+        top = np.argpartition(scores, len(scores) - count)[-count:]
         slots, scores = slots[top], scores[top]
     return slots[scores > 0]
 
