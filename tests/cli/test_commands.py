@@ -273,6 +273,19 @@ def test_the_doctor_says_what_is_broken_and_fails_then(stocked: Direct) -> None:
     ]
 
 
+@pytest.mark.req("OP-02")
+def test_the_doctor_says_which_model_would_answer(direct: Direct) -> None:
+    def model(**env: str) -> dict[str, str]:
+        checks = json.loads(direct("doctor", "--json", env=env).out)["checks"]
+        return next(
+            {"state": c["state"], "detail": c["detail"], "mend": c["mend"]} for c in checks if c["name"] == "model"
+        )
+
+    assert model(HABITUS_MODEL="ollama:llama3") == {"state": "ok", "detail": "ollama:llama3", "mend": ""}
+    assert model()["state"] == "missing"
+    assert model(HABITUS_MODEL="anthropic:x")["mend"] == "Set it: export ANTHROPIC_API_KEY=…"
+
+
 def test_the_tour_runs_and_leaves_the_home_alone(direct: Direct) -> None:
     assert len(direct.json("tour")["steps"]) >= 6
     assert "That was real, all of it but the model." in direct.ok("tour")

@@ -111,6 +111,8 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
                 *_home(habitus),
                 *_skills(habitus),
                 _search(habitus),
+                _model(habitus),
+                _memory(habitus),
                 _spending(habitus),
                 _git(),
                 *_sandbox(habitus),
@@ -160,6 +162,8 @@ def _home(habitus: Habitus) -> list[Check]:
 def _skills(habitus: Habitus) -> list[Check]:
     checks = []
     for layer in habitus.skills.layers:
+        if not layer.is_listed:
+            continue
         loadable, broken = len(layer.store.list_summaries()), len(layer.store.list_broken())
         if not loadable and not broken and layer.name != "user":
             continue
@@ -177,6 +181,20 @@ def _skills(habitus: Habitus) -> list[Check]:
 
 def _search(habitus: Habitus) -> Check:
     return Check(name="search", state="ok", detail=habitus.finder.describe())
+
+
+def _model(habitus: Habitus) -> Check:
+    """Which model would answer. Nothing is asked of it: that costs money, and this is a look."""
+    try:
+        return Check(name="model", state="ok", detail=habitus.models.main.name)
+    except UserError as error:
+        return Check(name="model", state="missing", detail=error.message, mend=error.mend)
+
+
+def _memory(habitus: Habitus) -> Check:
+    lessons, waiting = len(habitus.memory.list_lessons("all", limit=100_000)), len(habitus.memory.waiting())
+    wait = f", {waiting} waiting for you" if waiting else ""
+    return Check(name="memory", state="ok", detail=f"{habitus.settings.memory.value}, {lessons} kept{wait}")
 
 
 def _spending(habitus: Habitus) -> Check:
