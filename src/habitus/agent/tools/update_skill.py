@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from pydantic import Field
 
 from habitus.agent.changes import Changes
-from habitus.agent.tools.registry import Arguments, Running, Tool, returned
+from habitus.agent.tools.editing import EditArguments
+from habitus.agent.tools.registry import Running, Tool, returned
 from habitus.events import ToolResult
 from habitus.skills import edits, trees
-from habitus.skills.edits import Edit
 from habitus.skills.layers import USER
 from habitus.skills.library import Fields, Library
 from habitus.skills.model import Skill
 from habitus.skills.trees import Tree
 
 
-class UpdateSkill(Arguments):
+class UpdateSkill(EditArguments):
     name: str = Field(description="The skill to change.")
     title: str | None = Field(default=None, description="A new title.")
     description: str | None = Field(default=None, description="A new description.")
     tags: list[str] | None = Field(default=None, description="New tags, in place of all it has.")
-    operation: Literal["replace", "find_replace", "append", "prepend", "delete"] | None = Field(
-        default=None, description="What to do with its text; without one only the fields change."
-    )
-    content: str | None = Field(
-        default=None,
-        description="The whole new text (replace), the text to add (append, prepend) or to remove (delete).",
-    )
-    find: str | None = Field(default=None, description="For find_replace: the exact text that stands there.")
-    replace: str | None = Field(default=None, description="For find_replace: what to put in its place.")
-    replace_all: bool | None = Field(default=None, description="For find_replace: every place, not only the first.")
 
 
 def update_skill(changes: Changes) -> Tool:
@@ -43,14 +32,7 @@ def update_skill(changes: Changes) -> Tool:
             description=given.description,
             tags=None if given.tags is None else tuple(given.tags),
         )
-        edit = Edit(
-            operation=edits.parse_operation(given.operation),
-            content=given.content,
-            find=given.find,
-            replace=given.replace,
-            replace_all=bool(given.replace_all),
-        )
-        edited = fields.applied(replace(skill, body=edits.apply(skill.body, edit)))
+        edited = fields.applied(replace(skill, body=edits.apply(skill.body, given.edit)))
         if edited == skill:
             return returned({"name": name, "version": skill.version})
         done = await changes.write(
