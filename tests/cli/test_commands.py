@@ -273,6 +273,24 @@ def test_the_doctor_says_what_is_broken_and_fails_then(stocked: Direct) -> None:
     ]
 
 
+@pytest.mark.req("AG-06", "SK-11")
+def test_the_identity_is_shown_and_changed_with_a_history(direct: Direct) -> None:
+    assert direct.ok("identity").startswith("You are {BOT_NAME}, ")
+    said = direct.ok("identity", "--set", "You are Ada. You answer in verse.")
+    assert said.splitlines() == [
+        "You are Ada. You answer in verse.",
+        "Undo: habitus skills remove identity@prompt",
+    ]
+    direct.ok("identity", "--set", "You are Ada. You answer in prose.")
+    assert direct.json("identity") == {"text": "You are Ada. You answer in prose.", "version": 2}
+    direct.ok("skills", "rollback", "identity@prompt", "--to", "1")
+    assert direct.json("identity")["text"].endswith("in verse.")
+    assert "identity" not in direct.ok("skills", "list")
+    assert direct("identity", "--set", " ").err == (
+        "habitus: The identity can't be empty. Say in a sentence who the assistant is.\n"
+    )
+
+
 @pytest.mark.req("OP-02")
 def test_the_doctor_says_which_model_would_answer(direct: Direct) -> None:
     def model(**env: str) -> dict[str, str]:

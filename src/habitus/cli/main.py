@@ -12,6 +12,7 @@ import typer
 from habitus.cli import (
     chat,
     finding,
+    identity,
     learn,
     lessons,
     operate,
@@ -53,6 +54,7 @@ app.add_typer(lessons.app, name="lessons", rich_help_panel="Everyday")
 app.add_typer(sessions.app, name="sessions", rich_help_panel="Everyday")
 app.add_typer(review.app, name="review", rich_help_panel="Curate")
 app.command("trust", rich_help_panel="Curate")(trust.trust)
+app.command("identity", rich_help_panel="Curate")(identity.identity)
 app.command("tour", rich_help_panel="Everyday")(tour.tour)
 app.command("learn", rich_help_panel="Everyday")(learn.learn)
 app.command("rollback", rich_help_panel="Curate")(operate.rollback)
