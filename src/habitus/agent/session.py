@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from habitus.agent import attachments, budget, outcome, prompt
-from habitus.agent.background import Background
+from habitus.agent.background import CLOSING_S, Background
 from habitus.agent.budget import Section
 from habitus.agent.history import History, unpack
 from habitus.agent.memory import SessionMemory
@@ -124,21 +125,24 @@ class Session:
         """
         if self._running is not None:
             raise Invalid("A turn of this session is running.", mend="Wait for it, or cancel it first.")
-        incoming = await self._incoming(text, attach, caller_id, reply_to, invoked)
         seen: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
-        self._running = asyncio.create_task(self._run(incoming, seen.put_nowait))
-        self._running.add_done_callback(lambda _: seen.put_nowait(None))
-        running = self._running
+        read = partial(self._incoming, text, attach, caller_id, reply_to, invoked)
+        self._running = running = asyncio.create_task(self._run(read, seen.put_nowait))
+        running.add_done_callback(self._ended)
+        running.add_done_callback(lambda _: seen.put_nowait(None))
         try:
             while (happened := await seen.get()) is not None:
                 yield happened
             if not running.cancelled():
                 running.result()  # a bug is raised here, loudly
         finally:
-            self._running = None
             if not running.done():
                 running.cancel()
                 await asyncio.wait([running])
+
+    def _ended(self, turn: asyncio.Task[Done]) -> None:
+        """Only now may the next one begin: it would find the history half written."""
+        self._running = None
 
     def cancel(self) -> None:
         """Stop the turn that runs; the session goes on."""
@@ -164,8 +168,10 @@ class Session:
         await self._parts.background.settle()
 
     async def close(self) -> None:
-        """End it: what still learns is waited for, but not for ever."""
-        self.cancel()
+        """End it: the turn that runs is cancelled, what still learns is waited for, but neither for ever."""
+        if (running := self._running) is not None:
+            running.cancel()
+            await asyncio.wait([running], timeout=CLOSING_S)
         await self._parts.background.close()
         await self._parts.close()
 
@@ -244,7 +250,8 @@ class Session:
             invoked=invoked,
         )
 
-    async def _run(self, incoming: Incoming, emit: Callable[[TurnEvent], None]) -> Done:
+    async def _run(self, read: Callable[[], Awaitable[Incoming]], emit: Callable[[TurnEvent], None]) -> Done:
+        incoming = await read()
         self._loaded = {}
         self._judge_previous(incoming.request.text)
         self._refresh_if_changed()

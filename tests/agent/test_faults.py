@@ -1,0 +1,104 @@
+"""What goes wrong around a turn: the answer still comes, the history stays valid, and nothing else is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.agent.session import Session
+from habitus.agent.stream import Noticed, TurnEvent
+from habitus.agent.transcription import Heard
+from habitus.app import Habitus
+from habitus.llm.model import Answered, Returned
+from habitus.llm.scripted import calls, says
+from habitus.skills.model import Skill
+from tests.agent.conftest import Talk
+
+
+def keep(habitus: Habitus, name: str, **fields: Any) -> Skill:
+    skill = Skill(name=name, **{"description": f"Does {name}", "body": f"1. Do {name}.", **fields})
+    return habitus.skills.create(skill, habitus.person())
+
+
+def results(session: Session) -> list[str]:
+    return [message.content for message in session.history.messages if isinstance(message, Returned)]
+
+
+def pairs(session: Session) -> None:
+    """Every call has exactly one result, right after it, and no two calls of an answer share an id."""
+    messages = session.history.messages
+    for index, message in enumerate(messages):
+        if isinstance(message, Answered) and message.calls:
+            ids = [call.id for call in message.calls]
+            assert len(set(ids)) == len(ids)
+            assert all(ids)
+            after = messages[index + 1 : index + 1 + len(ids)]
+            assert [m.call for m in after if isinstance(m, Returned)] == ids
+    assert isinstance(messages[-1], Answered)
+    assert not messages[-1].calls
+
+
+def notices(seen: Sequence[TurnEvent]) -> list[str]:
+    return [event.text for event in seen if isinstance(event, Noticed)]
+
+
+async def events(session: Session, text: str, **more: Any) -> list[TurnEvent]:
+    return [seen async for seen in session.turn_stream(text, **more)]
+
+
+@pytest.mark.req("AG-05", "SE-11")
+async def test_a_turn_can_be_cancelled_while_a_recording_is_written_down(
+    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = asyncio.Event()
+
+    class Slow:
+        async def __call__(self, path: Path) -> Heard:
+            began.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr("habitus.app.sessions.local_transcriber", Slow)
+    session, _ = talk([says("ok")])
+    (tmp_path / "memo.wav").write_bytes(b"RIFF")
+
+    async def listen() -> list[TurnEvent]:
+        return [seen async for seen in session.turn_stream("hear", [tmp_path / "memo.wav"])]
+
+    task = asyncio.create_task(listen())
+    await began.wait()
+    session.cancel()
+    async with asyncio.timeout(2):
+        assert await task == []
+    assert (await session.turn("again")).reply == "ok"
+
+
+async def test_two_tasks_cannot_run_turns_of_one_session_at_once(talk: Talk) -> None:
+    session, _ = talk([says("one"), says("two")], model={"pause": 0.01})
+    done = await asyncio.gather(session.turn("a b c"), session.turn("d e f"), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in done) == ["Done", "Invalid"]
+    pairs(session)
+
+
+async def test_closing_ends_the_turn_that_runs_and_may_be_done_twice(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk([calls("scratchpad", {"action": "exec", "code": "import time; time.sleep(60)"}), says("no")])
+
+    began = asyncio.Event()
+
+    async def run() -> None:
+        async for _ in session.turn_stream("go"):
+            began.set()
+
+    task = asyncio.create_task(run())
+    await began.wait()
+    await session.close()
+    pairs(session)
+    await session.close()
+    await task
+
+
+SURROGATE = "caf\udce9 \ud800\x00\x1b[31m"
