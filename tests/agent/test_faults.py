@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,10 @@ import pytest
 from habitus.agent.session import Session
 from habitus.agent.stream import Noticed, TurnEvent
 from habitus.agent.transcription import Heard
-from habitus.app import Habitus
-from habitus.llm.model import Answered, Returned
-from habitus.llm.scripted import calls, says
+from habitus.app import DATABASE, Habitus
+from habitus.events import ToolCall
+from habitus.llm.model import Answer, Answered, Asked, ContextOverflow, Returned, Stop
+from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.model import Skill
 from tests.agent.conftest import Talk
 
@@ -48,6 +52,84 @@ def notices(seen: Sequence[TurnEvent]) -> list[str]:
 
 async def events(session: Session, text: str, **more: Any) -> list[TurnEvent]:
     return [seen async for seen in session.turn_stream(text, **more)]
+
+
+@pytest.mark.req("AG-05")
+async def test_calls_with_the_same_id_or_none_each_get_their_result(habitus: Habitus) -> None:
+    twice = [ToolCall(id="a", name="list_skills", arguments="{}"), ToolCall(id="a", name="list_skills", arguments="{}")]
+    bare = Answer(message=Answered(calls=(*twice, ToolCall(id="", name="", arguments="{"))), stop=Stop.CALLS)
+
+    class Careless(ScriptedModel):
+        def _with_id(self, asked: ToolCall) -> ToolCall:
+            return asked
+
+    async with habitus.session(Careless([bare, says("ok")])) as session:
+        await session.turn("do it")
+        pairs(session)
+        assert len(results(session)) == 3
+
+
+@pytest.mark.req("AG-05")
+async def test_the_request_stays_in_view_when_the_answer_was_empty(talk: Talk) -> None:
+    session, model = talk([says("one"), says(""), ContextOverflow("too long"), says("at last")])
+    await session.turn("the first thing")
+    done = await session.turn("the second thing " + "word " * 3000)
+    assert done.reply == "at last"
+    asked = [part.text for m in model.asked[-1].messages if isinstance(m, Asked) for part in m.parts]  # type: ignore[union-attr]
+    assert any("the second thing" in text for text in asked)
+
+
+@pytest.mark.req("AG-05", "AG-10")
+async def test_the_journal_has_all_of_a_turn_that_overflowed_and_only_that(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk(
+        [
+            says("one"),
+            says("two"),
+            calls("list_skills"),
+            ContextOverflow("too long"),
+            calls("search_skills", {"query": "tea"}),
+            says("three"),
+        ]
+    )
+    await session.turn("the first thing")
+    await session.turn("the second thing")
+    done = await session.turn("the third thing")
+    kept = habitus.journal.turn(done.turn)
+    assert [m.role for m in kept.messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert "the third thing" in json.dumps(kept.messages[0].content)
+    pairs(session)
+
+
+@pytest.mark.req("AG-10")
+async def test_a_session_with_damaged_turns_goes_on_and_writes_only_its_own(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk([calls("list_skills"), says("one")])
+    await session.turn("the first thing")
+    with contextlib.closing(sqlite3.connect(habitus.settings.home / DATABASE)) as database:
+        database.execute("UPDATE turn_messages SET content = '{}' WHERE role = 'tool'")
+        database.execute("DELETE FROM turn_messages WHERE number = 4")
+        database.commit()
+    again, _ = talk([says("two")], id=session.id, resume=True)
+    done = await again.turn("the second thing")
+    kept = habitus.journal.turn(done.turn)
+    assert [m.role for m in kept.messages] == ["user", "assistant"]
+    assert "the second thing" in json.dumps(kept.messages[0].content)
+    pairs(again)
+
+
+@pytest.mark.req("AG-10", "SC-01")
+@pytest.mark.parametrize("damage", ["not json", "[1, 2]", '"x"', "null", '{"text": 5, "calls": 7}'])
+async def test_a_row_that_makes_no_sense_ends_no_session(talk: Talk, habitus: Habitus, damage: str) -> None:
+    session, _ = talk([calls("list_skills"), says("one")])
+    await session.turn("the first thing")
+    with contextlib.closing(sqlite3.connect(habitus.settings.home / DATABASE)) as database:
+        database.execute("UPDATE turn_messages SET content = ?", (damage,))
+        database.execute("UPDATE turn_events SET detail = ?, kind = 'unheard-of'", (damage,))
+        database.execute("UPDATE turns SET usage = ?", (damage,))
+        database.commit()
+    again, _ = talk([says("two")], id=session.id, resume=True)
+    done = await again.turn("the second thing")
+    assert done.reply == "two"
+    pairs(again)
 
 
 @pytest.mark.req("AG-05", "SE-11")
