@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from habitus.agent.session import Session
-from habitus.agent.stream import Noticed, TurnEvent
+from habitus.agent.stream import Done, Noticed, TurnEvent
 from habitus.agent.transcription import Heard
 from habitus.app import DATABASE, Habitus
-from habitus.events import ToolCall
-from habitus.llm.model import Answer, Answered, Asked, ContextOverflow, Returned, Stop
-from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.skills.model import Skill
+from habitus.events import Event, ToolCall, TurnEnded
+from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, Returned, Stop
+from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.skills.model import Skill, Stage
 from tests.agent.conftest import Talk
 
 
@@ -183,4 +183,77 @@ async def test_closing_ends_the_turn_that_runs_and_may_be_done_twice(talk: Talk,
     await task
 
 
+@pytest.mark.req("OP-03")
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+async def test_without_its_database_a_turn_still_gets_its_answer(talk: Talk, habitus: Habitus, how: str) -> None:
+    keep(habitus, "brew-tea")
+    session, _ = talk([says("one"), calls("recall_skill", {"name": "brew-tea"}), says("two"), says("three")])
+    await session.turn("the first thing")
+    habitus.close()
+    home = habitus.settings.home
+    for path in home.glob("habitus.db*"):
+        path.unlink()
+    if how == "damaged":
+        (home / DATABASE).write_bytes(b"no database at all " * 1000)
+    else:
+        (home / DATABASE).mkdir()
+    seen = await events(session, "the second thing")
+    assert isinstance(seen[-1], Done)
+    assert seen[-1].reply == "two"
+    assert any("database" in text.lower() or DATABASE in text for text in notices(seen))
+    pairs(session)
+
+
+@pytest.mark.req("OP-03", "EL-07")
+async def test_a_busy_database_delays_an_answer_for_a_moment_and_loses_no_turn(
+    talk: Talk, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("habitus.agent.session.PATIENCE_S", 0.05)
+    keep(habitus, "brew-tea")
+    session, _ = talk([calls("recall_skill", {"name": "brew-tea"}), says("one"), says("two")])
+    with contextlib.closing(sqlite3.connect(habitus.settings.home / DATABASE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(5):
+            seen = await events(session, "the first thing")
+    done = seen[-1]
+    assert isinstance(done, Done)
+    assert done.reply == "one"
+    assert "1. Do brew-tea." in results(session)[0]
+    assert [text for text in notices(seen) if "has been busy" in text and "written down when" in text]
+    await session.turn("the second thing")
+    assert [turn.request for turn in habitus.journal.turns_of(session.id)] == ["the first thing", "the second thing"]
+
+
+@pytest.mark.req("AG-10")
+async def test_a_skill_that_the_turn_removed_takes_nothing_else_out_of_the_count(talk: Talk, habitus: Habitus) -> None:
+    keep(habitus, "brew-tea")
+    keep(habitus, "pour-tea")
+
+    def recall(name: str) -> Answered:
+        return calls("recall_skill", {"name": name})
+
+    def removes(ask: Ask) -> Step:
+        habitus.skills.remove("brew-tea", habitus.person())
+        return says("done")
+
+    session, _ = talk([recall("brew-tea"), recall("pour-tea"), removes])
+    await session.turn("tea please")
+    assert habitus.skills.counters("pour-tea")[Stage.STEPS].used == 1
+
+
 SURROGATE = "caf\udce9 \ud800\x00\x1b[31m"
+
+
+@pytest.mark.req("EL-07")
+async def test_an_observer_that_cannot_even_begin_to_learn_fails_nothing(talk: Talk) -> None:
+    class Broken:
+        def observe(self, event: Event) -> None: ...
+        async def advise(self) -> Sequence[str]:
+            return []
+
+        def cancelled(self) -> None: ...
+        def learn(self, ended: TurnEnded) -> Any:
+            raise RuntimeError("no")
+
+    session, _ = talk([says("ok")], observers=[Broken()])
+    assert (await session.turn("hello")).reply == "ok"

@@ -79,7 +79,7 @@ class World:
     select: Callable[[Request], Selection]
     compose: Callable[[Request, Selection, Remembered], Composed]
     tools: Callable[[Request], Registry]
-    finish: Callable[[TurnRecord], None]  # writes it down and starts what learns from it
+    finish: Callable[[TurnRecord], Sequence[str]]  # writes it down, starts what learns from it, says what went wrong
     observers: Sequence[TurnObserver] = ()
     redactor: Redactor
     waiting: Callable[[], int] = lambda: 0
@@ -135,7 +135,8 @@ async def run_turn(id: str, incoming: Incoming, history: History, world: World, 
             "Cancelled by the user." if turn.is_cancelled else "The turn ended without an answer."
         )
         _note_repair(mended, turn, world)
-        world.finish(turn)
+        for notice in world.finish(turn):
+            emit(Noticed(text=notice))
     done = Done(
         turn=id,
         reply=turn.reply,
