@@ -111,9 +111,11 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
     if joined is not None:
         yield joined
         return
-    with storage_errors(engine), engine.connect() as plain:
+    with storage_errors(engine), engine.connect() as plain, _waiting(plain):
         connection = plain.execution_options(habitus_writing=True)
         with _synchronous(connection, durable), connection.begin(), _announced(engine, connection):
+            if _patience.get() < _BUSY_SECONDS and engine.dialect.name == "postgresql":
+                connection.execute(sa.text(f"SET LOCAL lock_timeout = {int(_patience.get() * 1000)}"))
             if lock and engine.dialect.name == "postgresql":
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": lock})
             yield connection
@@ -222,6 +224,33 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+_patience: ContextVar[float] = ContextVar("patience", default=_BUSY_SECONDS)
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """What is written inside waits no longer than this for a database that somebody else keeps busy."""
+    before = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(before)
+
+
+@contextmanager
+def _waiting(connection: sa.Connection) -> Iterator[None]:
+    seconds = _patience.get()
+    if seconds >= _BUSY_SECONDS or connection.dialect.name != "sqlite":
+        yield
+        return
+    raw: Any = connection.connection.driver_connection
+    raw.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+    try:
+        yield
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+
+
 @contextmanager
 def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
     if not durable or connection.dialect.name != "sqlite":
@@ -253,7 +282,8 @@ def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
             )
         case text if "locked" in text:
             return StorageFailed(
-                f"{where} has been busy for {_BUSY_SECONDS} s.", mend="Look for a stuck habitus process, then retry."
+                f"{where} has been busy for {_patience.get():g} s.",
+                mend="Look for a stuck habitus process, then retry.",
             )
     return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
 

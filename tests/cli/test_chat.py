@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -425,3 +427,19 @@ def test_sessions_are_listed_shown_and_exported(run_cli: Cli, direct: Direct) ->
 
 def test_a_home_without_sessions_says_so(direct: Direct) -> None:
     assert direct.ok("sessions", "list") == "There are no sessions yet. Begin one: habitus chat\n"
+
+
+@pytest.mark.req("SC-01")
+def test_a_damaged_session_is_shown_as_far_as_it_can_be_read(direct: Direct) -> None:
+    model = _script(direct.cli, {"call": "list_skills"}, {"say": "Done."})
+    assert direct("ask", "what is there?", "-m", model).code == 0
+    with contextlib.closing(sqlite3.connect(direct.home / "habitus.db")) as database:
+        database.execute("UPDATE turn_messages SET content = '[{]' WHERE number = 2")
+        database.execute("UPDATE turn_messages SET content = '7' WHERE number = 3")
+        database.execute("UPDATE turns SET usage = 'none'")
+        database.commit()
+    (session,) = direct.json("sessions", "list")["sessions"]
+    shown = direct.ok("sessions", "show", session["id"])
+    assert "> what is there?" in shown
+    assert "Done." in shown
+    assert direct.json("sessions", "export", session["id"])["turns"][0]["request"] == "what is there?"

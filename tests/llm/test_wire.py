@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
 from habitus.events import ToolCall
 from habitus.llm.model import (
@@ -31,6 +33,7 @@ from habitus.llm.model import (
     answer,
 )
 from habitus.llm.providers import ProviderModel, open_model
+from habitus.llm.providers.wire import to_wire
 from tests.fake_provider import FakeProvider, Reply
 from tests.llm import recordings
 
@@ -427,3 +430,16 @@ def test_one_model_serves_one_event_loop_after_the_other(provider: FakeProvider)
         return said
 
     assert [asyncio.run(ask()), asyncio.run(ask())] == ["Hello", "Hello"]
+
+
+@pytest.mark.parametrize("called", ["functions.read", "", "größe", "x" * 200])
+def test_a_name_that_no_tool_can_have_is_sent_back_as_one_that_providers_take(called: str) -> None:
+    wired = to_wire(
+        (Answered(calls=(ToolCall(id="a", name=called, arguments="{}"),)), Returned(call="a", tool=called, content="?"))
+    )
+    sent = [
+        part.tool_name for message in wired for part in message.parts if isinstance(part, ToolCallPart | ToolReturnPart)
+    ]
+    assert len(sent) == 2
+    assert len(set(sent)) == 1
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", sent[0])

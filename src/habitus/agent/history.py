@@ -33,7 +33,7 @@ class History:
         """Leave a history that any next message can follow, whatever interrupted the turn."""
         count = self.repair()
         last = self.messages[-1] if self.messages else None
-        if last is not None and not (isinstance(last, Answered) and not last.calls):
+        if last is not None and not _is_final(last):
             self.add(Answered(text=f"[{why}]"))
         return count
 
@@ -80,12 +80,16 @@ def _made_up(waiting: dict[str, ToolCall]) -> list[Message]:
 
 
 def turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Where turns begin: what a person says, but not what is said beside the results of tools."""
+    """Where turns begin: what a person says after an answer, not what is said to the model in the middle of one."""
     return [
         index
         for index, message in enumerate(messages)
-        if index == 0 or (isinstance(message, Asked) and not isinstance(messages[index - 1], Returned))
+        if index == 0 or (isinstance(message, Asked) and _is_final(messages[index - 1]))
     ]
+
+
+def _is_final(message: Message) -> bool:
+    return isinstance(message, Answered) and not message.calls
 
 
 def size(message: Message) -> int:
@@ -141,10 +145,15 @@ def unpack(kept: Kept) -> Message | None:
             case "user":
                 return Asked(parts=tuple(_unpack_part(part) for part in content))
             case "assistant":
-                calls = [ToolCall(id=c["id"], name=c["name"], arguments=c["arguments"]) for c in content["calls"]]
-                return Answered(text=content["text"], calls=tuple(calls))
+                calls = [
+                    ToolCall(id=_text(c["id"]), name=_text(c["name"]), arguments=_text(c["arguments"]))
+                    for c in content["calls"]
+                ]
+                return Answered(text=_text(content["text"]), calls=tuple(calls))
             case "tool":
-                return Returned(call=content["call"], tool=content["tool"], content=content["content"])
+                return Returned(
+                    call=_text(content["call"]), tool=_text(content["tool"]), content=_text(content["content"])
+                )
             case _:
                 return None
     except (KeyError, TypeError, ValueError):
@@ -153,5 +162,11 @@ def unpack(kept: Kept) -> Message | None:
 
 def _unpack_part(part: dict[str, str]) -> Text | Image:
     if "image" in part:
-        return Image(data=base64.b64decode(part["image"]), media_type=part["media_type"])
-    return Text(text=part["text"])
+        return Image(data=base64.b64decode(part["image"]), media_type=_text(part["media_type"]))
+    return Text(text=_text(part["text"]))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value

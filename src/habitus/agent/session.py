@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from habitus import sql
 from habitus.agent import attachments, budget, outcome, prompt
-from habitus.agent.background import Background
+from habitus.agent.background import CLOSING_S, Background
 from habitus.agent.budget import Section
 from habitus.agent.history import History, unpack
 from habitus.agent.memory import SessionMemory
@@ -24,7 +26,7 @@ from habitus.agent.tools.recall_skill import loadable
 from habitus.agent.tools.registry import Registry, Tool
 from habitus.agent.transcription import Transcriber
 from habitus.agent.turn import Incoming, TurnRecord, World, run_turn
-from habitus.errors import HabitusError, Invalid, NotFound
+from habitus.errors import HabitusError, Invalid, NotFound, StorageFailed
 from habitus.events import OutcomeKind, TurnEnded, TurnObserver
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn
@@ -39,6 +41,10 @@ from habitus.skills.selection import INTERACTIVE, Request, Selection, User
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+PATIENCE_S = 3.0  # with a database that somebody else keeps busy, while a person waits
+MOST_UNWRITTEN = 100  # turns that wait for a database that is away
 CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
 
 
@@ -89,12 +95,14 @@ class Session:
         self._previous: tuple[str, str] | None = (past[-1].id, past[-1].request) if past else None
         self._loaded: dict[str, Skill] = {}  # in this turn
         self._in_view: dict[str, int] = {}  # name → version, in this conversation
-        self._selection: Selection | None = None
+        self._selection: Selection  # the last one, also for when the database is away
         self._steady = self._settle()
         self._built_in = tuple(parts.built_in(self))
         self._offered: list[Tool] = self._code_tools_at_start()
         self._began = parts.clock()
         self._running: asyncio.Task[Done] | None = None
+        self._unwritten: list[Turn] = []  # turns that wait for the database
+        self._trouble = ""  # why it could not be used in this turn
         self.last: TurnRecord | None = None
 
     # Turns
@@ -124,21 +132,24 @@ class Session:
         """
         if self._running is not None:
             raise Invalid("A turn of this session is running.", mend="Wait for it, or cancel it first.")
-        incoming = await self._incoming(text, attach, caller_id, reply_to, invoked)
         seen: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
-        self._running = asyncio.create_task(self._run(incoming, seen.put_nowait))
-        self._running.add_done_callback(lambda _: seen.put_nowait(None))
-        running = self._running
+        read = partial(self._incoming, text, attach, caller_id, reply_to, invoked)
+        self._running = running = asyncio.create_task(self._run(read, seen.put_nowait))
+        running.add_done_callback(self._ended)
+        running.add_done_callback(lambda _: seen.put_nowait(None))
         try:
             while (happened := await seen.get()) is not None:
                 yield happened
             if not running.cancelled():
                 running.result()  # a bug is raised here, loudly
         finally:
-            self._running = None
             if not running.done():
                 running.cancel()
                 await asyncio.wait([running])
+
+    def _ended(self, turn: asyncio.Task[Done]) -> None:
+        """Only now may the next one begin: it would find the history half written."""
+        self._running = None
 
     def cancel(self) -> None:
         """Stop the turn that runs; the session goes on."""
@@ -164,9 +175,12 @@ class Session:
         await self._parts.background.settle()
 
     async def close(self) -> None:
-        """End it: what still learns is waited for, but not for ever."""
-        self.cancel()
+        """End it: the turn that runs is cancelled, what still learns is waited for, but neither for ever."""
+        if (running := self._running) is not None:
+            running.cancel()
+            await asyncio.wait([running], timeout=CLOSING_S)
         await self._parts.background.close()
+        self._safely(self._write_down, "write the last turns down")
         await self._parts.close()
 
     async def __aenter__(self) -> Session:
@@ -192,8 +206,6 @@ class Session:
     def may_load(self) -> set[str]:
         """The skills the model may have in this turn: what selection let through, and what has come since."""
         now = loadable(self._parts.library.listing())
-        if self._selection is None:
-            return now
         eligible = self._selection.eligible()
         return {name for name in now if name in eligible or name not in self._selection.left_out}
 
@@ -209,7 +221,7 @@ class Session:
         self._loaded[skill.name] = skill
         self._in_view[skill.name] = skill.version
         if skill.version:
-            self._parts.library.count_recommended(skill.name)
+            self._safely(lambda: self._parts.library.count_recommended(skill.name), "count a skill that was loaded")
 
     def sections(self) -> tuple[Section, ...]:
         """The last prompt, section by section."""
@@ -252,48 +264,51 @@ class Session:
             invoked=invoked,
         )
 
-    async def _run(self, incoming: Incoming, emit: Callable[[TurnEvent], None]) -> Done:
+    async def _run(self, read: Callable[[], Awaitable[Incoming]], emit: Callable[[TurnEvent], None]) -> Done:
+        incoming = await read()
         self._loaded = {}
+        self._trouble = ""
         self._judge_previous(incoming.request.text)
-        self._refresh_if_changed()
+        self._unless_away(self._refresh_if_changed, None)
         self._began = self._parts.clock()
         if incoming.invoked is not None:
             self.note_loaded(incoming.invoked)
         world = World(
             model=self._parts.model,
             context_tokens=self._parts.model.context_tokens or self._parts.context_tokens,
-            recall=lambda request: self._parts.memory.recall(request.text),
+            recall=lambda request: self._unless_away(lambda: self._parts.memory.recall(request.text), Remembered()),
             select=self._select,
             compose=self._compose,
             tools=self._tools,
             finish=self._finish,
             observers=self._parts.observers,
             redactor=self._parts.redactor,
-            waiting=self._parts.review.waiting_count,
+            waiting=lambda: self._unless_away(self._parts.review.waiting_count, 0),
         )
         return await run_turn(new_id(), incoming, self._history, world, emit)
 
     def _select(self, request: Request) -> Selection:
-        self._selection = self._parts.select(request)
+        self._selection = self._unless_away(lambda: self._parts.select(request), self._selection)
         return self._selection
 
     def _compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
         parts = self._parts
         if selection.drops_memory:
             remembered = Remembered()
-        chosen = [(parts.library.load(choice.name), choice.reason) for choice in selection.eager]
+        chosen = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
         eager, shown = prompt.eager(chosen, int(parts.context_tokens * budget.EAGER_SHARE))
         skills = tuple(skill for skill, _ in chosen if skill.name in shown)
         for skill in skills:
             self._in_view[skill.name] = skill.version
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)
-        news = self._news() if request.source_type in INTERACTIVE else fingerprint.News()
+        nothing = fingerprint.News()
+        news = self._unless_away(self._news, nothing) if request.source_type in INTERACTIVE else nothing
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", [note.line for note in rules]),
             prompt.bullets("lessons", "Lessons from earlier work", [note.line for note in remembered.lessons]),
-            prompt.fitting(self._fitting(request, selection, shown)),
+            prompt.fitting(self._unless_away(lambda: self._fitting(request, selection, shown), [])),
             prompt.whats_new(news),
         )
         standing = () if selection.drops_memory else self._steady.standing.rules
@@ -306,6 +321,12 @@ class Session:
             menu=self._steady.menu,
             news=news,
         )
+
+    def _load(self, name: str) -> Skill | None:
+        try:
+            return self._unless_away(lambda: self._parts.library.load(name), None)
+        except HabitusError:
+            return None  # somebody removed it a moment ago
 
     def _cut(self, remembered: Remembered, rules: Sequence[Note]) -> tuple[str, ...]:
         """The rules that found room neither in the system prompt nor beside the request."""
@@ -341,7 +362,8 @@ class Session:
 
     def _tools(self, request: Request) -> Registry:
         """Built-in ones, then code; the list only grows within a session while the code tools are few."""
-        now = {tool.name: tool for tool in self._parts.code_tools()}
+        known: Sequence[Tool] = self._offered
+        now = {tool.name: tool for tool in self._unless_away(self._parts.code_tools, known)}
         kept = [now[tool.name] for tool in self._offered if tool.name in now]
         added = [tool for name, tool in now.items() if name not in {tool.name for tool in kept}]
         self._offered = [*kept, *added]
@@ -352,8 +374,9 @@ class Session:
 
     def _most_fitting(self, request: Request, offered: Sequence[Tool]) -> list[Tool]:
         by_skill = {tool.name.replace("_", "-"): tool for tool in offered}
-        results = self._parts.finder.search(request.text, k=CODE_TOOLS, among=set(by_skill))
-        ranked = [by_skill[hit.id] for hit in results.hits]
+        search = partial(self._parts.finder.search, request.text, k=CODE_TOOLS, among=set(by_skill))
+        results = self._unless_away(search, None)
+        ranked = [by_skill[hit.id] for hit in results.hits] if results else []
         rest = [tool for tool in offered if tool not in ranked]
         return sorted((ranked + rest)[:CODE_TOOLS], key=lambda tool: tool.name)
 
@@ -370,14 +393,40 @@ class Session:
         if judged is not None:
             self._safely(lambda: self._parts.journal.judge(id, judged), "judge the turn before")
 
-    def _finish(self, turn: TurnRecord) -> None:
-        """Write the turn down, count what was used, and let the observers learn in the background."""
+    def _finish(self, turn: TurnRecord) -> list[str]:
+        """Write the turn down, count what was used, and let the observers learn in the background; what to tell."""
         self.last = turn
         self._previous = (turn.id, turn.incoming.request.text)
-        self._safely(lambda: self._write_down(turn), "write the turn down")
-        if turn.is_cancelled:
-            return
-        self._safely(lambda: self._count(turn), "count what was used")
+        self._unwritten = [*self._unwritten, self._kept(turn)][-MOST_UNWRITTEN:]
+        self._safely(self._write_down, "write the turn down")
+        if not turn.is_cancelled:
+            if not self._trouble:
+                self._safely(lambda: self._count(turn), "count what was used")
+            self._teach(turn)
+        return [f"{self._trouble} {self._consequence()}"] if self._trouble else []
+
+    def _consequence(self) -> str:
+        if not self._unwritten:
+            return "This turn made do with what was known before."
+        return "This turn made do with what was known before; it is written down when the database is back."
+
+    def _kept(self, turn: TurnRecord) -> Turn:
+        return journal_turn(
+            turn,
+            session=self.id,
+            started_on=self._began,
+            ended_on=self._parts.clock(),
+            loaded=tuple(self._loaded.values()),
+            tools=[(tool.name, tool.version) for tool in self._offered],
+        )
+
+    def _write_down(self) -> None:
+        """This turn, and those before it that the database did not take."""
+        while self._unwritten:
+            self._parts.journal.record(self._unwritten[0])
+            self._unwritten.pop(0)
+
+    def _teach(self, turn: TurnRecord) -> None:
         ended = TurnEnded(
             turn=turn.id,
             request=self._parts.redactor.redact(turn.incoming.request.text).text,
@@ -388,19 +437,10 @@ class Session:
             lessons=tuple(note.id for note in turn.composed.notes) if turn.composed else (),
         )
         for observer in self._parts.observers:
-            self._parts.background.spawn(observer.learn(ended))
-
-    def _write_down(self, turn: TurnRecord) -> None:
-        self._parts.journal.record(
-            journal_turn(
-                turn,
-                session=self.id,
-                started_on=self._began,
-                ended_on=self._parts.clock(),
-                loaded=tuple(self._loaded.values()),
-                tools=[(tool.name, tool.version) for tool in self._offered],
-            )
-        )
+            try:
+                self._parts.background.spawn(observer.learn(ended))
+            except Exception:
+                log.warning("An observer could not begin to learn; nothing else is affected.", exc_info=True)
 
     def _count(self, turn: TurnRecord) -> None:
         parts = self._parts
@@ -410,7 +450,8 @@ class Session:
         }
         for skill in used.values():
             if skill.version:
-                parts.library.count_use(skill.name, stage=Stage.STEPS, succeeded=went)
+                with suppress(NotFound):  # the turn may have removed it
+                    parts.library.count_use(skill.name, stage=Stage.STEPS, succeeded=went)
         if turn.composed is not None:
             shown = [*turn.composed.rules, *turn.composed.notes]
             parts.memory.shown([note.id for note in shown], cut=turn.composed.cut)
@@ -428,16 +469,30 @@ class Session:
     def _safely(self, what: Callable[[], object], saying: str) -> None:
         """The person has the answer; what fails now is logged and takes nothing away."""
         try:
-            what()
-        except (HabitusError, OSError, _sql_errors()):
+            with sql.patience(PATIENCE_S):
+                what()
+        except _away() as error:
+            self._trouble = self._trouble or str(error)
+            log.warning("Could not %s: %s", saying, error)
+        except Exception:
             log.warning("Could not %s.", saying, exc_info=True)
+
+    def _unless_away(self, look: Callable[[], T], otherwise: T) -> T:
+        """What the database says; while it can't be used, what is known without it."""
+        try:
+            with sql.patience(PATIENCE_S):
+                return look()
+        except _away() as error:
+            self._trouble = self._trouble or str(error)
+            log.warning("The database is away: %s", error)
+            return otherwise
 
     # What stays the same
 
     def _settle(self) -> _Steady:
         parts = self._parts
         neutral = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
-        selection = parts.select(neutral)
+        self._selection = selection = parts.select(neutral)
         summaries = sorted((*selection.menu, *(choice.summary for choice in selection.eager)), key=lambda s: s.name)
         used = {
             name: sum(c.used + c.recommended for c in stages.values())
@@ -481,7 +536,8 @@ def new_id() -> str:
     return secrets.token_hex(6)
 
 
-def _sql_errors() -> type[Exception]:
+def _away() -> tuple[type[Exception], ...]:
+    """What is raised while the disk or the database can't be used."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    return SQLAlchemyError
+    return StorageFailed, OSError, SQLAlchemyError

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from habitus.agent import budget, prompt
 from habitus.agent.history import History, size
@@ -78,7 +79,7 @@ class World:
     select: Callable[[Request], Selection]
     compose: Callable[[Request, Selection, Remembered], Composed]
     tools: Callable[[Request], Registry]
-    finish: Callable[[TurnRecord], None]  # writes it down and starts what learns from it
+    finish: Callable[[TurnRecord], Sequence[str]]  # writes it down, starts what learns from it, says what went wrong
     observers: Sequence[TurnObserver] = ()
     redactor: Redactor
     waiting: Callable[[], int] = lambda: 0
@@ -109,7 +110,9 @@ class TurnRecord:
 
 async def run_turn(id: str, incoming: Incoming, history: History, world: World, emit: Emit) -> Done:
     """The turn from a request to its reply. A fault of the provider is an outcome; only a cancel goes through."""
+    mended = history.end_turn("This turn was not kept whole.")  # one that was resumed, and is damaged
     turn = TurnRecord(id=id, incoming=incoming, history=history, first_message=len(history.messages))
+    _note_repair(mended, turn, world)
     for notice in incoming.notices:
         emit(Noticed(text=notice))
     try:
@@ -132,7 +135,8 @@ async def run_turn(id: str, incoming: Incoming, history: History, world: World, 
             "Cancelled by the user." if turn.is_cancelled else "The turn ended without an answer."
         )
         _note_repair(mended, turn, world)
-        world.finish(turn)
+        for notice in world.finish(turn):
+            emit(Noticed(text=notice))
     done = Done(
         turn=id,
         reply=turn.reply,
@@ -194,7 +198,17 @@ async def _ask(
             continue
         if answer.stop is Stop.LENGTH:
             emit(Noticed(text=f"The answer was cut off at {answer.usage.output_tokens or room:,} tokens."))
-        return answer.message
+        return _with_ids(answer.message)
+
+
+def _with_ids(said: Answered) -> Answered:
+    """Every call has an id of its own, whatever the model wrote: results find their calls by it."""
+    ids = [call.id for call in said.calls]
+    if all(ids) and len(set(ids)) == len(ids):
+        return said
+    return replace(
+        said, calls=tuple(replace(call, id=f"{call.id or 'call'}-{secrets.token_hex(4)}") for call in said.calls)
+    )
 
 
 async def _stream(ask: Ask, model: Model, emit: Emit) -> tuple[Answer, bool]:

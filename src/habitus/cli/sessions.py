@@ -123,14 +123,16 @@ def _quoted(text: str) -> str:
 
 
 def _said(message: Message) -> str:
-    """What an assistant said and called, and what a tool returned, shortened."""
-    content: Any = message.content
-    match message.role:
-        case "assistant":
-            called = [f"`{call['name']}` {_short(call['arguments'])}" for call in content["calls"]]
-            return "\n\n".join([*filter(None, [content["text"]]), *called])
-        case "tool":
-            return f"```\n{_short(content['content'], 2000)}\n```"
+    """What an assistant said and called, and what a tool returned, shortened; nothing of a damaged one."""
+    from habitus.agent.history import unpack
+    from habitus.llm.model import Answered, Returned
+
+    match unpack(message):
+        case Answered(text=text, calls=calls):
+            called = [f"`{call.name}` {_short(call.arguments)}" for call in calls]
+            return "\n\n".join([*filter(None, [text]), *called])
+        case Returned(content=content):
+            return f"```\n{_short(content, 2000)}\n```"
         case _:
             return ""
 

@@ -133,7 +133,7 @@ class Journal:
         """Name → hash of the skills as a user last saw them; None for somebody who never looked."""
         with sql.reading(self._engine) as connection:
             packed = connection.execute(sa.select(seen.c.hashes).where(seen.c.user == user)).scalar()
-        return None if packed is None else dict(json.loads(packed))
+        return None if packed is None else _object(packed)
 
     def mark_seen(self, user: str, hashes: Mapping[str, str]) -> None:
         values = {"hashes": json.dumps(dict(hashes), sort_keys=True), "seen_on": self._clock()}
@@ -224,6 +224,24 @@ def _packed_outcome(outcome: TurnOutcome, now: datetime) -> dict[str, Any]:
     }
 
 
+# What a newer Habitus on the same database may have written besides is passed over, and so is what is damaged.
+_EVENT_KINDS, _PLACES, _OUTCOME_KINDS = (
+    frozenset(kind.value for kind in kinds) for kinds in (EventKind, Place, OutcomeKind)
+)
+
+
+def _value(packed: str) -> Any:
+    try:
+        return json.loads(packed)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(packed: str) -> dict[str, Any]:
+    value = _value(packed)
+    return value if isinstance(value, dict) else {}
+
+
 def _turn(row: Mapping[Any, Any], parts: Mapping[str, list[Mapping[Any, Any]]]) -> Turn:
     turn = Turn(
         id=row["id"],
@@ -236,25 +254,27 @@ def _turn(row: Mapping[Any, Any], parts: Mapping[str, list[Mapping[Any, Any]]]) 
         user=row["user"],
         conversation=row["conversation"],
         reply_to=row["reply_to"],
-        usage=json.loads(row["usage"]),
+        usage=_object(row["usage"]),
     )
     return replace(
         turn,
-        messages=tuple(Message(role=m["role"], content=json.loads(m["content"])) for m in parts["turn_messages"]),
+        messages=tuple(Message(role=m["role"], content=_value(m["content"])) for m in parts["turn_messages"]),
         events=tuple(
             Event(
                 kind=EventKind(e["kind"]),
-                detail=json.loads(e["detail"]),
+                detail=_object(e["detail"]),
                 severity=e["severity"],
                 round_idx=e["round_idx"],
             )
             for e in parts["turn_events"]
+            if e["kind"] in _EVENT_KINDS
         ),
         selected=tuple(
             Selected(
                 name=s["name"], layer=s["layer"], version=s["version"], place=Place(s["place"]), reason=s["reason"]
             )
             for s in parts["turn_selections"]
+            if s["place"] in _PLACES
         ),
         exposures=tuple(
             Exposure(
@@ -272,5 +292,6 @@ def _turn(row: Mapping[Any, Any], parts: Mapping[str, list[Mapping[Any, Any]]]) 
                 kind=OutcomeKind(o["kind"]), weight=o["weight"], source=o["source"], reason=o["reason"], at=o["at"]
             )
             for o in parts["turn_outcomes"]
+            if o["kind"] in _OUTCOME_KINDS
         ),
     )

@@ -101,7 +101,7 @@ class Cerebellum:
             )
         except CapReached as reached:
             self._put_back(taken, counts=False)
-            if self._spending.is_first_to_tell():
+            if await asyncio.to_thread(self._spending.is_first_to_tell):
                 log.warning("%s", reached)
             return ()
         except (ProviderFault, NoUsableAnswer, TimeoutError) as fault:

@@ -59,7 +59,8 @@ async def post_mortem(
 ) -> PostMortem:
     """One call about all the cells; `CapReached`, `ProviderFault`, `NoUsableAnswer` and `TimeoutError` go through."""
     record = written(cells, redactor)
-    reserved = spending.reserve(worst_case(record))
+    # In a thread: a database that somebody keeps busy must not hold up the turn that runs meanwhile.
+    reserved = await asyncio.to_thread(spending.reserve, worst_case(record))
     used = 0
     try:
         async with asyncio.timeout(patience_s):
@@ -79,7 +80,7 @@ async def post_mortem(
         used = estimate(record)  # it was read, and nobody will say what it took
         raise
     finally:
-        spending.settle(reserved, used)
+        await asyncio.to_thread(spending.settle, reserved, used)
     lessons, refused = checked(answer.value.lessons, cells, redactor)
     return PostMortem(lessons=lessons, refused=refused, tokens=used)
 

@@ -232,7 +232,7 @@ def to_wire(messages: Sequence[Message]) -> list[ModelMessage]:
 
 def _request_part(message: Asked | Returned) -> ModelRequestPart:
     if isinstance(message, Returned):
-        return ToolReturnPart(tool_name=message.tool, content=message.content, tool_call_id=message.call)
+        return ToolReturnPart(tool_name=_name(message.tool), content=message.content, tool_call_id=message.call)
     match message.parts:
         case (Text(text=text),):
             return UserPromptPart(content=text)
@@ -248,7 +248,15 @@ def _answer_parts(message: Answered) -> Iterable[TextPart | ToolCallPart]:
     if message.text:
         yield TextPart(content=message.text)
     for call in message.calls:
-        yield ToolCallPart(tool_name=call.name, args=_sendable(call.arguments), tool_call_id=call.id)
+        yield ToolCallPart(tool_name=_name(call.name), args=_sendable(call.arguments), tool_call_id=call.id)
+
+
+def _name(called: str) -> str:
+    """Providers refuse a talk in which a tool was called by a name that none can have."""
+    return _NO_NAME.sub("_", called)[:64] or "unnamed"
+
+
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def _sendable(arguments: str) -> str:

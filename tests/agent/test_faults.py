@@ -1,0 +1,259 @@
+"""What goes wrong around a turn: the answer still comes, the history stays valid, and nothing else is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.agent.session import Session
+from habitus.agent.stream import Done, Noticed, TurnEvent
+from habitus.agent.transcription import Heard
+from habitus.app import DATABASE, Habitus
+from habitus.events import Event, ToolCall, TurnEnded
+from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, Returned, Stop
+from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.skills.model import Skill, Stage
+from tests.agent.conftest import Talk
+
+
+def keep(habitus: Habitus, name: str, **fields: Any) -> Skill:
+    skill = Skill(name=name, **{"description": f"Does {name}", "body": f"1. Do {name}.", **fields})
+    return habitus.skills.create(skill, habitus.person())
+
+
+def results(session: Session) -> list[str]:
+    return [message.content for message in session.history.messages if isinstance(message, Returned)]
+
+
+def pairs(session: Session) -> None:
+    """Every call has exactly one result, right after it, and no two calls of an answer share an id."""
+    messages = session.history.messages
+    for index, message in enumerate(messages):
+        if isinstance(message, Answered) and message.calls:
+            ids = [call.id for call in message.calls]
+            assert len(set(ids)) == len(ids)
+            assert all(ids)
+            after = messages[index + 1 : index + 1 + len(ids)]
+            assert [m.call for m in after if isinstance(m, Returned)] == ids
+    assert isinstance(messages[-1], Answered)
+    assert not messages[-1].calls
+
+
+def notices(seen: Sequence[TurnEvent]) -> list[str]:
+    return [event.text for event in seen if isinstance(event, Noticed)]
+
+
+async def events(session: Session, text: str, **more: Any) -> list[TurnEvent]:
+    return [seen async for seen in session.turn_stream(text, **more)]
+
+
+@pytest.mark.req("AG-05")
+async def test_calls_with_the_same_id_or_none_each_get_their_result(habitus: Habitus) -> None:
+    twice = [ToolCall(id="a", name="list_skills", arguments="{}"), ToolCall(id="a", name="list_skills", arguments="{}")]
+    bare = Answer(message=Answered(calls=(*twice, ToolCall(id="", name="", arguments="{"))), stop=Stop.CALLS)
+
+    class Careless(ScriptedModel):
+        def _with_id(self, asked: ToolCall) -> ToolCall:
+            return asked
+
+    async with habitus.session(Careless([bare, says("ok")])) as session:
+        await session.turn("do it")
+        pairs(session)
+        assert len(results(session)) == 3
+
+
+@pytest.mark.req("AG-05")
+async def test_the_request_stays_in_view_when_the_answer_was_empty(talk: Talk) -> None:
+    session, model = talk([says("one"), says(""), ContextOverflow("too long"), says("at last")])
+    await session.turn("the first thing")
+    done = await session.turn("the second thing " + "word " * 3000)
+    assert done.reply == "at last"
+    asked = [part.text for m in model.asked[-1].messages if isinstance(m, Asked) for part in m.parts]  # type: ignore[union-attr]
+    assert any("the second thing" in text for text in asked)
+
+
+@pytest.mark.req("AG-05", "AG-10")
+async def test_the_journal_has_all_of_a_turn_that_overflowed_and_only_that(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk(
+        [
+            says("one"),
+            says("two"),
+            calls("list_skills"),
+            ContextOverflow("too long"),
+            calls("search_skills", {"query": "tea"}),
+            says("three"),
+        ]
+    )
+    await session.turn("the first thing")
+    await session.turn("the second thing")
+    done = await session.turn("the third thing")
+    kept = habitus.journal.turn(done.turn)
+    assert [m.role for m in kept.messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert "the third thing" in json.dumps(kept.messages[0].content)
+    pairs(session)
+
+
+@pytest.mark.req("AG-10")
+async def test_a_session_with_damaged_turns_goes_on_and_writes_only_its_own(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk([calls("list_skills"), says("one")])
+    await session.turn("the first thing")
+    with contextlib.closing(sqlite3.connect(habitus.settings.home / DATABASE)) as database:
+        database.execute("UPDATE turn_messages SET content = '{}' WHERE role = 'tool'")
+        database.execute("DELETE FROM turn_messages WHERE number = 4")
+        database.commit()
+    again, _ = talk([says("two")], id=session.id, resume=True)
+    done = await again.turn("the second thing")
+    kept = habitus.journal.turn(done.turn)
+    assert [m.role for m in kept.messages] == ["user", "assistant"]
+    assert "the second thing" in json.dumps(kept.messages[0].content)
+    pairs(again)
+
+
+@pytest.mark.req("AG-10", "SC-01")
+@pytest.mark.parametrize("damage", ["not json", "[1, 2]", '"x"', "null", '{"text": 5, "calls": 7}'])
+async def test_a_row_that_makes_no_sense_ends_no_session(talk: Talk, habitus: Habitus, damage: str) -> None:
+    session, _ = talk([calls("list_skills"), says("one")])
+    await session.turn("the first thing")
+    with contextlib.closing(sqlite3.connect(habitus.settings.home / DATABASE)) as database:
+        database.execute("UPDATE turn_messages SET content = ?", (damage,))
+        database.execute("UPDATE turn_events SET detail = ?, kind = 'unheard-of'", (damage,))
+        database.execute("UPDATE turns SET usage = ?", (damage,))
+        database.commit()
+    again, _ = talk([says("two")], id=session.id, resume=True)
+    done = await again.turn("the second thing")
+    assert done.reply == "two"
+    pairs(again)
+
+
+@pytest.mark.req("AG-05", "SE-11")
+async def test_a_turn_can_be_cancelled_while_a_recording_is_written_down(
+    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = asyncio.Event()
+
+    class Slow:
+        async def __call__(self, path: Path) -> Heard:
+            began.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr("habitus.app.sessions.local_transcriber", Slow)
+    session, _ = talk([says("ok")])
+    (tmp_path / "memo.wav").write_bytes(b"RIFF")
+
+    async def listen() -> list[TurnEvent]:
+        return [seen async for seen in session.turn_stream("hear", [tmp_path / "memo.wav"])]
+
+    task = asyncio.create_task(listen())
+    await began.wait()
+    session.cancel()
+    async with asyncio.timeout(2):
+        assert await task == []
+    assert (await session.turn("again")).reply == "ok"
+
+
+async def test_two_tasks_cannot_run_turns_of_one_session_at_once(talk: Talk) -> None:
+    session, _ = talk([says("one"), says("two")], model={"pause": 0.01})
+    done = await asyncio.gather(session.turn("a b c"), session.turn("d e f"), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in done) == ["Done", "Invalid"]
+    pairs(session)
+
+
+async def test_closing_ends_the_turn_that_runs_and_may_be_done_twice(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk([calls("scratchpad", {"action": "exec", "code": "import time; time.sleep(60)"}), says("no")])
+
+    began = asyncio.Event()
+
+    async def run() -> None:
+        async for _ in session.turn_stream("go"):
+            began.set()
+
+    task = asyncio.create_task(run())
+    await began.wait()
+    await session.close()
+    pairs(session)
+    await session.close()
+    await task
+
+
+@pytest.mark.req("OP-03")
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+async def test_without_its_database_a_turn_still_gets_its_answer(talk: Talk, habitus: Habitus, how: str) -> None:
+    keep(habitus, "brew-tea")
+    session, _ = talk([says("one"), calls("recall_skill", {"name": "brew-tea"}), says("two"), says("three")])
+    await session.turn("the first thing")
+    habitus.close()
+    home = habitus.settings.home
+    for path in home.glob("habitus.db*"):
+        path.unlink()
+    if how == "damaged":
+        (home / DATABASE).write_bytes(b"no database at all " * 1000)
+    else:
+        (home / DATABASE).mkdir()
+    seen = await events(session, "the second thing")
+    assert isinstance(seen[-1], Done)
+    assert seen[-1].reply == "two"
+    assert any("database" in text.lower() or DATABASE in text for text in notices(seen))
+    pairs(session)
+
+
+@pytest.mark.req("OP-03", "EL-07")
+async def test_a_busy_database_delays_an_answer_for_a_moment_and_loses_no_turn(
+    talk: Talk, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("habitus.agent.session.PATIENCE_S", 0.05)
+    keep(habitus, "brew-tea")
+    session, _ = talk([calls("recall_skill", {"name": "brew-tea"}), says("one"), says("two")])
+    with contextlib.closing(sqlite3.connect(habitus.settings.home / DATABASE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(5):
+            seen = await events(session, "the first thing")
+    done = seen[-1]
+    assert isinstance(done, Done)
+    assert done.reply == "one"
+    assert "1. Do brew-tea." in results(session)[0]
+    assert [text for text in notices(seen) if "has been busy" in text and "written down when" in text]
+    await session.turn("the second thing")
+    assert [turn.request for turn in habitus.journal.turns_of(session.id)] == ["the first thing", "the second thing"]
+
+
+@pytest.mark.req("AG-10")
+async def test_a_skill_that_the_turn_removed_takes_nothing_else_out_of_the_count(talk: Talk, habitus: Habitus) -> None:
+    keep(habitus, "brew-tea")
+    keep(habitus, "pour-tea")
+
+    def recall(name: str) -> Answered:
+        return calls("recall_skill", {"name": name})
+
+    def removes(ask: Ask) -> Step:
+        habitus.skills.remove("brew-tea", habitus.person())
+        return says("done")
+
+    session, _ = talk([recall("brew-tea"), recall("pour-tea"), removes])
+    await session.turn("tea please")
+    assert habitus.skills.counters("pour-tea")[Stage.STEPS].used == 1
+
+
+SURROGATE = "caf\udce9 \ud800\x00\x1b[31m"
+
+
+@pytest.mark.req("EL-07")
+async def test_an_observer_that_cannot_even_begin_to_learn_fails_nothing(talk: Talk) -> None:
+    class Broken:
+        def observe(self, event: Event) -> None: ...
+        async def advise(self) -> Sequence[str]:
+            return []
+
+        def cancelled(self) -> None: ...
+        def learn(self, ended: TurnEnded) -> Any:
+            raise RuntimeError("no")
+
+    session, _ = talk([says("ok")], observers=[Broken()])
+    assert (await session.turn("hello")).reply == "ok"
