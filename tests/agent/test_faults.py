@@ -208,7 +208,7 @@ async def test_without_its_database_a_turn_still_gets_its_answer(talk: Talk, hab
 async def test_a_busy_database_delays_an_answer_for_a_moment_and_loses_no_turn(
     talk: Talk, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.agent.session.PATIENCE_S", 0.05)
+    monkeypatch.setattr("habitus.agent.outage.PATIENCE_S", 0.05)
     keep(habitus, "brew-tea")
     session, _ = talk([calls("recall_skill", {"name": "brew-tea"}), says("one"), says("two")])
     with contextlib.closing(sqlite3.connect(habitus.settings.home / DATABASE, isolation_level=None)) as other:

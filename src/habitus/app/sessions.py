@@ -10,8 +10,9 @@ from habitus.agent.changes import Changes
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.agent.identity import identity_text
 from habitus.agent.memory import SessionMemory
+from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
-from habitus.agent.session import Parts, Session, new_id
+from habitus.agent.session import Session, new_id
 from habitus.agent.toolbox import offered_code, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.app.content import high_findings

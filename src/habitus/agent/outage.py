@@ -1,0 +1,51 @@
+"""A database that is away or busy: the turn makes do without it, and the person is told once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from habitus import sql
+from habitus.errors import StorageFailed
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PATIENCE_S = 3.0  # with a database that somebody else keeps busy, while a person waits
+
+
+class Outage:
+    """`trouble` says why the database could not be used in this turn; empty while it can."""
+
+    def __init__(self) -> None:
+        self.trouble = ""
+
+    def unless_away(self, look: Callable[[], T], otherwise: T) -> T:
+        """What the database says; while it can't be used, what is known without it."""
+        try:
+            with sql.patience(PATIENCE_S):
+                return look()
+        except _away() as error:
+            self.trouble = self.trouble or str(error)
+            log.warning("The database is away: %s", error)
+            return otherwise
+
+    def safely(self, what: Callable[[], object], saying: str) -> None:
+        """The person has the answer; what fails now is logged and takes nothing away."""
+        try:
+            with sql.patience(PATIENCE_S):
+                what()
+        except _away() as error:
+            self.trouble = self.trouble or str(error)
+            log.warning("Could not %s: %s", saying, error)
+        except Exception:
+            log.warning("Could not %s.", saying, exc_info=True)
+
+
+def _away() -> tuple[type[Exception], ...]:
+    """What is raised while the disk or the database can't be used."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return StorageFailed, OSError, SQLAlchemyError
