@@ -7,6 +7,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from habitus.agent.transcription import Heard
 from habitus.app import DATABASE, Habitus
 from habitus.events import Event, ToolCall, TurnEnded
 from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, Returned, Stop
-from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.llm.scripted import ScriptedModel, Step, call, calls, says
 from habitus.skills.model import Skill, Stage
 from tests.agent.conftest import Talk
 
@@ -241,7 +242,32 @@ async def test_a_skill_that_the_turn_removed_takes_nothing_else_out_of_the_count
     assert habitus.skills.counters("pour-tea")[Stage.STEPS].used == 1
 
 
+FIELDS = ("title", "description", "content")
 SURROGATE = "caf\udce9 \ud800\x00\x1b[31m"
+
+
+@pytest.mark.req("SC-01")
+async def test_broken_characters_break_nothing(talk: Talk, habitus: Habitus) -> None:
+    keep(habitus, "brew-tea")
+    script = [
+        says(SURROGATE, call("memorize", json.dumps({"text": SURROGATE, "kind": "lesson"}))),
+        calls("scratchpad", json.dumps({"action": "exec", "code": f"print({SURROGATE!r})"})),
+        calls(SURROGATE, SURROGATE),
+        calls("search_skills", json.dumps({"query": SURROGATE})),
+        calls("create_skill", json.dumps({"name": "x", **dict.fromkeys(FIELDS, SURROGATE)})),
+        says("ok " + SURROGATE),
+        says("bye"),
+    ]
+    session, model = talk(script)
+    seen = await events(session, "say " + SURROGATE, caller_id=SURROGATE)
+    done = seen[-1]
+    assert isinstance(done, Done)
+    assert notices(seen) == []
+    assert len(habitus.journal.turn(done.turn).messages) == 12
+    for ask in model.asked:
+        json.dumps([asdict(message) for message in ask.messages], ensure_ascii=False).encode()
+    assert not [text for text in results(session) if "broke:" in text], results(session)
+    await session.turn("next")
 
 
 @pytest.mark.req("EL-07")

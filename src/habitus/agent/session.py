@@ -26,11 +26,12 @@ from habitus.agent.tools.recall_skill import loadable
 from habitus.agent.tools.registry import Registry, Tool
 from habitus.agent.transcription import Transcriber
 from habitus.agent.turn import Incoming, TurnRecord, World, run_turn
+from habitus.encodable import encodable
 from habitus.errors import HabitusError, Invalid, NotFound, StorageFailed
 from habitus.events import OutcomeKind, TurnEnded, TurnObserver
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn
-from habitus.llm.model import Model
+from habitus.llm.model import Image, Model, Text
 from habitus.redact import Redactor
 from habitus.skills import fingerprint, menu
 from habitus.skills.finding import Finder
@@ -239,23 +240,23 @@ class Session:
             transcribe=self._parts.transcribe,
             budget=int(self._parts.context_tokens * budget.ATTACHED_SHARE),
         )
-        said = "\n\n".join(part for part in (text, *attached.heard) if part.strip())
+        said = encodable("\n\n".join(part for part in (text, *attached.heard) if part.strip()))
         if not said.strip() and not attached.parts:
             raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
         request = Request(
             text=said,
             source_type=self._parts.source_type,
             user=self._parts.user,
-            attachments=attached.names,
+            attachments=tuple(map(encodable, attached.names)),
             conversation=self.conversation,
             reply_to=reply_to,
             now=self._parts.clock(),
         )
         return Incoming(
             request=request,
-            parts=(*(prompt.invoked(skill) for skill in [invoked] if skill), *attached.parts),
+            parts=tuple(_sound(part) for part in (*([prompt.invoked(invoked)] if invoked else []), *attached.parts)),
             notices=attached.notices,
-            caller_id=caller_id,
+            caller_id=encodable(caller_id),
             invoked=invoked,
         )
 
@@ -419,8 +420,12 @@ class Session:
     def _write_down(self) -> None:
         """This turn, and those before it that the database did not take."""
         while self._unwritten:
-            self._parts.journal.record(self._unwritten[0])
-            self._unwritten.pop(0)
+            first = self._unwritten.pop(0)
+            try:
+                self._parts.journal.record(first)
+            except _away():
+                self._unwritten.insert(0, first)
+                raise
 
     def _teach(self, turn: TurnRecord) -> None:
         ended = TurnEnded(
@@ -519,6 +524,10 @@ class Session:
             return self._parts.library.history(name)[-1].author.is_automatic
         except (HabitusError, IndexError):
             return False  # it is gone
+
+
+def _sound(part: Text | Image) -> Text | Image:
+    return Text(text=encodable(part.text)) if isinstance(part, Text) else part
 
 
 def new_id() -> str:
