@@ -20,7 +20,8 @@ from habitus.app import DATABASE, Habitus
 from habitus.events import Event, ToolCall, TurnEnded
 from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, Returned, Stop
 from habitus.llm.scripted import ScriptedModel, Step, call, calls, says
-from habitus.skills.model import Skill, Stage
+from habitus.settings import UserSettings
+from habitus.skills.model import Manifest, Skill, Stage
 from tests.agent.conftest import Talk
 
 
@@ -283,3 +284,31 @@ async def test_an_observer_that_cannot_even_begin_to_learn_fails_nothing(talk: T
 
     session, _ = talk([says("ok")], observers=[Broken()])
     assert (await session.turn("hello")).reply == "ok"
+
+
+@pytest.mark.req("SE-09")
+async def test_what_is_for_administrators_only_is_hidden_from_others_everywhere(habitus: Habitus) -> None:
+    keep(habitus, "wipe-disks", manifest=Manifest(admin_only=True), body="1. A step for few.")
+    keep(habitus, "brew-tea", body="1. A step for ann.")
+    users = {"ann": UserSettings(admin=True), "bob": UserSettings(disabled_skills=("brew-tea",))}
+    reads = "\n".join(
+        f"try:\n    print(skills.read({name!r}))\nexcept Exception as error:\n    print('none')"
+        for name in ("wipe-disks", "brew-tea")
+    )
+    steps = [
+        calls("recall_skill", {"name": "wipe-disks"}),
+        calls("read_skill", {"name": "brew-tea"}),
+        calls("list_skills", {"include_disabled": True}),
+        calls("search_skills", {"query": "wipe-disks"}),
+        calls("scratchpad", {"action": "exec", "code": f"print(skills.list())\n{reads}"}),
+        says("ok"),
+    ]
+    with Habitus.open(habitus.settings.model_copy(update={"users": users})) as opened:
+        model = ScriptedModel(steps)
+        async with opened.session(model, user="bob") as session:
+            await session.turn("go")
+            told = "\n".join(results(session))
+            assert "A step for" not in told
+            assert "Does wipe-disks" not in told
+            assert "none\nnone" in told
+            assert "wipe-disks" not in model.asked[0].system
