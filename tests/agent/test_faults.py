@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from habitus.agent.history import MISSING
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, Noticed, TurnEvent
 from habitus.agent.transcription import Heard
 from habitus.app import DATABASE, Habitus
 from habitus.events import Event, ToolCall, TurnEnded
-from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, Returned, Stop
+from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, ProviderFault, Returned, Stop
 from habitus.llm.scripted import ScriptedModel, Step, call, calls, says
 from habitus.settings import UserSettings
 from habitus.skills.model import Manifest, Skill, Stage
@@ -132,6 +133,31 @@ async def test_a_row_that_makes_no_sense_ends_no_session(talk: Talk, habitus: Ha
     done = await again.turn("the second thing")
     assert done.reply == "two"
     pairs(again)
+
+
+@pytest.mark.req("SE-09")
+async def test_a_skill_whose_text_has_left_the_conversation_is_loaded_again(talk: Talk, habitus: Habitus) -> None:
+    keep(habitus, "brew-tea")
+    recall = calls("recall_skill", {"name": "brew-tea"})
+    # A turn that went wrong makes nothing sticky.
+    session, _ = talk([recall, ProviderFault("down"), ContextOverflow("too long"), recall, says("two")])
+    await session.turn("tea please")
+    await session.turn("now something quite different")
+    assert "1. Do brew-tea." in results(session)[-1]
+
+
+@pytest.mark.req("SE-09", "AG-05")
+async def test_a_skill_whose_load_was_cancelled_is_loaded_again(talk: Talk, habitus: Habitus) -> None:
+    keep(habitus, "brew-tea")
+    slow = call("scratchpad", {"action": "exec", "code": "import time; time.sleep(30)"})
+    recall = call("recall_skill", {"name": "brew-tea"})
+    session, _ = talk([says("", recall, slow), says("", recall), says("ok")])
+    async for seen in session.turn_stream("tea please"):
+        if getattr(seen, "tool", "") == "scratchpad":
+            session.cancel()
+    assert MISSING in results(session)
+    await session.turn("and now in earnest")
+    assert "1. Do brew-tea." in results(session)[-1]
 
 
 @pytest.mark.req("AG-05", "SE-11")

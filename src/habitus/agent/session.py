@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 PATIENCE_S = 3.0  # with a database that somebody else keeps busy, while a person waits
 MOST_UNWRITTEN = 100  # turns that wait for a database that is away
+SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts
 CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
 
 
@@ -95,7 +96,7 @@ class Session:
         )
         self._previous: tuple[str, str] | None = (past[-1].id, past[-1].request) if past else None
         self._loaded: dict[str, Skill] = {}  # in this turn
-        self._in_view: dict[str, int] = {}  # name → version, in this conversation
+        self._in_view: dict[str, Skill] = {}  # those whose text was put into this conversation
         self._eligible: set[str] | None = None
         self._selection: Selection  # the last one, for when the database is away
         self._steady = self._settle()
@@ -212,14 +213,22 @@ class Session:
     def in_view(self) -> set[str]:
         """The skills whose text, as it is now, stands in the conversation already."""
         versions = {item.name: item.summary.version for item in self._parts.library.listing() if item.summary}
-        return {name for name, version in self._in_view.items() if versions.get(name, version) == version}
+        return {
+            name
+            for name, skill in self._in_view.items()
+            if versions.get(name, skill.version) == skill.version and (name in self._loaded or self._is_there(skill))
+        }
+
+    def _is_there(self, skill: Skill) -> bool:
+        """Its turn may have left the conversation since, or was cancelled before the text came in."""
+        return self._history.contains(self._parts.redactor.redact(skill.body).text.strip()[:SHOWN_WHOLE])
 
     def waiting_skills(self) -> dict[str, Skill]:
         return self._parts.review.in_conversation(self.conversation)
 
     def note_loaded(self, skill: Skill) -> None:
         self._loaded[skill.name] = skill
-        self._in_view[skill.name] = skill.version
+        self._in_view[skill.name] = skill
         if skill.version:
             self._safely(lambda: self._parts.library.count_recommended(skill.name), "count a skill that was loaded")
 
@@ -296,7 +305,7 @@ class Session:
         eager, shown = prompt.eager(chosen, int(parts.context_tokens * budget.EAGER_SHARE))
         skills = tuple(skill for skill, _ in chosen if skill.name in shown)
         for skill in skills:
-            self._in_view[skill.name] = skill.version
+            self._in_view[skill.name] = skill
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)
         nothing = fingerprint.News()
