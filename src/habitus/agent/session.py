@@ -536,7 +536,7 @@ class Session:
 
 
 def _sound(part: Text | Image) -> Text | Image:
-    return Text(text=encodable(part.text)) if isinstance(part, Text) else part
+    return Text(text=prompt.unmarked(encodable(part.text))) if isinstance(part, Text) else part
 
 
 def new_id() -> str:
