@@ -87,8 +87,13 @@ def _spellings(secret: str) -> set[str]:
     secret = secret.strip()
     if len(secret) < SHORTEST_KNOWN:
         return set()
-    encoded = base64.b64encode(secret.encode()).decode()
-    spellings = {secret, json.dumps(secret)[1:-1], quote(secret, safe=""), encoded.rstrip("=")}
+    encoded = base64.b64encode(secret.encode("utf-8", "surrogateescape")).decode()
+    spellings = {
+        secret,
+        json.dumps(secret)[1:-1],
+        quote(secret, safe="", errors="surrogateescape"),
+        encoded.rstrip("="),
+    }
     return {spelling for spelling in spellings if not re.fullmatch(r"\[?redacted:?[a-z_]*\]?", spelling)}
 
 

@@ -443,3 +443,36 @@ def test_a_damaged_session_is_shown_as_far_as_it_can_be_read(direct: Direct) -> 
     assert "> what is there?" in shown
     assert "Done." in shown
     assert direct.json("sessions", "export", session["id"])["turns"][0]["request"] == "what is there?"
+
+
+@pytest.mark.req("SC-01")
+def test_a_request_and_a_key_that_are_no_text_and_a_closed_input_are_ordinary(run_cli: Cli) -> None:
+    model = _script(run_cli, {"say": "Hello."}, {"say": "Again."})
+    said = run_cli("ask", "-m", model, b"caf\xe9 au lait", env={"SHOP_KEY": "\udcff\udcfesecret-value"})
+    assert (said.code, said.out, said.err) == (0, "Hello.\n", "")
+    (session,) = _sessions(run_cli)
+    assert session["title"] == "caf\N{REPLACEMENT CHARACTER} au lait"
+    closed = subprocess.run(
+        ["sh", "-c", 'exec "$0" "$@" <&-', *run_cli.command, "ask", "-m", model],
+        env=run_cli.environ(),
+        cwd=run_cli.cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (closed.returncode, closed.stderr.count("\n")) == (1, 1)
+    assert "There is nothing to say." in closed.stderr
+
+
+@pytest.mark.req("SC-01", "OP-03")
+def test_what_goes_wrong_beside_an_answer_is_one_line(direct: Direct) -> None:
+    model = _script(direct.cli, {"say": "Hello."})
+    assert direct("skills", "list").code == 0
+    with contextlib.closing(sqlite3.connect(direct.home / "habitus.db")) as database:
+        database.execute("ALTER TABLE turn_messages RENAME TO lost")
+        database.commit()
+    said = direct.cli("ask", "hi", "-m", model)
+    assert (said.code, said.out) == (0, "Hello.\n")
+    assert "Traceback" not in said.err
+    assert "no such table" in said.err

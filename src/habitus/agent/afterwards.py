@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from habitus.agent import outcome
-from habitus.agent.outage import Outage
+from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
 from habitus.agent.tools.registry import Tool
@@ -62,8 +62,12 @@ class Afterwards:
 
         def record() -> None:
             while self._unwritten:
-                self._parts.journal.record(self._unwritten[0])
-                self._unwritten.pop(0)
+                first = self._unwritten.pop(0)
+                try:
+                    self._parts.journal.record(first)
+                except away():
+                    self._unwritten.insert(0, first)  # it waits; what can't be written for another reason does not
+                    raise
 
         self._outage.safely(record, "write the turn down")
 

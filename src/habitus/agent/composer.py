@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.agent import budget, prompt
 from habitus.agent.budget import Section
+from habitus.agent.history import History
 from habitus.agent.outage import Outage
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Composed, Note, Prompt, Remembered
@@ -15,6 +16,8 @@ from habitus.errors import HabitusError
 from habitus.skills import fingerprint, menu
 from habitus.skills.model import Skill, Summary
 from habitus.skills.selection import INTERACTIVE, Request, Selection
+
+SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,10 +31,11 @@ class _Steady:
 
 
 class Composer:
-    def __init__(self, parts: Parts, outage: Outage) -> None:
+    def __init__(self, parts: Parts, outage: Outage, history: History) -> None:
         self._parts = parts
         self._outage = outage
-        self._in_view: dict[str, int] = {}  # name → version, in this conversation
+        self._history = history
+        self._in_view: dict[str, Skill] = {}  # those whose text was put into this conversation
         self._selection: Selection  # the last one, also for when the database is away
         self._steady = self._settle()
 
@@ -89,13 +93,21 @@ class Composer:
         eligible = self._selection.eligible()
         return {name for name in now if name in eligible or name not in self._selection.left_out}
 
-    def in_view(self) -> set[str]:
-        """The skills whose text, as it is now, stands in the conversation already."""
+    def in_view(self, loaded: Collection[str] = ()) -> set[str]:
+        """The skills whose text, as it is now, stands in the conversation; `loaded` are on their way into it."""
         versions = {item.name: item.summary.version for item in self._parts.library.listing() if item.summary}
-        return {name for name, version in self._in_view.items() if versions.get(name, version) == version}
+        return {
+            name
+            for name, skill in self._in_view.items()
+            if versions.get(name, skill.version) == skill.version and (name in loaded or self._is_there(skill))
+        }
+
+    def _is_there(self, skill: Skill) -> bool:
+        """Its turn may have left the conversation since, or was cancelled before the text came in."""
+        return self._history.contains(self._parts.redactor.redact(skill.body).text.strip()[:SHOWN_WHOLE])
 
     def saw(self, skill: Skill) -> None:
-        self._in_view[skill.name] = skill.version
+        self._in_view[skill.name] = skill
 
     # The parts for one request
 

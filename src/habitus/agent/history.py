@@ -37,6 +37,20 @@ class History:
             self.add(Answered(text=f"[{why}]"))
         return count
 
+    def contains(self, text: str) -> bool:
+        """Whether a text stands in what a person said or a tool returned."""
+        return any(
+            text in said
+            for message in self.messages
+            for said in (
+                [message.content]
+                if isinstance(message, Returned)
+                else [part.text for part in message.parts if isinstance(part, Text)]
+                if isinstance(message, Asked)
+                else []
+            )
+        )
+
     def shorten(self, budget: int) -> int:
         """Drop the oldest turns until the rest fits; the current one stays. How many were dropped."""
         starts = turn_starts(self.messages)

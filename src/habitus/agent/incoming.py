@@ -8,6 +8,7 @@ from pathlib import Path
 from habitus.agent import attachments, budget, prompt
 from habitus.agent.parts import Parts
 from habitus.agent.turn import Incoming
+from habitus.encodable import encodable
 from habitus.errors import Invalid
 from habitus.llm.model import Image, Text
 from habitus.redact import CountingRedactor
@@ -32,30 +33,33 @@ async def incoming(
         budget=int(parts.context_tokens * budget.ATTACHED_SHARE),
     )
     redactor = CountingRedactor(parts.redactor)
-    said = redactor.redact("\n\n".join(part for part in (text, *attached.heard) if part.strip())).text
+    said = redactor.redact(encodable("\n\n".join(part for part in (text, *attached.heard) if part.strip()))).text
     if not said.strip() and not attached.parts:
         raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
     request = Request(
         text=said,
         source_type=parts.source_type,
         user=parts.user,
-        attachments=attached.names,
+        attachments=tuple(map(encodable, attached.names)),
         conversation=conversation,
         reply_to=reply_to,
         now=parts.clock(),
     )
-    shown = [_redacted(part, redactor) for part in attached.parts]
+    called = [prompt.invoked(invoked)] if invoked else []
     return Incoming(
         request=request,
-        parts=(*(prompt.invoked(skill) for skill in [invoked] if skill), *shown),
+        parts=tuple(_sound(part, redactor) for part in (*called, *attached.parts)),
         notices=(*attached.notices, *_told(redactor)),
-        caller_id=caller_id,
+        caller_id=encodable(caller_id),
         invoked=invoked,
     )
 
 
-def _redacted(part: Text | Image, redactor: CountingRedactor) -> Text | Image:
-    return Text(text=redactor.redact(part.text).text) if isinstance(part, Text) else part
+def _sound(part: Text | Image, redactor: CountingRedactor) -> Text | Image:
+    """A part that can be sent: encodable, without secrets, and unable to speak for the block beside it."""
+    if isinstance(part, Image):
+        return part
+    return Text(text=prompt.unmarked(redactor.redact(encodable(part.text)).text))
 
 
 def _told(redactor: CountingRedactor) -> list[str]:

@@ -27,7 +27,7 @@ class Outage:
         try:
             with sql.patience(PATIENCE_S):
                 return look()
-        except _away() as error:
+        except away() as error:
             self.trouble = self.trouble or str(error)
             log.warning("The database is away: %s", error)
             return otherwise
@@ -37,14 +37,14 @@ class Outage:
         try:
             with sql.patience(PATIENCE_S):
                 what()
-        except _away() as error:
+        except away() as error:
             self.trouble = self.trouble or str(error)
             log.warning("Could not %s: %s", saying, error)
         except Exception:
             log.warning("Could not %s.", saying, exc_info=True)
 
 
-def _away() -> tuple[type[Exception], ...]:
+def away() -> tuple[type[Exception], ...]:
     """What is raised while the disk or the database can't be used."""
     from sqlalchemy.exc import SQLAlchemyError
 

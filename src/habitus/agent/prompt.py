@@ -41,7 +41,7 @@ class Prompt:
         said = [section.text for section in self.context if section.text]
         if not said:
             return ""
-        return "\n\n".join([f"<{BLOCK}>", *map(_unmarked, said), f"</{BLOCK}>"])
+        return "\n\n".join([f"<{BLOCK}>", *map(unmarked, said), f"</{BLOCK}>"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,9 +137,9 @@ def bullets(name: str, heading: str, lines: Sequence[str], *, budget: int = 0, c
     return Section(name=name, text=body, budget=budget, cut=tuple(cut))
 
 
-_MARK = re.compile(rf"<(/?\s*{BLOCK})", re.IGNORECASE)
+_MARK = re.compile(rf"<(\s*/?\s*{BLOCK})", re.IGNORECASE)
 
 
-def _unmarked(said: str) -> str:
-    """No skill or lesson can end the block and speak in the person's place."""
+def unmarked(said: str) -> str:
+    """No skill, lesson or attachment can end the block and speak in the person's place, or begin one of its own."""
     return _MARK.sub(r"&lt;\1", said)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
-from habitus.agent.tools.recall_skill import loadable
 from habitus.errors import NotFound
 from habitus.skills import names
 from habitus.skills.library import Library
 
 
-def sandbox_services(library: Library) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
+def sandbox_services(
+    library: Library, may_load: Callable[[], Collection[str]]
+) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
     """`skills.list(tag)` and `skills.read(name)`, with the gates that hold for the model."""
 
     async def listed(tag: Any) -> list[dict[str, Any]]:
-        open_to_models = loadable(library.listing())
-        found = [item.summary for item in library.listing() if item.summary and item.name in open_to_models]
+        allowed = may_load()
+        found = [item.summary for item in library.listing() if item.summary and item.name in allowed]
         return [
             {"name": s.name, "title": s.title, "description": s.description, "tags": list(s.tags)}
             for s in found
@@ -24,7 +25,7 @@ def sandbox_services(library: Library) -> Mapping[str, Callable[[Any], Awaitable
         ]
 
     async def read(name: Any) -> dict[str, Any]:
-        if names.canonical(str(name)) not in loadable(library.listing()):
+        if names.canonical(str(name)) not in may_load():
             raise NotFound(f"No skill '{name}'.")
         skill = library.load(str(name))
         return {

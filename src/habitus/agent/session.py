@@ -38,7 +38,7 @@ class Session:
         self._previous: tuple[str, str] | None = (past[-1].id, past[-1].request) if past else None
         self._loaded: dict[str, Skill] = {}  # in this turn
         self._outage = Outage()
-        self._composer = Composer(parts, self._outage)
+        self._composer = Composer(parts, self._outage, self._history)
         self._offer = Offer(parts, self._outage, parts.built_in(self))
         self._afterwards = Afterwards(parts, self._outage, self.id)
         self._began = parts.clock()
@@ -152,7 +152,7 @@ class Session:
 
     def in_view(self) -> set[str]:
         """The skills whose text, as it is now, stands in the conversation already."""
-        return self._composer.in_view()
+        return self._composer.in_view(self._loaded)
 
     def waiting_skills(self) -> dict[str, Skill]:
         return self._parts.review.in_conversation(self.conversation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from habitus.agent.changes import Changes
 from habitus.agent.memory import SessionMemory
@@ -59,7 +59,7 @@ def standard_tools(
         create_skill(changes),
         update_skill(changes),
         delete_skill(changes),
-        list_skills(library),
+        list_skills(library, session.may_load),
         read_skill(shelf),
         enable_skill(changes),
         disable_skill(changes),
@@ -72,9 +72,9 @@ def standard_tools(
     return built_in
 
 
-def offered_code(tools: Tools, conversation: str) -> list[Tool]:
+def offered_code(tools: Tools, conversation: str, barred: Collection[str] = ()) -> list[Tool]:
     """The code of skills as tools: what may run, and what waits and was written in this conversation."""
-    active = {tool.name: tool for tool in tools.active()}
+    active = {tool.name: tool for tool in tools.active() if tool.name not in barred}
     waiting = [tool for tool in tools.waiting(conversation) if tool.name not in active]
 
     async def run_waiting(name: str, payload: object) -> ToolRun:

@@ -15,6 +15,7 @@ from habitus.agent.history import History, size
 from habitus.agent.prompt import Composed, Remembered
 from habitus.agent.stream import Done, Emit, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running
+from habitus.encodable import encodable
 from habitus.events import (
     OK,
     Event,
@@ -198,11 +199,16 @@ async def _ask(
             continue
         if answer.stop is Stop.LENGTH:
             emit(Noticed(text=f"The answer was cut off at {answer.usage.output_tokens or room:,} tokens."))
-        return _with_ids(answer.message)
+        return _sound(answer.message)
 
 
-def _with_ids(said: Answered) -> Answered:
-    """Every call has an id of its own, whatever the model wrote: results find their calls by it."""
+def _sound(said: Answered) -> Answered:
+    """Whatever the model wrote: text that can be kept, and for every call an id of its own, so that results find it."""
+    calls = tuple(
+        ToolCall(id=encodable(call.id), name=encodable(call.name), arguments=encodable(call.arguments))
+        for call in said.calls
+    )
+    said = Answered(text=encodable(said.text), calls=calls)
     ids = [call.id for call in said.calls]
     if all(ids) and len(set(ids)) == len(ids):
         return said
@@ -218,7 +224,7 @@ async def _stream(ask: Ask, model: Model, emit: Emit) -> tuple[Answer, bool]:
         async for piece in stream:
             if isinstance(piece, TextDelta) and piece.text:
                 said = True
-                emit(Said(text=piece.text))
+                emit(Said(text=encodable(piece.text)))
             elif isinstance(piece, Answer):
                 return piece, said
     finally:
@@ -264,7 +270,7 @@ async def _call(call: ToolCall, tools: Registry, turn: TurnRecord, world: World,
         observe=lambda seen: _observe(seen, turn, world),
     )
     result = await tools.run(call, running)
-    result = ToolResult(content=world.redactor.redact(result.content).text, outcome=result.outcome)
+    result = ToolResult(content=world.redactor.redact(encodable(result.content)).text, outcome=result.outcome)
     turn.tools_used.setdefault(call.name, []).append(result.outcome)
     returned = tool_returned(
         call.name,

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.settings import Settings
-from habitus.skills import fetching, lock, names, trees
+from habitus.skills import fetching, gates, lock, names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
@@ -360,6 +361,15 @@ class Habitus:
         name = name or self.settings.user
         known = self.settings.model_copy(update={"user": name})
         return User(name=name, is_admin=known.is_admin)
+
+    def barred(self, user: User) -> frozenset[str]:
+        """The skills that are switched off or closed for somebody, whoever this process belongs to."""
+        context = replace(self._gates(user.name), is_admin=user.is_admin)
+        return frozenset(
+            item.name
+            for item in self.skills.listing()
+            if item.summary and (gates.disabled_by(item.summary, context) or gates.closed(item.summary, context))
+        )
 
     def _gates(self, user: str) -> GateContext:
         known = self.settings.model_copy(update={"user": user})

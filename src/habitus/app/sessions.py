@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from habitus.agent.background import Background
@@ -51,7 +51,7 @@ def open_session(
     model = model or habitus.models.main
     id = id or new_id()
     learner = learner or open_learner(habitus, lesson_keeper(habitus), cheap)
-    pads = _scratchpads(habitus, id, ask)
+    pads = _scratchpads(habitus, id, ask, lambda: session.may_load())
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(
         library=habitus.skills,
@@ -86,7 +86,7 @@ def open_session(
             memory=memory,
             cell_observers=(learner,),
         ),
-        code_tools=lambda: offered_code(habitus.tools, id),
+        code_tools=lambda: offered_code(habitus.tools, id, habitus.barred(user)),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         background=Background(),
@@ -98,15 +98,18 @@ def open_session(
         project=habitus.project,
         source_type=source_type,
     )
-    return Session(parts, id=id, past=past)
+    session = Session(parts, id=id, past=past)
+    return session
 
 
-def _scratchpads(habitus: Habitus, session: str, ask: AskPerson) -> Scratchpads:
+def _scratchpads(
+    habitus: Habitus, session: str, ask: AskPerson, may_load: Callable[[], Collection[str]]
+) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
 
     async def may_install(package: str) -> bool:
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
     return habitus.scratchpads(
-        folder=f"sessions/{session}", may_install=may_install, services=sandbox_services(habitus.skills)
+        folder=f"sessions/{session}", may_install=may_install, services=sandbox_services(habitus.skills, may_load)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import shlex
 import sys
@@ -36,12 +37,27 @@ _STATE_COLOURS = {
 
 def prepare() -> None:
     """Make the standard streams take every text: a character they can't write comes out as its escape."""
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  # stays open to the end
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started us
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # stays open to the end
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_OneLine())
+
+
+class _OneLine(logging.Formatter):
+    """What is logged where nobody listens is one line for the person; HABITUS_DEBUG adds where it happened."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if os.environ.get("HABITUS_DEBUG"):
+            return clean(super().format(record))
+        kind = record.exc_info[0] if record.exc_info else None
+        why = f" ({kind.__name__}: {record.exc_info[1]})" if kind and record.exc_info else ""
+        return "habitus: " + " ".join(clean(record.getMessage() + why).split())
 
 
 class Lost(UserError):

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.encodable import encodable
 from habitus.errors import NotFound
 from habitus.events import Event, EventKind, OutcomeKind
 from habitus.journal.model import Exposure, Message, Place, Selected, Session, Turn, TurnOutcome
@@ -150,14 +151,14 @@ class Journal:
             "source_type": turn.source_type,
             "conversation": turn.conversation,
             "reply_to": turn.reply_to,
-            "request": self._redactor.redact(turn.request).text,
+            "request": encodable(self._redactor.redact(turn.request).text),
             "usage": json.dumps(dict(turn.usage)),
             "started_on": turn.started_on,
             "ended_on": turn.ended_on,
         }
 
     def _safe(self, content: object) -> str:
-        return json.dumps(self._redactor.redact_value(content), ensure_ascii=False, default=str)
+        return encodable(json.dumps(self._redactor.redact_value(content), ensure_ascii=False, default=str))
 
     def _event(self, event: Event) -> dict[str, Any]:
         return {
@@ -219,7 +220,7 @@ def _packed_outcome(outcome: TurnOutcome, now: datetime) -> dict[str, Any]:
         "kind": outcome.kind.value,
         "weight": outcome.weight,
         "source": outcome.source,
-        "reason": outcome.reason,
+        "reason": encodable(outcome.reason),
         "at": outcome.at or now,
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from pydantic import Field
 
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
@@ -15,10 +17,16 @@ class ListSkills(Arguments):
     include_disabled: bool | None = Field(default=None, description="Those that are switched off, too.")
 
 
-def list_skills(library: Library) -> Tool:
+def list_skills(library: Library, may_load: Callable[[], Collection[str]]) -> Tool:
     async def run(given: ListSkills, running: Running) -> ToolResult:
-        shown = {State.OK, State.GATED, *([State.DISABLED] if given.include_disabled else [])}
-        found = [item.summary for item in library.listing() if item.summary is not None and item.state in shown]
+        allowed = may_load()
+        others = {State.GATED, *([State.DISABLED] if given.include_disabled else [])}
+        found = [
+            item.summary
+            for item in library.listing()
+            if item.summary is not None
+            and (item.name in allowed or (item.state in others and not item.summary.manifest.admin_only))
+        ]
         return returned(
             {
                 "skills": [

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from habitus.encodable import encodable_value
 from habitus.errors import ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.llm.model import ToolSpec
@@ -120,11 +121,12 @@ def _arguments(tool: Tool, text: str) -> object:
 def _parsed(name: str, text: str) -> dict[str, object]:
     try:
         given = json.loads(text) if text.strip() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ToolFailed(f"The arguments of {name} are not JSON: {error}. Send one JSON object.") from None
     if not isinstance(given, dict):
         raise ToolFailed(f"The arguments of {name} must be one JSON object, not {type(given).__name__}.")
-    return given
+    # An escape can spell half a character, which nothing can store.
+    return encodable_value(given) if "\\u" in text else given
 
 
 def _problems(tool: Tool, error: ValidationError) -> str:
