@@ -8,6 +8,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -476,3 +477,20 @@ def test_what_goes_wrong_beside_an_answer_is_one_line(direct: Direct) -> None:
     assert (said.code, said.out) == (0, "Hello.\n")
     assert "Traceback" not in said.err
     assert "no such table" in said.err
+
+
+@pytest.mark.parametrize(
+    ("command", "unneeded"),
+    [
+        ("from habitus.cli import main", ("asyncio", "sqlalchemy", "pydantic", "rich", "numpy")),
+        ("import habitus.app.sessions", ("habitus.skills.scan", "pydantic_ai", "alembic", "numpy")),
+    ],
+)
+def test_starting_imports_nothing_that_only_later_steps_need(
+    run_cli: Cli, command: str, unneeded: tuple[str, ...]
+) -> None:
+    code = f"import sys; {command}; print([name for name in {unneeded!r} if name in sys.modules])"
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=run_cli.environ(), capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == "[]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import sys
@@ -43,9 +42,11 @@ def chat(
     """Talk to the agent. Without a terminal every line of standard input is a turn; exit code 1 if one failed."""
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
+    from asyncio import run  # slow to import, and help does without
+
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         id = resolved(habitus, session) if resume else None
-        is_well = asyncio.run(_chat(habitus, id, attach or [], as_json))
+        is_well = run(_chat(habitus, id, attach or [], as_json))
     if not is_well:
         raise typer.Exit(1)
 
@@ -58,11 +59,13 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Ask one thing and print the answer; exit code 1 if that failed."""
+    from asyncio import run  # slow to import, and help does without
+
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
         text = sys.stdin.read() if request in (None, "-") else request
-        is_well = asyncio.run(_ask(habitus, text or "", attach or [], as_json))
+        is_well = run(_ask(habitus, text or "", attach or [], as_json))
     if not is_well:
         raise typer.Exit(1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import tempfile
 from contextlib import redirect_stdout
@@ -42,6 +41,8 @@ def tour(
 
 
 def _show(home: Path | None) -> None:
+    from asyncio import run  # slow to import, and help does without
+
     from habitus.app import Habitus, read_settings
     from habitus.settings import AccMode
 
@@ -56,7 +57,7 @@ def _show(home: Path | None) -> None:
         with Habitus.open(settings) as habitus:
             output.say(_isolation(habitus))
             _make_room(habitus)
-            asyncio.run(_walk(habitus))
+            run(_walk(habitus))
     output.say()
     output.say("That was real, all of it but the model. With one of your own:", style="bold")
     output.say("  export ANTHROPIC_API_KEY=…   (or OPENAI_API_KEY, GEMINI_API_KEY, or HABITUS_MODEL=ollama:…)")
