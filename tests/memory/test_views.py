@@ -158,7 +158,7 @@ def test_every_change_is_shown_at_once(cortex: Cortex, pages: Pages) -> None:
 
 @pytest.mark.req("ME-02")
 def test_what_a_person_writes_is_read_back(cortex: Cortex, pages: Pages) -> None:
-    for text in ("Dates are day-first.", "The log is long.", "Nobody knows."):
+    for text in ("Dates are day-first.", "The log is long.", "The report is short."):
         cortex.encode(lesson(text))
     path = pages("lessons.md")
     change(path, "Dates are day-first.", "Dates are month-first.")
@@ -170,7 +170,7 @@ def test_what_a_person_writes_is_read_back(cortex: Cortex, pages: Pages) -> None
     assert [(e.text, e.trust) for e in looked.added] == [("Numbers use a comma.", Trust.USER)]
     assert {(e.text, e.trust) for e in cortex.list_lessons()} == {
         ("Dates are month-first.", Trust.USER),
-        ("Nobody knows.", Trust.AUTOMATIC),
+        ("The report is short.", Trust.AUTOMATIC),
         ("Numbers use a comma.", Trust.USER),
     }
     assert cortex.look() == Looked()

@@ -41,7 +41,7 @@ from habitus.memory.views import Line
 from habitus.memory.words import one_line, tokens
 from habitus.pause import Pause
 from habitus.redact import Redactor
-from habitus.search import Results
+from habitus.search import Embedder, Results
 from habitus.settings import MemoryMode
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Cortex:
     def _kept(self, draft: Draft) -> Encoded:
         self._mirror.sync()
         index = self._mirror.index()
-        wanted = self._engram(draft)
+        wanted = self._engram(draft, index.embedder)
         with self._writing():
             twin = self._mirror.twin(wanted, index)
             if twin is None:
@@ -185,12 +185,12 @@ class Cortex:
             return Encoded(status=Status.WAITING, engram=saved, reason=saved.reason)
         return Encoded(status=status, engram=saved, reason=reason, archived=self._make_room(saved))
 
-    def _engram(self, draft: Draft) -> Engram:
+    def _engram(self, draft: Draft, embedder: Embedder) -> Engram:
         kind, scope = kind_of(draft.kind), scope_of(draft.scope)
         is_taught = draft.produced_by in (Producer.MODEL, Producer.CEREBELLUM)
         if self._is_shared and is_taught and draft.trust is Trust.AUTOMATIC:
             scope = Scope.USER  # what one person's conversation teaches is theirs until a person widens it
-        wait = gate.reason_to_wait(draft, kind, self._mode, is_shared=self._is_shared)
+        wait = gate.reason_to_wait(draft, kind, self._mode, is_shared=self._is_shared, embedder=embedder)
         return Engram(
             id=self._new_id(),
             text=draft.text,

@@ -56,6 +56,10 @@ class Index:
         self._notes: list[str] = []
         self._lock = threading.RLock()
 
+    @property
+    def embedder(self) -> Embedder:
+        return self._embedder
+
     @classmethod
     def open(
         cls,
