@@ -311,10 +311,10 @@ class Cortex:
         return tuple(step for step, _ in changes)
 
     def forget_user(self, user: str) -> int:
-        """Erase what is one user's, everywhere it is kept; only the ids are left."""
+        """Erase what is one user's or was taught by their conversations, everywhere it is kept; only ids are left."""
         self._ledger.allow()
         self._mirror.sync()
-        mine = [e.id for e in self._mirror.engrams.values() if e.scope is Scope.USER and e.owner == user]
+        mine = [engram.id for engram in self._mirror.engrams.values() if engram.is_of(user)]
         if mine:
             self._ledger.store.erase(mine, self._clock())
             self._mirror.sync()

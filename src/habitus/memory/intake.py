@@ -90,6 +90,7 @@ class Intake:
     def _engram(self, draft: Draft, embedder: Embedder) -> Engram:
         kind, scope = kind_of(draft.kind), scope_of(draft.scope)
         is_taught = draft.produced_by in (Producer.MODEL, Producer.CEREBELLUM)
+        is_of_conversation = is_taught or draft.produced_by is Producer.DETECTOR
         if self.is_shared and is_taught and draft.trust is Trust.AUTOMATIC:
             scope = Scope.USER  # what one person's conversation teaches is theirs until a person widens it
         wait = gate.reason_to_wait(draft, kind, self.mode, is_shared=self.is_shared, embedder=embedder)
@@ -104,7 +105,7 @@ class Intake:
             source=draft.source or draft.produced_by.value,
             trust=draft.trust,
             produced_by=draft.produced_by,
-            evidence=draft.evidence,
+            evidence=replace(draft.evidence, user=draft.user if is_of_conversation else ""),
             body=draft.body,
             counters=draft.counters,
             verified=draft.verified,
