@@ -1,6 +1,6 @@
 """Learns `habitus/memory/second_look.json`: how to tell sentences that work as orders from ordinary lessons.
 
-    python benchmarks/train_admission.py [--waits 0.03] [--write]
+    python benchmarks/train_admission.py [--waits 0.07] [--write]
 
 A logistic regression over the concepts of a sentence, their pairs, and (where there are vectors) its meaning, from
 `data/admission_*.txt`, the texts of the tests and the lessons of `data/paraphrases.jsonl`. The floor is where the
@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--waits", type=float, default=0.03)
+    parser.add_argument("--waits", type=float, default=0.07)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     texts, is_order = _sentences()
