@@ -1,6 +1,6 @@
-"""Sentences written after the second look was learned and its floor fixed; it has never been tuned on them.
+"""Sentences written after the second look was learned and its floor fixed.
 
-Of the first set only the errors were looked at before more training texts were written; the second is untouched.
+The errors of the first set led to more training texts, and floors were compared on it; the second is untouched.
 """
 
 from __future__ import annotations
