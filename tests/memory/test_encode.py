@@ -38,7 +38,7 @@ def test_everything_about_an_engram_is_kept(cortex: Cortex, make: Make, clock: C
         domains=("csv", "data"),
         source_challenge_hash="abc",
     )
-    evidence = Evidence(error_signature="KeyError: <s>", trace="turn-1", version="3")
+    evidence = Evidence(error_signature="KeyError: <s>", trace="turn-1", version="3", user="ann")
     encoded = cortex.encode(
         lesson(
             "Sniff the delimiter.",

@@ -158,7 +158,7 @@ def test_every_change_is_shown_at_once(cortex: Cortex, pages: Pages) -> None:
 
 @pytest.mark.req("ME-02")
 def test_what_a_person_writes_is_read_back(cortex: Cortex, pages: Pages) -> None:
-    for text in ("Dates are day-first.", "The log is long.", "Nobody knows."):
+    for text in ("Dates are day-first.", "The log is long.", "The report is short."):
         cortex.encode(lesson(text))
     path = pages("lessons.md")
     change(path, "Dates are day-first.", "Dates are month-first.")
@@ -170,7 +170,7 @@ def test_what_a_person_writes_is_read_back(cortex: Cortex, pages: Pages) -> None
     assert [(e.text, e.trust) for e in looked.added] == [("Numbers use a comma.", Trust.USER)]
     assert {(e.text, e.trust) for e in cortex.list_lessons()} == {
         ("Dates are month-first.", Trust.USER),
-        ("Nobody knows.", Trust.AUTOMATIC),
+        ("The report is short.", Trust.AUTOMATIC),
         ("Numbers use a comma.", Trust.USER),
     }
     assert cortex.look() == Looked()
@@ -288,6 +288,25 @@ def test_what_was_forgotten_does_not_come_back_from_a_page(cortex: Cortex, pages
     cortex.look()
     assert cortex.list_lessons() == ()
     assert all(b"has a cat" not in path.read_bytes() for path in (tmp_path / "memory").iterdir())
+
+
+@pytest.mark.parametrize("scope", [Scope.PROJECT, Scope.WORKSPACE, Scope.GLOBAL])
+def test_what_a_users_conversation_taught_others_is_forgotten_with_them(make: Make, scope: Scope) -> None:
+    cortex = make()
+    cortex.encode(lesson("Ann's build needs Java 17.", scope=scope, project="p"))
+    cortex.encode(lesson("The second sheet holds totals.", scope=scope, project="p", user="bob"))
+    cortex.add("Dates are day-first.", scope=scope, project="p")
+    assert cortex.forget_user("ann") == 1
+    assert {e.text for e in cortex.list_lessons()} == {"The second sheet holds totals.", "Dates are day-first."}
+    assert cortex.history(cortex.list_lessons()[0].id) != ()
+
+
+def test_what_was_widened_is_still_forgotten_with_who_taught_it(make: Make) -> None:
+    cortex = make()
+    cortex.encode(lesson("Ann's build needs Java 17."))
+    cortex.edit("e0000001", by="bob", scope=Scope.GLOBAL)
+    assert cortex.forget_user("ann") == 1
+    assert cortex.list_lessons() == ()
 
 
 _FORK = multiprocessing.get_context("fork")

@@ -1,4 +1,4 @@
-"""After a turn: it is written down, what was used is counted, and those who learn begin to."""
+"""What becomes of a turn: it is written down, what was used is counted, and those who learn begin to."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ class Afterwards:
         self._outage = outage
         self._session = session
         self._unwritten: list[Turn] = []  # turns that wait for the database
+
+    def begin(self, turn: TurnRecord, began: datetime) -> None:
+        """Write down what was asked, so that not even a killed process loses it."""
+        so_far = journal_turn(turn, session=self._session, started_on=began, ended_on=None, loaded=(), tools=())
+        self._outage.safely(lambda: self._parts.journal.record(so_far), "write down that a turn began")
 
     def finish(
         self, turn: TurnRecord, *, began: datetime, loaded: Sequence[Skill], offered: Sequence[Tool]

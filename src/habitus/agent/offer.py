@@ -25,7 +25,7 @@ class Offer:
     def tools(self, request: Request) -> Registry:
         known: Sequence[Tool] = self.code
         now = {tool.name: tool for tool in self._outage.unless_away(self._parts.code_tools, known)}
-        kept = [now[tool.name] for tool in self.code if tool.name in now]
+        kept = [now.get(tool.name, tool) for tool in self.code]  # what left since says so itself when it is called
         added = [tool for name, tool in now.items() if name not in {tool.name for tool in kept}]
         self.code = [*kept, *added]
         few = len(self.code) <= CODE_TOOLS

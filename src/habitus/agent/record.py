@@ -20,7 +20,7 @@ def journal_turn(
     *,
     session: str,
     started_on: datetime,
-    ended_on: datetime,
+    ended_on: datetime | None,
     loaded: Sequence[Skill],
     tools: Sequence[tuple[str, int]],
 ) -> Turn:
@@ -42,7 +42,7 @@ def journal_turn(
         events=tuple(turn.events),
         selected=(*_selected(turn), *(_loaded(skill, turn.incoming.invoked) for skill in loaded)),
         exposures=(*_exposures(turn, loaded), *(Exposure(item=name, kind="tool", version=v) for name, v in tools)),
-        outcomes=() if turn.is_cancelled else (outcome.ended(turn.outcome, capped=turn.is_capped),),
+        outcomes=() if turn.is_cancelled or ended_on is None else (outcome.ended(turn.outcome, capped=turn.is_capped),),
         usage=_usage(turn),
     )
 

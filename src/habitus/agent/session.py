@@ -32,9 +32,7 @@ class Session:
     def __init__(self, parts: Parts, *, id: str | None = None, past: Sequence[Turn] = ()) -> None:
         self.id = id or new_id()
         self._parts = parts
-        self._history = History(
-            message for turn in past for kept in turn.messages if (message := unpack(kept)) is not None
-        )
+        self._history = _resumed(past)
         self._previous: tuple[str, str] | None = (past[-1].id, past[-1].request) if past else None
         self._loaded: dict[str, Skill] = {}  # in this turn
         self._outage = Outage()
@@ -190,6 +188,7 @@ class Session:
             select=self._composer.select,
             compose=self._composer.compose,
             tools=self._offer.tools,
+            begin=lambda turn: self._afterwards.begin(turn, self._began),
             finish=self._finish,
             observers=self._parts.observers,
             redactor=self._parts.redactor,
@@ -202,6 +201,16 @@ class Session:
         self._previous = (turn.id, turn.incoming.request.text)
         loaded = tuple(self._loaded.values())
         return self._afterwards.finish(turn, began=self._began, loaded=loaded, offered=self._offer.code)
+
+
+def _resumed(past: Sequence[Turn]) -> History:
+    """The messages of earlier turns. One that a killed process left without an end gets one."""
+    history = History()
+    for turn in past:
+        if history.messages:
+            history.end_turn("This turn was interrupted.")
+        history.add(*(message for kept in turn.messages if (message := unpack(kept)) is not None))
+    return history
 
 
 def new_id() -> str:

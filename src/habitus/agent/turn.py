@@ -80,6 +80,7 @@ class World:
     select: Callable[[Request], Selection]
     compose: Callable[[Request, Selection, Remembered], Composed]
     tools: Callable[[Request], Registry]
+    begin: Callable[[TurnRecord], None]  # writes down what was asked
     finish: Callable[[TurnRecord], Sequence[str]]  # writes it down, starts what learns from it, says what went wrong
     observers: Sequence[TurnObserver] = ()
     redactor: Redactor
@@ -121,6 +122,7 @@ async def run_turn(id: str, incoming: Incoming, history: History, world: World, 
         turn.selection = world.select(incoming.request)
         turn.composed = world.compose(incoming.request, turn.selection, remembered)
         history.add(_message(incoming, turn.composed, world.redactor))
+        world.begin(turn)
         turn.reply = await _converse(turn, history, world, emit)
         turn.outcome = _how_it_went(turn)
     except ProviderFault as fault:

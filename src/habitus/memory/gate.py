@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from habitus.memory.admission import objection
 from habitus.memory.model import LONGEST, SURE, TRUST_ORDER, Counters, Draft, Engram, Kind, Producer, State, Trust
+from habitus.memory.second_look import works_as_order
+from habitus.search import Embedder
 from habitus.settings import MemoryMode
 
 _WRITTEN_BY_MODELS = (Producer.MODEL, Producer.CEREBELLUM, Producer.DREAM)
@@ -20,7 +22,9 @@ def refusal(draft: Draft) -> str:
     return ""
 
 
-def reason_to_wait(draft: Draft, kind: Kind, mode: MemoryMode, *, is_shared: bool) -> str:
+def reason_to_wait(
+    draft: Draft, kind: Kind, mode: MemoryMode, *, is_shared: bool, embedder: Embedder | None = None
+) -> str:
     """Why a person has to see it first; empty when nobody has to."""
     if draft.trust is Trust.USER:
         return ""
@@ -30,6 +34,8 @@ def reason_to_wait(draft: Draft, kind: Kind, mode: MemoryMode, *, is_shared: boo
             return found.reason
         if kind.is_rule:
             return "it wants to be a standing rule, and no person said it"
+        if any(works_as_order(text, embedder) for text in _said(draft)):
+            return "it may work as an order or a permission"
     if mode is MemoryMode.COPILOT and draft.confidence < SURE:
         return f"confidence {draft.confidence:.1f} is below {SURE}, and memory is in copilot mode"
     if is_shared and draft.produced_by in _WRITTEN_BY_MODELS:

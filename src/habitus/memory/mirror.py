@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from habitus.memory.model import SCRATCHPAD, Engram, Kind, Scope, State
-from habitus.memory.sameness import is_same
+from habitus.memory.sameness import MEANING, is_same
 from habitus.memory.stores.base import EngramStore
 from habitus.search import Document, Results
 from habitus.search.words import content_words, terms
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 REMOVED = "removed by"  # how the reason begins of what a person took out
 
 _ALIKE = 20
+_ROUNDING = 0.001
 _FEW, _AMONG_FEW, _VERY_SURE = 20, 0.05, 0.65
 _FEWEST_WORDS = 2  # "stop" is no request that a lesson could fit
 _WIDE = 12
@@ -145,7 +146,8 @@ class Mirror:
         """The engram that already says this, in the same place, of the same kind and topic."""
         plain = wanted.text.casefold()
         same = [one for one in self.engrams.values() if one.text.casefold() == plain and _is_comparable(one, wanted)]
-        for hit in index.similar(Document(id="", name="", description=wanted.text), k=_ALIKE):
+        meant = Document(id="", name="", description=wanted.text)
+        for hit in index.similar(meant, k=_ALIKE, least_meaning=MEANING - _ROUNDING):
             one = self.engrams.get(hit.id)
             if (
                 one is not None

@@ -94,6 +94,7 @@ class Evidence:
     trace: str = ""
     version: str = ""
     detector: str = ""
+    user: str = ""  # whose conversation taught it, wherever it holds
     imported: tuple[str, ...] = ()  # digests of the imported lessons that it was made of, so that none counts twice
 
 
@@ -152,6 +153,10 @@ class Engram:
     def place(self) -> tuple[Scope, str]:
         """Where it holds: what is capped, compacted and compared together."""
         return self.scope, self.owner
+
+    def is_of(self, user: str) -> bool:
+        """Whether it is this user's, or one of their conversations taught it, for whomever it holds."""
+        return bool(user) and (self.evidence.user == user or (self.scope is Scope.USER and self.owner == user))
 
     @property
     def is_pinned(self) -> bool:

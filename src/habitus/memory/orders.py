@@ -42,10 +42,8 @@ _ACT = (
     r"(?:delet|remov|run|execut|send|approv|accept|proceed|continu|go |go\b|commit|push|instal|pay|buy|transfer|merg|"
     r"deploy|grant|allow|do |do\b|mak|perform|appl|confirm|click|sign|overwrit|publish|act)\w*"
 )
-_ASKED = (
-    r"(?:^|[.!?;:,]\s*|\b(?:always|should|must|may|can|please|then|and|just|to|you|simply|automatically|immediately) )"
-)
-_TOLD = r"(?:^|[.!?;:,]\s*|\b(?:always|must|shall|please|then|you) )"
+_ASKED = r"(?:^|[.!?;:,。！？]\s*|\b(?:always|should|must|may|can|please|then|and|just|to|you|simply|automatically|immediately) )"
+_TOLD = r"(?:^|[.!?;:,。！？]\s*|\b(?:always|must|shall|please|then|you) )"
 _SECRET = (
     r"(?:passwords?|passphrases?|credentials?|secrets?|(?:api|access|private|ssh|secret|encryption|signing)[- _]?keys?|"
     r"(?:access|auth|api|bearer|session|refresh|login|github|oauth)[- _]?tokens?|cookies|environment variables?|env vars?|"

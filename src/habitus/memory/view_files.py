@@ -50,6 +50,7 @@ class ViewFiles:
         self._clock = clock
         self._is_durable = is_durable
         self._known: Stamps = {}
+        self._remembered: dict[str, str] = {}  # the pages whose renderings this process has kept
 
     def have_changed(self) -> bool:
         """Whether a file is not as this process last saw it; costs three looks at the directory."""
@@ -102,6 +103,8 @@ class ViewFiles:
 
     def _is_settled(self, name: str, text: str) -> bool:
         """Whether there is nothing to be read: the page is one of ours, as we wrote it."""
+        if self._remembered.get(name) == text and f"## {views.NOT_UNDERSTOOD}" not in text:
+            return True
         if not views.is_untouched(text):
             return False
         table = memory_views
@@ -114,13 +117,14 @@ class ViewFiles:
 
     def write(self, texts: Mapping[str, str], found: Found | None) -> bool:
         """Put the pages in place; False, and nothing done, when somebody saved one since it was read."""
+        changed = [view.name for view in VIEWS if self._text(view.name) != texts[view.name]]
         for view in VIEWS:
-            self._remember(view.name, texts[view.name])
+            if view.name in changed or self._remembered.get(view.name) != texts[view.name]:
+                self._remember(view.name, texts[view.name])
         if found is not None and found.seen is not None and self._stats() != found.seen:
             return False
-        for view in VIEWS:
-            if self._text(view.name) != texts[view.name]:
-                self._put(self.folder / view.name, texts[view.name])
+        for name in changed:
+            self._put(self.folder / name, texts[name])
         self._known = self._stats()
         return True
 
@@ -158,8 +162,10 @@ class ViewFiles:
         mine = table.c.view == name
         with sql.reading(self._engine) as connection:
             newest = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).limit(1)
-            if connection.execute(newest).scalar() == stamp:
-                return
+            is_newest = connection.execute(newest).scalar() == stamp
+        if is_newest:
+            self._remembered[name] = text
+            return
         with sql.writing(self._engine) as connection:
             connection.execute(table.delete().where(mine, table.c.stamp == stamp))
             connection.execute(
@@ -171,6 +177,7 @@ class ViewFiles:
             gone = list(connection.execute(old).scalars())
             if gone:
                 connection.execute(table.delete().where(mine, table.c.stamp.in_(gone)))
+        self._remembered[name] = text
 
     def _rendering(self, name: str, stamp: str) -> tuple[Line, ...] | None:
         """The lines of a rendering; of the newest where a person took the stamp away."""
@@ -186,6 +193,7 @@ class ViewFiles:
 
     def forget_renderings(self) -> None:
         """What was erased must not be found in an old page either."""
+        self._remembered = {}
         with sql.writing(self._engine) as connection:
             connection.execute(memory_views.delete())
 

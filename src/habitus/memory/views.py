@@ -65,7 +65,7 @@ VIEWS = (
     View(name="lessons.md", title="Lessons", sections={"": Kind.LESSON}),
 )
 
-_NOT_UNDERSTOOD = "Not understood"
+NOT_UNDERSTOOD = "Not understood"
 _ID = r"[a-z][a-z0-9]{7}"
 _HEAD = re.compile(r"<!-- habitus (?P<stamp>[0-9a-f]{12})\b.*-->\s*")
 _NOTE = re.compile(r"\s*<!-- not understood: .*-->\s*")
@@ -86,7 +86,7 @@ def render(view: View, engrams: Iterable[Engram], bad: Sequence[BadLine] = ()) -
         parts += [_rendered(engram) for engram in mine if engram.kind is kind]
         parts.append("")
     if bad:
-        parts += [f"## {_NOT_UNDERSTOOD}", ""]
+        parts += [f"## {NOT_UNDERSTOOD}", ""]
         for line in bad:
             parts += [f"<!-- not understood: {escape(one_line(line.why))} -->", line.raw]
     body = "\n".join(parts).rstrip("\n") + "\n"
@@ -107,7 +107,7 @@ def stamp_in(text: str) -> str:
 def is_untouched(text: str) -> bool:
     """Whether a page is to the letter as it was rendered, and all of it was understood."""
     stamp, _, body = stamp_in(text), *text.partition("\n")[1:]
-    return bool(stamp) and stamp == stamp_of(body) and f"## {_NOT_UNDERSTOOD}" not in body
+    return bool(stamp) and stamp == stamp_of(body) and f"## {NOT_UNDERSTOOD}" not in body
 
 
 def stamp_of(body: str) -> str:
@@ -148,7 +148,7 @@ def read(view: View, text: str) -> Page:
 
 
 def _is_ours(view: View, heading: str) -> bool:
-    ours = {view.title, _NOT_UNDERSTOOD, *view.sections} - {""}
+    ours = {view.title, NOT_UNDERSTOOD, *view.sections} - {""}
     return heading.lower() in {name.lower() for name in ours}
 
 

@@ -56,6 +56,10 @@ class Index:
         self._notes: list[str] = []
         self._lock = threading.RLock()
 
+    @property
+    def embedder(self) -> Embedder:
+        return self._embedder
+
     @classmethod
     def open(
         cls,
@@ -130,15 +134,18 @@ class Index:
                 usage.familiarity[place] = liking.familiarity[row]
         return usage
 
-    def similar(self, to: Document | str, *, k: int = 5) -> tuple[Hit, ...]:
-        """The nearest documents, 1.0 for the same text; a document is not similar to itself."""
+    def similar(self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0) -> tuple[Hit, ...]:
+        """The nearest documents, 1.0 for the same text; a document is not similar to itself.
+
+        What means something else, below `least_meaning`, is left out without a closer look, which saves time.
+        """
         document = Document(id="", name="", description=to) if isinstance(to, str) else to
         with self._lock:
             self._look()
             if not len(self._corpus):
                 return ()
             vector = self._vectors_of([meaning_of(document)])[0]
-            return likeness.nearest(self._corpus, encode(document), vector, k)
+            return likeness.nearest(self._corpus, encode(document), vector, k, least_meaning)
 
     def put(self, documents: Iterable[Document]) -> int:
         """Take documents in, new or changed; says how many were not there like that already."""

@@ -12,8 +12,11 @@ _LOOK_AT = 60
 _SHORTEST_BODY = 20
 
 
-def nearest(corpus: Corpus, entry: Entry, vector: Vector, k: int) -> tuple[Hit, ...]:
+def nearest(corpus: Corpus, entry: Entry, vector: Vector, k: int, least: float = 0.0) -> tuple[Hit, ...]:
+    """The nearest documents; of those that mean something else, below `least`, the words are not compared."""
     slots = [slot for slot in _near(corpus, entry, vector) if corpus.entries[slot].id != entry.id]
+    if least and corpus.vectors.shape[1]:
+        slots = [slot for slot in slots if float(corpus.vectors[slot] @ vector) >= least]
     hits = [_compare(corpus, entry, vector, slot) for slot in slots]
     hits.sort(key=lambda hit: (-hit.score, hit.id))
     return tuple(hits[:k])

@@ -106,8 +106,10 @@ _REVISION = sa.select(memory_revision.c.revision).where(memory_revision.c.id == 
 
 
 def _next_revision(connection: sa.Connection) -> int:
-    sql.insert_missing(connection, memory_revision, [{"id": 1, "revision": 0}])
-    connection.execute(memory_revision.update().values(revision=memory_revision.c.revision + 1))
+    raised = memory_revision.update().values(revision=memory_revision.c.revision + 1)
+    if not connection.execute(raised).rowcount:
+        sql.insert_missing(connection, memory_revision, [{"id": 1, "revision": 0}])
+        connection.execute(raised)
     return int(connection.execute(_REVISION).scalar_one())
 
 

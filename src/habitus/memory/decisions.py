@@ -1,0 +1,73 @@
+"""What a person decides about an engram: what it becomes, or why that can't be. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from habitus.errors import Invalid
+from habitus.memory import gate
+from habitus.memory.mirror import REMOVED
+from habitus.memory.model import Draft, Engram, Kind, Scope, State, Trust
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edit:
+    """What is to be changed; None leaves it as it is. `owner` is whose it becomes in another scope."""
+
+    text: str | None = None
+    kind: Kind | None = None
+    scope: Scope | None = None
+    topic: str | None = None
+    owner: str = ""
+
+
+def edited(before: Engram, edit: Edit) -> Engram:
+    """From then on it is the person's; what waited still waits."""
+    scope = before.scope if edit.scope is None else edit.scope
+    after = replace(
+        before,
+        text=before.text if edit.text is None else edit.text,
+        kind=edit.kind or before.kind,
+        scope=scope,
+        owner=before.owner if scope is before.scope else edit.owner,
+        topic=before.topic if edit.topic is None else edit.topic,
+    )
+    refusal = gate.refusal(Draft(text=after.text, kind=after.kind))
+    if refusal:
+        raise Invalid(f"That can't be kept: {refusal}.", mend="Say it in a sentence.")
+    if after == before or before.state is State.WAITING:
+        return after
+    return replace(after, trust=Trust.USER)
+
+
+def removed(engram: Engram, by: str) -> Engram:
+    if engram.state is State.ARCHIVED:
+        raise Invalid(f"'{engram.id}' is in the archive already.", mend=f"See 'habitus lessons restore {engram.id}'.")
+    return replace(engram, state=State.ARCHIVED, reason=f"{REMOVED} {by}")
+
+
+def restored(engram: Engram) -> Engram:
+    if engram.state is State.ACTIVE:
+        raise Invalid(f"'{engram.id}' is not in the archive.", mend="See 'habitus lessons archive'.")
+    if engram.state is State.WAITING:
+        raise Invalid(f"'{engram.id}' waits for you.", mend=f"Run 'habitus review approve {engram.id}'.")
+    return _activated(engram)
+
+
+def approved(engram: Engram) -> Engram:
+    _check_waits(engram)
+    return _activated(engram)
+
+
+def rejected(engram: Engram, by: str, reason: str) -> Engram:
+    _check_waits(engram)
+    return replace(engram, state=State.REJECTED, reason=f"{reason or 'no reason given'} ({by})")
+
+
+def _check_waits(engram: Engram) -> None:
+    if engram.state is not State.WAITING:
+        raise Invalid(f"'{engram.id}' does not wait; it is {engram.state.value}.", mend="See 'habitus review list'.")
+
+
+def _activated(engram: Engram) -> Engram:
+    return replace(engram, state=State.ACTIVE, reason="", trust=Trust.USER).counted(missed=0)

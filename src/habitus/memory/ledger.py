@@ -1,0 +1,98 @@
+"""Writing to memory: a change goes into the store, with its cause, and into this process's mirror, or into neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+
+from habitus.errors import NotFound, did_you_mean
+from habitus.memory import retention
+from habitus.memory.mirror import Mirror
+from habitus.memory.model import Cause, Engram, Kind, State
+from habitus.memory.stores.base import EngramStore
+
+
+class Ledger:
+    def __init__(
+        self, store: EngramStore, mirror: Mirror, *, clock: Callable[[], datetime], allow: Callable[[], None]
+    ) -> None:
+        self.store = store
+        self.mirror = mirror
+        self.clock = clock
+        self.allow = allow  # raises where nothing may be changed
+
+    def get(self, id: str) -> Engram:
+        """The engram of this id, or of the only one that begins like it."""
+        self.mirror.sync()
+        known = {key: e for key, e in self.mirror.engrams.items() if e.state is not State.ERASED}
+        wanted = id.strip().lower()
+        if wanted in known:
+            return known[wanted]
+        like = [key for key in known if wanted and key.startswith(wanted)]
+        if len(like) == 1:
+            return known[like[0]]
+        mend = f"It could be {', '.join(sorted(like)[:5])}." if like else did_you_mean(wanted, known)
+        raise NotFound(f"There is no lesson '{id}'.", mend=mend or "See 'habitus lessons list'.")
+
+    def of_state(self, state: State) -> tuple[Engram, ...]:
+        self.mirror.sync()
+        found = [engram for engram in self.mirror.engrams.values() if engram.state is state]
+        return tuple(sorted(found, key=lambda engram: (str(engram.updated_on), engram.id), reverse=True))
+
+    def save(self, engrams: Sequence[Engram], by: str, reason: str) -> tuple[Engram, ...]:
+        if not engrams:
+            return ()
+        saved = self.store.save(engrams, Cause(at=self.clock(), by=by, reason=reason))
+        self.mirror.took(saved)
+        return saved
+
+    def archive(self, gone: Iterable[Engram], by: str, reason: str) -> tuple[Engram, ...]:
+        return self.save([replace(engram, state=State.ARCHIVED, reason=reason) for engram in gone], by, reason)
+
+    def make_room(self, newcomer: Engram) -> tuple[Engram, ...]:
+        """Keep the lessons of a place within the cap; what goes is in the archive."""
+        if newcomer.kind is not Kind.LESSON:
+            return ()
+        gone = retention.over_the_cap(self.mirror.in_place(newcomer))
+        reason = f"there is room for {retention.MOST_LESSONS} lessons, and the others are more useful"
+        return self.archive(gone, "habitus", reason)
+
+    def change(self, engram: Engram, by: str, reason: str) -> Engram:
+        self.allow()
+        with self.writing():
+            current = self.store.get([engram.id])[engram.id]
+            kept = replace(
+                engram, version=current.version, counters=replace(current.counters, missed=engram.counters.missed)
+            )
+            (saved,) = self.save([kept], by, reason)
+            if saved.state is State.ACTIVE:
+                self.make_room(saved)
+        return saved
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Decide on what is there and nothing else; what fails leaves no trace in this process either."""
+        try:
+            with self.store.writing():
+                self.mirror.sync()
+                yield
+        except BaseException:
+            self.mirror.forget()
+            raise
+
+    @contextmanager
+    def counting(self, ids: Sequence[str]) -> Iterator[dict[str, Engram]]:
+        """These engrams as they are; what the block puts in their place is kept without a new version."""
+        if not ids:
+            yield {}
+            return
+        self.allow()
+        with self.writing():
+            found = self.store.get(ids)
+            before = dict(found)
+            yield found
+            changed = [engram for id, engram in found.items() if engram is not before[id]]
+            if changed:
+                self.mirror.took(self.store.save(changed))

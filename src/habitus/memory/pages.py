@@ -1,0 +1,185 @@
+"""The pages that people read and edit: what they changed there is taken over, and what changed here is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from habitus.memory import gate, views
+from habitus.memory.intake import Intake
+from habitus.memory.mirror import REMOVED
+from habitus.memory.model import HIGH, Draft, Engram, Producer, Scope, State, Status, Trust
+from habitus.memory.view_files import Found, ViewFiles
+from habitus.memory.views import Line
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Looked:
+    """What was read back from the pages."""
+
+    added: tuple[Engram, ...] = ()
+    changed: tuple[Engram, ...] = ()
+    removed: tuple[Engram, ...] = ()
+    notes: tuple[str, ...] = ()  # what was odd, in words for a person
+
+
+class Pages:
+    """Without files there is nothing to read and nothing to show."""
+
+    def __init__(self, files: ViewFiles | None, intake: Intake) -> None:
+        self._files = files
+        self._intake = intake
+        self._ledger = intake.ledger
+        self._mirror = intake.ledger.mirror
+        self._user = intake.user
+
+    def look(self) -> Looked:
+        """Read what people changed in the pages, and write them anew."""
+        if self._files is None:
+            return Looked()
+        self._ledger.allow()
+        looked = Looked()
+        with self._files.locked():
+            for _ in range(_TRIES):
+                found = self._files.read()
+                looked = _together(looked, self._apply(found))
+                if self._files.write(self._texts(found), found):
+                    break
+        return looked
+
+    def understood(self, texts: Mapping[str, str]) -> Found | None:
+        """What these texts of the pages would change; for showing before it is applied."""
+        return None if self._files is None else self._files.understood(texts)
+
+    def apply_texts(self, texts: Mapping[str, str]) -> Looked:
+        """Take over what a person wrote into copies of the pages."""
+        if self._files is None:
+            return Looked()
+        self.look()
+        found = self._files.understood(texts)
+        with self._files.locked():
+            looked = self._apply(found)
+            self._files.write(self._texts(found), None)
+        return looked
+
+    def texts(self) -> dict[str, str]:
+        """The pages as they are now."""
+        self.look()
+        return {} if self._files is None else self._files.texts()
+
+    def notice(self) -> None:
+        if self._files is not None and self._files.have_changed():
+            self.look()
+
+    def show(self) -> None:
+        """After a change: texts that nobody reads are indexed, and the pages show it."""
+        if self._files is not None:
+            self.look()
+
+    def forget(self) -> None:
+        """Write the pages anew and forget how they looked: what was erased must not be found in an old one."""
+        if self._files is not None:
+            self.look()
+            self._files.forget_renderings()
+            self.look()
+
+    def _texts(self, found: Found) -> dict[str, str]:
+        self._mirror.sync()
+        shown = [e for e in self._mirror.active() if e.scope is not Scope.USER or e.owner == self._user]
+        bad = {
+            name: views.cleaned(page.bad, lambda raw: self._intake.redactor.redact(raw).text)
+            for name, page in found.pages.items()
+        }
+        return {view.name: views.render(view, shown, bad.get(view.name, ())) for view in views.VIEWS}
+
+    def _apply(self, found: Found) -> Looked:
+        """Do what a person did in the pages."""
+        self._mirror.sync()
+        notes = [*found.notes]
+        for name, page in found.pages.items():
+            notes += [f"{name}, line {bad.number}: {bad.why}; it is kept as it is." for bad in page.bad]
+        looked = Looked(notes=tuple(notes))
+        for line in found.edits.changed:
+            looked = _together(looked, self._apply_changed(line, found.has_base))
+        for line in found.edits.new:
+            looked = _together(looked, self._apply_new(line))
+        for line in found.edits.removed:
+            looked = _together(looked, self._apply_removed(line))
+        return looked
+
+    def _apply_changed(self, line: Line, has_base: bool) -> Looked:
+        before = self._mirror.engrams.get(line.id)
+        if before is None:
+            return self._apply_unknown(line)
+        text = self._intake.clean(line.text)
+        after = replace(before, text=text, kind=line.kind, scope=line.scope or before.scope, topic=line.topic)
+        if before.state is State.ERASED or after == before or (not has_base and before.state is not State.ACTIVE):
+            return Looked()
+        if gate.refusal(Draft(text=text, kind=line.kind)):
+            return Looked(notes=(f"'{text[:40]}…' is too long; it stays as it was.",))
+        if after.scope is not before.scope:
+            if after.scope is Scope.PROJECT:
+                return Looked(
+                    notes=(f"{line.id}: a page can't say which project is meant; use 'habitus lessons edit'.",)
+                )
+            after = replace(after, owner=self._user if after.scope is Scope.USER else "")
+        after = replace(after, state=State.ACTIVE, reason="", trust=Trust.USER)
+        with self._ledger.writing():
+            return Looked(changed=self._ledger.save([after], self._user, "edited in the page"))
+
+    def _apply_unknown(self, line: Line) -> Looked:
+        """A line of ours that the database does not know: the page is newer than the database."""
+        scope = line.scope or Scope.USER
+        owner = self._user if scope is Scope.USER else ""
+        engram = Engram(
+            id=line.id,
+            text=self._intake.clean(line.text),
+            kind=line.kind,
+            scope=scope,
+            owner=owner,
+            topic=line.topic,
+            source="page",
+        )
+        with self._ledger.writing():
+            return Looked(added=self._ledger.save([engram], self._user, "found in the page"))
+
+    def _apply_new(self, line: Line) -> Looked:
+        draft = Draft(
+            text=line.text,
+            kind=line.kind,
+            scope=line.scope or Scope.USER,
+            topic=line.topic,
+            confidence=HIGH,
+            source="page",
+            produced_by=Producer.USER,
+        )
+        cleaned, _ = self._intake.cleaned(draft)
+        refusal = gate.refusal(cleaned)
+        if refusal:
+            return Looked(notes=(f"'{line.text[:40]}…' is not kept: {refusal}.",))
+        encoded = self._intake.keep(cleaned)
+        if encoded.engram is None:
+            return Looked(notes=(encoded.reason,))
+        if encoded.status is Status.REINFORCED:
+            return Looked(notes=(f"'{line.text[:60]}' {encoded.reason}.",))
+        return Looked(added=(encoded.engram,))
+
+    def _apply_removed(self, line: Line) -> Looked:
+        engram = self._mirror.engrams.get(line.id)
+        if engram is None or engram.state is not State.ACTIVE:
+            return Looked()
+        if engram.text != line.text:
+            return Looked(notes=(f"{engram.id} has changed since you saw it; it stays.",))
+        with self._ledger.writing():
+            return Looked(removed=self._ledger.archive([engram], self._user, f"{REMOVED} {self._user}"))
+
+
+def _together(a: Looked, b: Looked) -> Looked:
+    return Looked(
+        added=(*a.added, *b.added),
+        changed=(*a.changed, *b.changed),
+        removed=(*a.removed, *b.removed),
+        notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
+    )

@@ -1,0 +1,48 @@
+"""Back to a moment: which engrams have to change for memory to be as it was. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from habitus.memory.model import Engram, State
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One engram that a return to a moment changes."""
+
+    id: str
+    action: str  # change, restore or archive
+    text: str
+
+
+def back_to(moment: datetime, then: Mapping[str, Engram], now: Iterable[Engram]) -> list[tuple[Step, Engram]]:
+    """What changes, and the engrams as they have to become; in the order of their ids."""
+    steps: list[tuple[Step, Engram]] = []
+    for engram in now:
+        back = _as_it_was(engram, then.get(engram.id), moment)
+        if back is not None:
+            steps.append((Step(id=engram.id, action=_action(engram, back), text=back.text), back))
+    return sorted(steps, key=lambda step: step[0].id)
+
+
+def _action(now: Engram, back: Engram) -> str:
+    if back.state is State.ARCHIVED:
+        return "archive"
+    return "change" if now.state is back.state else "restore"
+
+
+def _as_it_was(now: Engram, then: Engram | None, moment: datetime) -> Engram | None:
+    """What an engram has to become to be as it was; None when nothing has to change."""
+    if now.state is State.ERASED:
+        return None
+    if then is None:
+        if now.state is State.ARCHIVED:
+            return None
+        return replace(now, state=State.ARCHIVED, reason=f"it is newer than {moment:%Y-%m-%d %H:%M} UTC")
+    back = replace(
+        then, counters=now.counters, version=now.version, created_on=now.created_on, updated_on=now.updated_on
+    )
+    return None if back == now else back
