@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
-import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,13 +16,13 @@ from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
-import habitus
 from habitus import settings as settings_module
 from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
-from habitus.agent.identity import LAYER
 from habitus.app.content import high_findings
-from habitus.errors import Refused, StorageFailed
+from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private
+from habitus.app.layers import Layers
+from habitus.errors import Refused
 from habitus.events import OutcomeKind, TurnObserver
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
@@ -38,16 +36,13 @@ from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
 from habitus.skills.importing import Importer, Result, Verdict, forget, origins
-from habitus.skills.layers import USER, Layer, project_places, project_root
+from habitus.skills.layers import project_root
 from habitus.skills.library import Library
 from habitus.skills.lint import DUPLICATE
-from habitus.skills.model import Actor, Author, Source
+from habitus.skills.model import Actor, Author
 from habitus.skills.outside import OutsideContent
 from habitus.skills.review import Review
 from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, User, select
-from habitus.skills.stores.files import DirectoryShelf
-from habitus.skills.stores.sql import SqlShelf
-from habitus.skills.stores.versioned import VersionedStore
 from habitus.skills.trees import Tree
 from habitus.skills.trust import Trust
 
@@ -67,8 +62,6 @@ if TYPE_CHECKING:
     from habitus.tools.tools import Tools
 
 Clock = Callable[[], datetime]
-
-DATABASE = "habitus.db"
 
 
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -122,13 +115,13 @@ class Habitus:
     def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
         """Open the home that the settings name, creating it where it is new."""
         settings = settings or read_settings()
-        scratch = None if _can_write(settings.home) else _copy_of_database(settings.home)
+        scratch = None if can_write(settings.home) else copy_of_database(settings.home)
         place = settings.home if scratch is None else Path(scratch.name)
         local = sql.open_engine(sql.sqlite_url(place / DATABASE))
         try:
             shared = sql.open_engine(settings.database_url) if settings.database_url else local
             if scratch is None:
-                _keep_private(settings.home)
+                keep_private(settings.home)
             return cls(settings, local=local, shared=shared, clock=clock, scratch=scratch)
         except BaseException:
             local.dispose()
@@ -381,8 +374,15 @@ class Habitus:
 
     def _library(self) -> Library:
         settings = self.settings
+        layers = Layers(
+            settings=settings,
+            local=self._local,
+            shared=self._shared,
+            clock=self.clock,
+            is_read_only=self.is_read_only,
+        )
         return Library(
-            self._layers(),
+            layers.all(),
             gate_context=self._gates(settings.user),
             fill=self.fill,
             allow=self._allow,
@@ -402,64 +402,6 @@ class Habitus:
         self.refuse_if_read_only()
         if author.is_automatic:
             self.pause.refuse_if_paused()
-
-    def _layers(self) -> list[Layer]:
-        """Lowest first; a higher layer wins."""
-        settings = self.settings
-        bundled = Path(habitus.__file__).parent / "bundled"
-        layers = [
-            Layer(
-                name="bundled",
-                store=self._store("bundled", bundled, can_write=False),
-                source=Source.BUNDLED,
-                fills_placeholders=True,
-            )
-        ]
-        if settings.operator_skills is not None:
-            root = settings.operator_skills.expanduser()
-            layers.append(
-                Layer(
-                    name="operator",
-                    store=self._store("operator", root, can_write=False, key=f"operator:{root}"),
-                    source=Source.OPERATOR,
-                    fills_placeholders=True,
-                )
-            )
-        for agent in ("agents", "claude"):
-            root = settings.user_home / f".{agent}" / "skills"
-            layers.append(Layer(name=agent, store=self._store(agent, root, follow_links=True)))
-        layers.append(Layer(name=USER, store=self._user_store()))
-        layers += [
-            Layer(
-                name=place.name,
-                store=self._store(place.name, place.root, key=f"project:{place.root}"),
-                trust_root=str(place.root),
-            )
-            for place in project_places(settings.cwd, settings.user_home)
-        ]
-        identity = self._store(LAYER, settings.home / LAYER)
-        return [*layers, Layer(name=LAYER, store=identity, is_listed=False)]
-
-    def _user_store(self) -> VersionedStore:
-        """The person's own layer: a directory, or a table where a database is shared."""
-        if self._shared is self._local:
-            return self._store(USER, self.settings.home / "skills")
-        shelf = SqlShelf(self._shared, self.settings.home / "cache" / "skills")
-        return VersionedStore(shelf, self._shared, layer=USER, clock=self.clock, look_every=self.settings.look_every)
-
-    def _store(
-        self, layer: str, root: Path, *, key: str = "", can_write: bool = True, follow_links: bool = False
-    ) -> VersionedStore:
-        shelf = DirectoryShelf(
-            root,
-            self.settings.home / "archive",
-            can_write=can_write and not self.is_read_only,
-            follow_links=follow_links,
-            is_durable=self.settings.durable,
-        )
-        return VersionedStore(
-            shelf, self._local, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
-        )
 
 
 async def _always(package: str) -> bool:
@@ -484,38 +426,3 @@ _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTI
 def _secret_values(environ: Mapping[str, str]) -> list[str]:
     """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
     return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
-
-
-def _can_write(home: Path) -> bool:
-    """Make the home where it is new, and find out whether files can be made in it."""
-    try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=home):
-            return True
-    except OSError as error:
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and home.is_dir():
-            return False
-        raise StorageFailed(
-            f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
-        ) from None
-
-
-def _copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
-    """A home that can't be written is shown as it is, from a copy of its database."""
-    scratch = tempfile.TemporaryDirectory(prefix="habitus-")
-    for path in home.glob(f"{DATABASE}*"):
-        try:
-            shutil.copyfile(path, Path(scratch.name) / path.name)
-        except FileNotFoundError:
-            continue  # a log that another process has just put back into the database
-        except OSError as error:
-            scratch.cleanup()
-            raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
-    return scratch
-
-
-def _keep_private(home: Path) -> None:
-    """For the owner's eyes only. Who shares a home leaves it as its owner has it; a log may be gone by now."""
-    for path, mode in ((home, 0o700), *((path, 0o600) for path in home.glob(f"{DATABASE}*"))):
-        with suppress(PermissionError, FileNotFoundError):
-            path.chmod(mode)
