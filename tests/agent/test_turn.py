@@ -12,9 +12,9 @@ import pytest
 
 from habitus.agent.consent import Consent, Question
 from habitus.agent.history import MISSING
+from habitus.agent.model import MAX_ROUNDS
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, TurnEvent
-from habitus.agent.turn import MAX_ROUNDS
 from habitus.app import Habitus
 from habitus.events import Event, EventKind, OutcomeKind, TurnEnded
 from habitus.llm.model import Answered, Ask, Asked, ContextOverflow, ProviderFault, Returned, Text

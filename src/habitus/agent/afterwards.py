@@ -8,11 +8,11 @@ from contextlib import suppress
 from datetime import datetime
 
 from habitus.agent import outcome
+from habitus.agent.model import TurnRecord
 from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
 from habitus.agent.tools.registry import Tool
-from habitus.agent.turn import TurnRecord
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind, TurnEnded
 from habitus.journal.model import Place, Turn

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from habitus.agent import attachments, budget, prompt
+from habitus.agent.model import Incoming
 from habitus.agent.parts import Parts
-from habitus.agent.turn import Incoming
 from habitus.encodable import encodable
 from habitus.errors import Invalid
 from habitus.llm.model import Image, Text

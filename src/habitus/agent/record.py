@@ -7,7 +7,7 @@ from datetime import datetime
 
 from habitus.agent import outcome
 from habitus.agent.history import pack
-from habitus.agent.turn import TurnRecord
+from habitus.agent.model import TurnRecord
 from habitus.journal.model import Exposure, Place, Selected, Turn
 from habitus.skills.menu import tokens
 from habitus.skills.model import Skill

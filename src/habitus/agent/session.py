@@ -16,12 +16,13 @@ from habitus.agent.budget import Section
 from habitus.agent.composer import Composer
 from habitus.agent.history import History, unpack
 from habitus.agent.incoming import incoming
+from habitus.agent.model import Incoming, TurnRecord, World
 from habitus.agent.offer import Offer
 from habitus.agent.outage import Outage
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Remembered
 from habitus.agent.stream import Done, TurnEvent
-from habitus.agent.turn import Incoming, TurnRecord, World, run_turn
+from habitus.agent.turn import run_turn
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import Turn
