@@ -46,7 +46,12 @@ def chat(
 
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         id = resolved(habitus, session) if resume else None
-        is_well = run(_chat(habitus, id, attach or [], as_json))
+        try:
+            is_well = run(_chat(habitus, id, attach or [], as_json))
+        except KeyboardInterrupt:
+            if as_json or not _is_terminal():
+                raise
+            is_well = True  # pressed between two prompts, where it leaves the chat as it does at one
     if not is_well:
         raise typer.Exit(1)
 

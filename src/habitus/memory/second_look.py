@@ -16,9 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from habitus.search import Embedder
+if TYPE_CHECKING:
+    from habitus.search import Embedder
 
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？।])")
 _MOST_SENTENCES = 24
