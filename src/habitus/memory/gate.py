@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from habitus.memory.admission import objection
 from habitus.memory.model import LONGEST, SURE, TRUST_ORDER, Counters, Draft, Engram, Kind, Producer, State, Trust
 from habitus.memory.second_look import works_as_order
-from habitus.search import Embedder
 from habitus.settings import MemoryMode
+
+if TYPE_CHECKING:
+    from habitus.search import Embedder
 
 _WRITTEN_BY_MODELS = (Producer.MODEL, Producer.CEREBELLUM, Producer.DREAM)
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from habitus.memory import gate
 from habitus.memory.ledger import Ledger
@@ -24,8 +25,10 @@ from habitus.memory.model import (
 )
 from habitus.memory.words import one_line
 from habitus.redact import Redactor
-from habitus.search import Embedder
 from habitus.settings import MemoryMode
+
+if TYPE_CHECKING:
+    from habitus.search import Embedder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
