@@ -51,6 +51,8 @@ def _serve() -> None:
     params.n_ctx = int(sys.argv[1])
     params.n_parallel = 1
     params.warmup = False
+    params.sampling.temp = 0.0  # the same words every time
+    params.sampling.seed = 7
     server = xllamacpp.Server(params)
     sys.stdout.write(f"{server.listening_address}\n")
     sys.stdout.flush()

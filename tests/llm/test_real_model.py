@@ -30,7 +30,7 @@ async def model(real_address: str) -> AsyncIterator[ProviderModel]:
 
 
 async def test_words_come_as_they_are_made(model: ProviderModel) -> None:
-    pieces = [piece async for piece in model.stream(question("Count to three."))]
+    pieces = [piece async for piece in model.stream(question("Tell me a story about a fox."))]
     *words, last = pieces
     assert isinstance(last, Answer)
     assert len(words) > 2
@@ -46,7 +46,7 @@ async def test_an_answer_without_room_for_its_end_says_so(model: ProviderModel) 
 
 
 class Draft(BaseModel):
-    name: str = Field(min_length=3, max_length=20, pattern="^[a-z-]+$")
+    name: str = Field(min_length=3, max_length=40)
     steps: list[str] = Field(min_length=1, max_length=2)
     is_safe: bool
 
