@@ -141,7 +141,8 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} is not valid TOML: {error}.", mend="Correct that line, or move the file away.") from None
     except OSError as error:
-        raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
+        mend = "Set HABITUS_HOME to a directory." if isinstance(error, NotADirectoryError) else "Check its permissions."
+        raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend=mend) from None
     known = set(Settings.model_fields) - _NOT_IN_FILE
     warnings = _unknown(path.name, "", values, known)
     for section, model in _SECTIONS.items():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.journal import effective
-from habitus.journal.model import Place, TurnOutcome
+from habitus.journal.model import Place, Turn, TurnOutcome
 from habitus.llm.model import Ask, Asked, Image, Returned, Text
 from habitus.llm.scripted import call, calls, says
 from habitus.skills.model import Manifest, Skill, Stage
@@ -342,3 +344,20 @@ async def test_without_a_transcriber_the_turn_goes_on_and_says_so(talk: Talk, tm
     seen = [event async for event in session.turn_stream("what do I say here?", [tmp_path / "note.wav"])]
     assert any(isinstance(event, Noticed) and event.text.startswith("note.wav was not written down") for event in seen)
     assert "[Attached recording note.wav, which could not be written down.]" in said(model.asked[0])
+
+
+@pytest.mark.req("AG-10")
+async def test_turns_and_the_files_of_their_pads_are_kept_for_a_month(talk: Talk, habitus: Habitus) -> None:
+    old, new = timedelta(days=31), timedelta(days=29)
+    for id, age in (("old", old), ("new", new)):
+        began = habitus.clock() - age
+        habitus.journal.record(Turn(id=id, session=f"of-{id}", request="hello", started_on=began))
+        folder = habitus.settings.home / "sessions" / f"of-{id}"
+        folder.mkdir(parents=True)
+        os.utime(folder, (began.timestamp(), began.timestamp()))
+    session, _ = talk([says("ok")])
+    await session.turn("hello")
+    await session.close()
+    assert {kept.id for kept in habitus.journal.sessions()} == {"of-new", session.id}
+    assert not (habitus.settings.home / "sessions" / "of-old").exists()
+    assert (habitus.settings.home / "sessions" / "of-new").exists()

@@ -35,6 +35,7 @@ class Parts:
     journal: Journal
     memory: SessionMemory
     select: Callable[[Request], Selection]
+    waiting: Callable[[], int]  # changes and lessons that wait for a person
     identity: Callable[[], str]
     built_in: Callable[[Session], Sequence[Tool]]
     code_tools: Callable[[], Sequence[Tool]]  # as they are now, the waiting ones of this conversation too

@@ -193,7 +193,7 @@ class Session:
             finish=self._finish,
             observers=self._parts.observers,
             redactor=self._parts.redactor,
-            waiting=lambda: away(self._parts.review.waiting_count, 0),
+            waiting=lambda: away(self._parts.waiting, 0),
         )
         return await run_turn(new_id(), said, self._history, world, emit)
 

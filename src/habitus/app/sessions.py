@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from habitus.agent.background import Background
@@ -10,6 +12,7 @@ from habitus.agent.changes import Changes
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.agent.identity import identity_text
 from habitus.agent.memory import SessionMemory
+from habitus.agent.outage import away
 from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.session import Session, new_id
@@ -19,6 +22,7 @@ from habitus.app.content import high_findings
 from habitus.app.learning import lesson_keeper, open_learner
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
+from habitus.journal.journal import KEPT_FOR
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
 from habitus.sandbox.scratchpads import Scratchpads
@@ -26,6 +30,8 @@ from habitus.skills.selection import User
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
+
+PADS = "sessions"  # where the files of each session's scratchpads lie
 
 
 def open_session(
@@ -65,6 +71,7 @@ def open_session(
     async def close() -> None:
         await pads.close()
         await habitus.tools.close()
+        _let_go_of_the_old(habitus)
         if is_ours:
             await habitus.models.close()
 
@@ -76,6 +83,7 @@ def open_session(
         journal=habitus.journal,
         memory=memory,
         select=habitus.select,
+        waiting=habitus.waiting_count,
         identity=lambda: identity_text(habitus.skills, habitus.fill),
         built_in=lambda session: standard_tools(
             session,
@@ -102,6 +110,17 @@ def open_session(
     return session
 
 
+def _let_go_of_the_old(habitus: Habitus) -> None:
+    """Turns are kept for a time, and the files of a session's pads no longer than its turns."""
+    with suppress(*away()):  # another time, then
+        habitus.journal.prune()
+        kept = {session.id for session in habitus.journal.sessions(limit=100_000)}
+        limit = (habitus.clock() - KEPT_FOR).timestamp()
+        for folder in (habitus.settings.home / PADS).glob("*"):
+            if folder.name not in kept and folder.stat().st_mtime < limit:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 def _scratchpads(
     habitus: Habitus, session: str, ask: AskPerson, may_load: Callable[[], Collection[str]]
 ) -> Scratchpads:
@@ -111,5 +130,5 @@ def _scratchpads(
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
     return habitus.scratchpads(
-        folder=f"sessions/{session}", may_install=may_install, services=sandbox_services(habitus.skills, may_load)
+        folder=f"{PADS}/{session}", may_install=may_install, services=sandbox_services(habitus.skills, may_load)
     )

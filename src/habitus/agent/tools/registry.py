@@ -26,10 +26,6 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class NoArguments(Arguments):
-    pass
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
     """What a tool may do besides its work: say how it goes, and tell the observers what happened."""
@@ -84,9 +80,6 @@ class Registry:
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._tools)
-
-    def get(self, name: str) -> Tool | None:
-        return self._tools.get(name)
 
     def is_parallel(self, call: ToolCall) -> bool:
         tool = self._tools.get(call.name)
