@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from _report import progress, report
-from habitus.sandbox.code_repair import CodeRefused, repair
+from habitus.tools.code_repair import CodeRefused, repair
 
 Mend = Callable[[str], str | None]
 

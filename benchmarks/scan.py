@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from _report import progress, report
-from habitus.skills.scan import Risk, scan
-from habitus.skills.trees import Tree, file_of
+from habitus.files import Tree, file_of
+from habitus.screening.findings import Risk
+from habitus.screening.scanner import scan
 
 Verdict = dict[str, Risk]
 System = Callable[[Tree], Verdict]

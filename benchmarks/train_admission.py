@@ -1,4 +1,4 @@
-"""Learns `habitus/memory/second_look.json`: how to tell sentences that work as orders from ordinary lessons.
+"""Learns `habitus/screening/second_look.json`: how to tell sentences that work as orders from ordinary lessons.
 
     python benchmarks/train_admission.py [--waits 0.07] [--write]
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 import _report
-from habitus.memory import second_look
+from habitus.screening import second_look
 from habitus.search import WordLlama
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from habitus.errors import Invalid, NotFound, Refused, Stale
-from habitus.skills import trees
+from habitus.files import file_of, tree_hash
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Counters, Manifest, Skill, Source, Stage
 from habitus.skills.stores.base import SkillStore, Step
@@ -234,11 +234,11 @@ def test_stages_and_other_files_survive_every_operation(store: SkillStore) -> No
     tree = store.tree("csv-summary")
     assert tree is not None
     others = {
-        "chunks.md": trees.file_of(b"## recipe\n"),
-        "tool.json": trees.file_of(b"{}"),
-        "scripts/tool.py": trees.file_of(b"print(1)\n", executable=True),
-        "references/a b.txt": trees.file_of(bytes(range(256))),
-        "assets/deep/er/x.bin": trees.file_of(b"\x00\xff"),
+        "chunks.md": file_of(b"## recipe\n"),
+        "tool.json": file_of(b"{}"),
+        "scripts/tool.py": file_of(b"print(1)\n", executable=True),
+        "references/a b.txt": file_of(bytes(range(256))),
+        "assets/deep/er/x.bin": file_of(b"\x00\xff"),
     }
     store.save_tree("csv-summary", {**tree, **others}, ME)
     loaded = store.load("csv-summary")
@@ -261,7 +261,7 @@ def test_rolling_back_to_before_a_stage_takes_the_stage_away(store: SkillStore) 
     saved(store)
     tree = store.tree("csv-summary")
     assert tree is not None
-    store.save_tree("csv-summary", {**tree, "chunks.md": trees.file_of(b"x")}, ME)
+    store.save_tree("csv-summary", {**tree, "chunks.md": file_of(b"x")}, ME)
     store.rollback("csv-summary", 1, ME)
     loaded = store.load("csv-summary")
     assert loaded is not None
@@ -275,7 +275,7 @@ def test_no_file_leaves_its_skill(store: SkillStore, path: str) -> None:
     tree = store.tree("csv-summary")
     assert tree is not None
     with pytest.raises(Invalid, match="no path inside a skill"):
-        store.save_tree("csv-summary", {**tree, path: trees.file_of(b"x")}, ME)
+        store.save_tree("csv-summary", {**tree, path: file_of(b"x")}, ME)
 
 
 @pytest.mark.req("SK-10")
@@ -351,8 +351,8 @@ def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store:
     saved(store, "same", "old")
     same = store.tree("same")
     assert same is not None
-    many = {f"new-{n}": {"SKILL.md": trees.file_of(skill_md.render(replace(SKILL, name=f"new-{n}")))} for n in range(7)}
-    changed = {"SKILL.md": trees.file_of(skill_md.render(replace(SKILL, name="there"))), "a/b.txt": trees.file_of(b"x")}
+    many = {f"new-{n}": {"SKILL.md": file_of(skill_md.render(replace(SKILL, name=f"new-{n}")))} for n in range(7)}
+    changed = {"SKILL.md": file_of(skill_md.render(replace(SKILL, name="there"))), "a/b.txt": file_of(b"x")}
     versions = store.save_many({**many, "There": changed, "same": same}, AGENT)
     assert versions == {**{f"new-{n}": 1 for n in range(7)}, "there": 2, "same": 1}
     assert len(store.list_summaries()) == 9
@@ -360,7 +360,7 @@ def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store:
     tree = store.tree("there")
     assert tree is not None
     assert set(tree) == {"SKILL.md", "a/b.txt"}
-    assert store.tree_hashes()["there"] == trees.tree_hash(tree)
+    assert store.tree_hashes()["there"] == tree_hash(tree)
 
 
 @pytest.mark.req("SK-19")

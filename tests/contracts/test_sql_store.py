@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import Habitus
 from habitus.errors import Refused
+from habitus.files import file_of
 from habitus.settings import load
-from habitus.skills import trees
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.model import Actor, Source, Stage
 from habitus.skills.stores.versioned import VersionedStore
@@ -147,7 +147,7 @@ def test_a_row_of_nulls_is_listed_with_what_is_missing(store: VersionedStore) ->
 @pytest.mark.req("SK-08")
 def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(store: VersionedStore) -> None:
     text = b"---\n# mine\nname: csv-summary\ncustom: [1, 2]   # odd\ndescription: Does it.\n---\n\nSteps.\n"
-    store.save_tree("csv-summary", {"SKILL.md": trees.file_of(text)}, ME)
+    store.save_tree("csv-summary", {"SKILL.md": file_of(text)}, ME)
     tree = store.tree("csv-summary")
     assert tree is not None
     assert tree["SKILL.md"].content == text
@@ -161,7 +161,7 @@ def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(stor
 @pytest.mark.req("SK-08")
 def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: VersionedStore) -> None:
     store.save(SKILL, ME)
-    code = trees.file_of(b"print(1)\n", executable=True)
+    code = file_of(b"print(1)\n", executable=True)
     store.save_tree("csv-summary", {**(store.tree("csv-summary") or {}), "scripts/tool.py": code}, ME)
     with store._engine.connect() as connection:
         (row,) = connection.execute(sa.select(agent_skill_files)).mappings()

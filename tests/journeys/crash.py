@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.skills import trees
+from habitus.files import file_of
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.stores.files import DirectoryShelf
@@ -28,9 +28,9 @@ from habitus.skills.stores.versioned import VersionedStore
 ME = Author(actor=Actor.USER, name="ada")
 OLD = Skill(name="report", description="Writes the report.", body="old steps")
 BIG = {
-    "chunks.md": trees.file_of(b"## one\n"),
-    "scripts/tool.py": trees.file_of(b"print(1)\n"),
-    "references/notes.md": trees.file_of(b"notes " * 500),
+    "chunks.md": file_of(b"## one\n"),
+    "scripts/tool.py": file_of(b"print(1)\n"),
+    "references/notes.md": file_of(b"notes " * 500),
 }
 
 
@@ -68,13 +68,13 @@ def _edit_by_hand(store: VersionedStore) -> None:
 def _replace_files(store: VersionedStore) -> None:
     tree = dict(store.tree("with-files") or {})
     del tree["references/notes.md"]
-    changed = {"chunks.md": trees.file_of(b"## two\n"), "assets/new.bin": trees.file_of(b"\0" * 5000)}
+    changed = {"chunks.md": file_of(b"## two\n"), "assets/new.bin": file_of(b"\0" * 5000)}
     store.save_tree("with-files", {**tree, **changed}, ME)
 
 
 def _save_many(store: VersionedStore) -> None:
-    many = {f"many-{n}": {"SKILL.md": trees.file_of(skill_md.render(replace(OLD, name=f"many-{n}")))} for n in range(4)}
-    changed = {"SKILL.md": trees.file_of(skill_md.render(replace(OLD, body="newest"))), **BIG}
+    many = {f"many-{n}": {"SKILL.md": file_of(skill_md.render(replace(OLD, name=f"many-{n}")))} for n in range(4)}
+    changed = {"SKILL.md": file_of(skill_md.render(replace(OLD, body="newest"))), **BIG}
     store.save_many({**many, "report": changed}, ME)
 
 

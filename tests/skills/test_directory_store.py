@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Refused, StorageFailed
-from habitus.skills import trees
+from habitus.files import KEEP_BYTES
 from habitus.skills.model import Actor, Skill
 from habitus.skills.stores.versioned import VersionedStore
 from tests.contracts.stores import Ticking, file_store
@@ -188,7 +188,7 @@ def test_what_is_not_ours_stays_byte_for_byte(store: VersionedStore, tmp_path: P
 @pytest.mark.req("SK-12")
 def test_a_file_too_large_for_the_history_is_never_lost(store: VersionedStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
-    big = os.urandom(trees.KEEP_BYTES + 1)
+    big = os.urandom(KEEP_BYTES + 1)
     put(tmp_path, "report", big, "assets/big.bin")
     store.change("report", lambda skill: replace(skill, body="next"), ME)
     store.rollback("report", 2, ME)

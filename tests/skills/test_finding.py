@@ -13,9 +13,10 @@ import pytest
 from habitus.app import Habitus
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
+from habitus.files import file_of
 from habitus.journal.model import Place, Selected, Turn, TurnOutcome
 from habitus.settings import load
-from habitus.skills import evals, lint, menu, trees
+from habitus.skills import evals, lint, menu
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Manifest, Skill
@@ -138,7 +139,7 @@ def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
 @pytest.mark.req("SE-10")
 def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
     def cases(text: str) -> list[evals.Case]:
-        return evals.read("x", {evals.FILE: trees.file_of(text.encode())})
+        return evals.read("x", {evals.FILE: file_of(text.encode())})
 
     one = [evals.Case(query="a", should_trigger=False)]
     assert cases('[{"query": "a", "should_trigger": false}]') == one
@@ -147,7 +148,7 @@ def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
     for bad in ("{", '{"other": 1}', '[{"should_trigger": true}]', '["a"]', "7"):
         with pytest.raises(Invalid, match=evals.FILE):
             cases(bad)
-    kept = evals.with_case({evals.FILE: trees.file_of(b'[{"query": "a"}]')}, "x", one[0])
+    kept = evals.with_case({evals.FILE: file_of(b'[{"query": "a"}]')}, "x", one[0])
     assert json.loads(kept) == [{"query": "a", "should_trigger": False}]
 
 
@@ -175,7 +176,7 @@ def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_p
 @pytest.mark.req("SK-20", "SK-21")
 def test_a_new_skill_of_the_agent_that_duplicates_another_waits_and_says_so(habitus: Habitus) -> None:
     agent = Author(actor=Actor.AGENT, name="main")
-    copy = {"SKILL.md": trees.file_of(skill_md.render(replace(SKILLS[0], name="table-summary")))}
+    copy = {"SKILL.md": file_of(skill_md.render(replace(SKILLS[0], name="table-summary")))}
     change = Change(action=Action.WRITE, name="table-summary", layer="user", tree=copy)
     proposal = habitus.review.submit(change, agent).proposal
     assert proposal is not None

@@ -11,12 +11,11 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound, Stale
+from habitus.files import Tree, file_of
 from habitus.settings import load
-from habitus.skills import trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Manifest, Skill
 from habitus.skills.review import Action, Change, ProposalState, reasons_to_wait
-from habitus.skills.trees import Tree
 
 AGENT = Author(actor=Actor.AGENT, name="main", reason="did it three times")
 ME = Author(actor=Actor.USER, name="ada")
@@ -24,7 +23,7 @@ SKILL = Skill(name="report", description="Writes the report.", body="1. Write it
 
 
 def tree(skill: Skill, files: Mapping[str, bytes]) -> Tree:
-    return {"SKILL.md": trees.file_of(skill_md.render(skill))} | {p: trees.file_of(c) for p, c in files.items()}
+    return {"SKILL.md": file_of(skill_md.render(skill))} | {p: file_of(c) for p, c in files.items()}
 
 
 def write(skill: Skill = SKILL, files: Mapping[str, bytes] = MappingProxyType({})) -> Change:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.errors import Refused
+from habitus.files import Tree
 from habitus.skills import names
 from habitus.skills.library import Library, diff_trees
 from habitus.skills.model import Actor, Author
 from habitus.skills.review import Action, Change, Review
-from habitus.skills.trees import Tree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

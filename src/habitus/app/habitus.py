@@ -24,6 +24,7 @@ from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private
 from habitus.app.layers import Layers
 from habitus.errors import Refused
 from habitus.events import OutcomeKind, TurnObserver
+from habitus.files import Tree
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
 from habitus.learning.spending import Spending
@@ -43,7 +44,6 @@ from habitus.skills.model import Actor, Author
 from habitus.skills.outside import OutsideContent
 from habitus.skills.review import Review
 from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, User, select
-from habitus.skills.trees import Tree
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.pad import Services
     from habitus.sandbox.scratchpads import Scratchpads
-    from habitus.sandbox.tools.workshop import Workshop
     from habitus.search.index import Index
     from habitus.skills.review import Proposal
     from habitus.tools.tools import Tools
+    from habitus.tools.workshop import Workshop
 
 Clock = Callable[[], datetime]
 
@@ -275,7 +275,7 @@ class Habitus:
     @functools.cached_property
     def tools(self) -> Tools:
         """The code stages of the skills. Make and run them inside `async with habitus.tools`."""
-        from habitus.skills.tool_health import ToolHealth
+        from habitus.tools.health import ToolHealth
         from habitus.tools.tools import Tools
 
         return Tools(
@@ -319,10 +319,10 @@ class Habitus:
 
     def _workshop(self) -> Workshop:
         from habitus.sandbox.machine import base_python
-        from habitus.sandbox.tools.environments import Environments
-        from habitus.sandbox.tools.workshop import Workshop
         from habitus.sandbox.venvs import Venvs
         from habitus.sandbox.warm import Warm
+        from habitus.tools.environments import Environments
+        from habitus.tools.workshop import Workshop
 
         cache = self.settings.home / "cache"
         warm = Warm(self.machine, cache / "calls", allow_weaker=self.settings.allow_weaker_sandbox)

@@ -15,6 +15,7 @@ import typer
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.errors import Invalid, NotFound
+from habitus.files import tree_hash as hash_of
 
 if TYPE_CHECKING:
     from habitus.app import Habitus
@@ -76,7 +77,7 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Fetch added skills again, show what changed, and take it in; a local edit is never overwritten."""
-    from habitus.skills import lock, trees
+    from habitus.skills import lock
     from habitus.skills.formats import detect
     from habitus.skills.formats.base import Incoming
 
@@ -95,7 +96,7 @@ def update(
                 found = list(detect.read(fetched.path, origin=fetched.path.name))
                 entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
                 gone += sorted(mine - {entry.name for entry in entries})
-                moved = [entry for entry in entries if trees.tree_hash(entry.tree) != locked[entry.name].tree_hash]
+                moved = [entry for entry in entries if hash_of(entry.tree) != locked[entry.name].tree_hash]
                 changes += [{"name": entry.name, "diff": diff} for entry in moved if (diff := _diff(habitus, entry))]
                 if not check:
                     taken = _taken(
@@ -238,11 +239,11 @@ def _progress(is_quiet: bool) -> Iterator[Any]:
 
 
 def _lock(habitus: Habitus, results: list[Result], entries: Iterable[Entry], address: str, commit: str) -> None:
-    from habitus.skills import lock, trees
+    from habitus.skills import lock
     from habitus.skills.formats.base import Incoming
     from habitus.skills.importing import Verdict
 
-    hashes = {entry.name: trees.tree_hash(entry.tree) for entry in entries if isinstance(entry, Incoming)}
+    hashes = {entry.name: hash_of(entry.tree) for entry in entries if isinstance(entry, Incoming)}
     locked = lock.read(habitus.lock_file)
     for result in results:
         if result.verdict is Verdict.REFUSED or result.name not in hashes:

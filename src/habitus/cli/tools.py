@@ -15,8 +15,8 @@ from habitus.cli.opening import opened
 if TYPE_CHECKING:
     from habitus.app import Habitus
     from habitus.sandbox.model import Permissions
-    from habitus.sandbox.tools.model import Regression
     from habitus.tools.model import Tool
+    from habitus.tools.program import Regression
 
 app = typer.Typer(help="Make, run and test tools: code that passed its test, in the sandbox.")
 

@@ -14,7 +14,7 @@ from habitus.errors import NotFound
 
 if TYPE_CHECKING:
     from habitus.app import Habitus
-    from habitus.skills.trees import Tree
+    from habitus.files import Tree
     from habitus.skills.trust import Trust
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from habitus.memory.admission import objection
 from habitus.memory.model import LONGEST, SURE, TRUST_ORDER, Counters, Draft, Engram, Kind, Producer, State, Trust
-from habitus.memory.second_look import works_as_order
+from habitus.screening.admission import objection
+from habitus.screening.second_look import works_as_order
 from habitus.settings import MemoryMode
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from habitus.errors import Invalid
-from habitus.skills.trees import Tree
+from habitus.files import Tree
 
 FILE = "evals/evals.json"
 OFFERED = 3  # a skill is offered when it is among the first so many of what fits

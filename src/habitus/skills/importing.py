@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.skills import trees
+from habitus.files import tree_hash
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, PlaybookLesson
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
@@ -133,7 +133,7 @@ class Importer:
         results: list[Result] = []
         to_save: dict[str, Incoming] = {}
         for entry in chunk:
-            digest = trees.tree_hash(entry.tree)
+            digest = tree_hash(entry.tree)
             result = _judged(entry, digest, here.get(entry.name), known.get(entry.name), overwrite=overwrite)
             if result is None and entry.name in unusable:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; mend or remove it first"
@@ -154,7 +154,7 @@ class Importer:
     def _proposals(self, layer: str) -> dict[tuple[str, str], Proposal]:
         """(name, hash of the files) → the proposal that was made of it, whatever became of it."""
         found = [p for p in self._review.list(None, with_contents=False) if p.change.layer == layer]
-        return {(proposal.change.name, trees.tree_hash(proposal.change.tree)): proposal for proposal in found}
+        return {(proposal.change.name, tree_hash(proposal.change.tree)): proposal for proposal in found}
 
     def _held(self, entry: Incoming, layer: str, author: Author, earlier: Proposal | None) -> Result | None:
         """Content with findings becomes a proposal; one that was turned down before stays out."""
@@ -185,7 +185,7 @@ class Importer:
     def _remember(self, entries: Mapping[str, Incoming], layer: str) -> None:
         """Note where they come from; what was taken over of an earlier import is not taken over again."""
         known = origins(self._engine, layer, entries)
-        digests = {name: trees.tree_hash(entry.tree) for name, entry in entries.items()}
+        digests = {name: tree_hash(entry.tree) for name, entry in entries.items()}
         now = self._clock()
         values = [
             {

@@ -15,11 +15,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.skills import records, trees
+from habitus.files import File, Tree
+from habitus.files import tree_hash as hash_of
+from habitus.skills import records
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Version
 from habitus.skills.stores.base import NO_FACTS, Facts
 from habitus.skills.tables import blobs, counters, intents, sequences, skills, versions
-from habitus.skills.trees import File, Tree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +134,7 @@ class Ledger:
 
     def put(self, connection: sa.Connection, row: Row | None, entry: Entry, author: Author, now: datetime) -> int:
         """Write down a directory as it now is: a new version where its files changed. Returns the skill's id."""
-        digest = trees.tree_hash(entry.tree)
+        digest = hash_of(entry.tree)
         values: dict[str, Any] = {
             "name": entry.name,
             "stamp": entry.stamp,
@@ -182,7 +183,7 @@ class Ledger:
                 "name": entry.name,
                 "version": entry.facts.version or 1,
                 "enabled": entry.facts.enabled is not False,
-                "tree_hash": trees.tree_hash(entry.tree),
+                "tree_hash": hash_of(entry.tree),
                 "stamp": entry.stamp,
                 "summary": None if entry.summary is None else records.pack_summary(entry.summary),
                 "diagnostics": records.pack_diagnostics(entry.diagnostics),

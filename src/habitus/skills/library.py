@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
+from habitus.files import File, Tree, checked_path, file_of
 from habitus.skills import edits, gates, lifecycle, names, placeholders, records, trees
 from habitus.skills.edits import Edit
 from habitus.skills.gates import GateContext
@@ -28,7 +29,6 @@ from habitus.skills.model import (
 )
 from habitus.skills.names import Address
 from habitus.skills.stores.base import Facts, Step, refuse_stale
-from habitus.skills.trees import Tree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -304,7 +304,7 @@ class Library:
         layer = self.layer(item.layer)
         old = layer.store.tree(item.name) or {}
         is_executable = path in old and old[path].executable
-        tree = {**old, trees.checked_path(path): trees.file_of(content, executable=is_executable)}
+        tree = {**old, checked_path(path): file_of(content, executable=is_executable)}
         parsed = trees.parse(item.name, tree)
         if parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), mend="")
@@ -474,7 +474,7 @@ def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
     return "".join(parts)
 
 
-def _text(file: trees.File | None) -> str | None:
+def _text(file: File | None) -> str | None:
     if file is None:
         return ""
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from habitus.files import Tree
 from habitus.skills import trees
-from habitus.skills.trees import Tree
 
 _CODE_ENDINGS = (".py", ".sh", ".bash", ".zsh", ".js", ".ts", ".rb", ".pl", ".ps1", ".exe", ".so", ".bin")
 

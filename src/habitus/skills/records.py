@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from habitus.files import File, Tree
 from habitus.skills.model import (
     PLAIN_MANIFEST,
     Actor,
@@ -19,7 +20,6 @@ from habitus.skills.model import (
     Stage,
     Summary,
 )
-from habitus.skills.trees import File, Tree
 
 # The row itself has these.
 _IN_THE_ROW = {"name", "layer", "version", "enabled", "created_on", "modified_on", "manifest", "body"}

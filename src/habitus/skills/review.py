@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Invalid, NotFound, Stale
+from habitus.files import Tree, checked_path, file_of, is_same, tree_hash
 from habitus.skills import names, records, trees
 from habitus.skills.layers import USER
 from habitus.skills.ledger import Ledger
@@ -24,7 +25,6 @@ from habitus.skills.library import Library, diff_trees
 from habitus.skills.model import Author, Skill
 from habitus.skills.powers import has_code, powers
 from habitus.skills.tables import proposals
-from habitus.skills.trees import Tree
 
 
 class Action(StrEnum):
@@ -131,13 +131,13 @@ class Review:
         """Keep a change for a person. The same change proposed again is the same proposal."""
         change = replace(change, name=names.checked(change.name))
         before = self._current(change)
-        base_hash = trees.tree_hash(before) if before else ""
+        base_hash = tree_hash(before) if before else ""
         if change.action is Action.WRITE and trees.parse(change.name, change.tree).skill is None:
             raise Invalid(str(trees.parse(change.name, change.tree).diagnostics[-1]), mend="")
         for waiting in self.list(ProposalState.WAITING, with_contents=False):
             same = (waiting.change.name, waiting.change.layer, waiting.change.action, waiting.base_hash)
-            is_same = same == (change.name, change.layer, change.action, base_hash)
-            if is_same and trees.is_same(waiting.change.tree, change.tree):
+            is_of_it = same == (change.name, change.layer, change.action, base_hash)
+            if is_of_it and is_same(waiting.change.tree, change.tree):
                 return self.get(waiting.id)
         engine = self._desks[0] if change.layer == USER else self._desks[-1]
         with sql.writing(engine, durable=True, lock="proposals") as connection:
@@ -224,7 +224,7 @@ class Review:
         proposal = self._waiting(number)
         change = proposal.change
         before = self._current(change)
-        if (trees.tree_hash(before) if before else "") != proposal.base_hash:
+        if (tree_hash(before) if before else "") != proposal.base_hash:
             self._decide(number, ProposalState.STALE, person, "what it changes has moved on")
             raise Stale(
                 f"'{change.name}' has changed since proposal {number} was made.",
@@ -255,7 +255,7 @@ class Review:
         proposal = self._waiting(number)
         if proposal.change.action is not Action.WRITE:
             raise Invalid(f"Proposal {number} writes nothing that could be edited.", mend="Approve or reject it.")
-        tree = {**proposal.change.tree, trees.checked_path(path): trees.file_of(content)}
+        tree = {**proposal.change.tree, checked_path(path): file_of(content)}
         parsed = trees.parse(proposal.change.name, tree)
         if parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), mend="")

@@ -13,9 +13,9 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.files import Tree, tree_hash
 from habitus.skills.powers import powers
 from habitus.skills.tables import trusted
-from habitus.skills.trees import Tree, tree_hash
 
 IMPORTED = "imported"  # the root under which imported skills are trusted one by one
 APPROVED = "approved"  # the root under which the code of one's own skills is approved, one by one

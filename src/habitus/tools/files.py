@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import Invalid
+from habitus.files import File, Tree, file_of
 from habitus.sandbox.model import Permissions
-from habitus.sandbox.tools.header import dependencies_of
-from habitus.sandbox.tools.model import Case, ToolProgram
-from habitus.sandbox.tools.schema import checked_schema
 from habitus.skills import names, trees
 from habitus.skills.formats import skill_md, tool_json
 from habitus.skills.formats.base import CantTake
 from habitus.skills.model import Skill, Source
-from habitus.skills.trees import File, Tree
+from habitus.tools.header import dependencies_of
+from habitus.tools.program import Case, ToolProgram
+from habitus.tools.schema import checked_schema
 
 _PERMISSIONS = {"network", "read", "write", "env"}
 
@@ -84,11 +84,11 @@ def with_tool(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[s
     )
     files = {
         **tree,
-        trees.TOOL_FILE: trees.file_of(tool_json.render(manifest)),
-        trees.TOOL_CODE: trees.file_of(code),
+        trees.TOOL_FILE: file_of(tool_json.render(manifest)),
+        trees.TOOL_CODE: file_of(code),
     }
     if trees.main_file(tree) is None:
-        files["SKILL.md"] = trees.file_of(skill_md.render(_skill(program, is_automatic)))
+        files["SKILL.md"] = file_of(skill_md.render(_skill(program, is_automatic)))
     return files
 
 

@@ -11,20 +11,20 @@ from typing import Self
 
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, ToolFailed
 from habitus.events import Outcome, OutcomeKind
+from habitus.files import Tree
 from habitus.sandbox.model import Permissions, ToolRun
-from habitus.sandbox.tools.model import Case, Draft, Json, Regression, ToolProgram
-from habitus.sandbox.tools.workshop import Workshop, fingerprint
 from habitus.skills import names, trees
 from habitus.skills.layers import USER, Layer
 from habitus.skills.library import Library, Listed
 from habitus.skills.model import Author, Source, Stage, State
 from habitus.skills.review import Action, Change, Proposal, Review
-from habitus.skills.tool_health import ToolHealth
-from habitus.skills.tool_lifecycle import Health, after_call, after_curator, reason_to_retire
-from habitus.skills.trees import Tree
 from habitus.skills.trust import APPROVED, IMPORTED, Scan, Trust
 from habitus.tools.files import is_only_a_tool, program_of, with_tool, without_tool
+from habitus.tools.health import ToolHealth
+from habitus.tools.lifecycle import Health, after_call, after_curator, reason_to_retire
 from habitus.tools.model import Created, Retired, Tool, ToolStatus
+from habitus.tools.program import Case, Draft, Json, Regression, ToolProgram
+from habitus.tools.workshop import Workshop, fingerprint
 
 _PROVED = "proved_as"
 NOTHING_GRANTED = Permissions()

@@ -11,12 +11,11 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from habitus.skills import trees
+from habitus.files import Tree, file_of
 from habitus.skills.formats import fitting, skill_md
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
 from habitus.skills.formats.foreign_values import MAX_COUNT, Notes
 from habitus.skills.model import Counters, Manifest, Skill, Source, Stage
-from habitus.skills.trees import Tree
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 
@@ -116,8 +115,8 @@ def plain_skill(name: str = "csv-summary", **changes: Any) -> Skill:
 def outgoing(
     skill: Skill, files: Mapping[str, bytes] | None = None, counters: Mapping[Stage, Counters] | None = None
 ) -> Outgoing:
-    tree = {"SKILL.md": trees.file_of(skill_md.render(skill))}
-    tree |= {path: trees.file_of(content) for path, content in (files or {}).items()}
+    tree = {"SKILL.md": file_of(skill_md.render(skill))}
+    tree |= {path: file_of(content) for path, content in (files or {}).items()}
     return Outgoing(skill=skill, tree=tree, counters=counters or {})
 
 

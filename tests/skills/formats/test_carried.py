@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from habitus.files import file_of
 from habitus.skills.formats import carried, detect, fitting
 from habitus.skills.formats.base import NotTaken, Outgoing
 from habitus.skills.model import Counters, Manifest, Skill, Stage
-from habitus.skills.trees import file_of
 
 pytestmark = pytest.mark.req("SK-19")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from skills_ref import validate
 
 from habitus.errors import Refused
-from habitus.skills import trees
+from habitus.files import File, file_of
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import Incoming, NotTaken, Outgoing
 from habitus.skills.formats.detect import read
@@ -179,7 +179,7 @@ def test_what_is_written_reads_back_and_is_valid(tmp_path: Path, skill: Skill, f
 
 def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
     bad = outgoing(plain_skill("bad"))
-    bad = Outgoing(skill=bad.skill, tree={**bad.tree, "a": trees.file_of(b""), "a/b": trees.file_of(b"")})
+    bad = Outgoing(skill=bad.skill, tree={**bad.tree, "a": file_of(b""), "a/b": file_of(b"")})
     with pytest.raises(Exception, match="Can't write"):
         FORMAT.write([outgoing(plain_skill("good")), bad], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -198,7 +198,7 @@ def test_an_export_never_mixes_with_what_is_there(tmp_path: Path) -> None:
 
 def test_what_is_not_at_hand_is_left_out(tmp_path: Path) -> None:
     item = outgoing(plain_skill("big"))
-    item = Outgoing(skill=item.skill, tree={**item.tree, "big.bin": trees.File(sha256="0" * 64, size=2**30)})
+    item = Outgoing(skill=item.skill, tree={**item.tree, "big.bin": File(sha256="0" * 64, size=2**30)})
     written = FORMAT.write([item, outgoing(plain_skill()), outgoing(plain_skill())], tmp_path / "out")
     assert [(entry.name, entry.reason) for entry in written.left_out] == [
         ("big", "big.bin is too large to be kept, and is not at hand."),

@@ -10,11 +10,11 @@ from habitus.agent.changes import Changes
 from habitus.agent.tools.editing import EditArguments
 from habitus.agent.tools.registry import Running, Tool, returned
 from habitus.events import ToolResult
+from habitus.files import Tree
 from habitus.skills import edits, trees
 from habitus.skills.layers import USER
 from habitus.skills.library import Fields, Library
 from habitus.skills.model import Skill
-from habitus.skills.trees import Tree
 
 
 class UpdateSkill(EditArguments):

@@ -8,6 +8,7 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from habitus.files import File, Tree, file_of
 from habitus.skills import lifecycle, names, trees
 from habitus.skills.formats import disk, fitting
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
@@ -22,7 +23,6 @@ from habitus.skills.formats.foreign_values import (
     unpack_counters,
 )
 from habitus.skills.model import Counters, Manifest, Severity, Skill, Source, Stage
-from habitus.skills.trees import File, Tree
 
 META, STEPS, STATS, REQUIREMENTS = "meta.json", "declarative.md", "stats.json", "requirements.txt"
 CODE, SCRIPTS = "code/", "scripts/"
@@ -167,14 +167,14 @@ def _folder(item: Outgoing) -> tuple[str, Tree]:
     label = fitting.name_there(item.skill, "anton", names.callable_name(item.skill.name))
     main = trees.main_file(item.tree)
     files = _with_code({path: file for path, file in item.tree.items() if path != main})
-    files[META] = trees.file_of(dump_json(_meta(item.skill, label, files)))
+    files[META] = file_of(dump_json(_meta(item.skill, label, files)))
     steps = fitting.original_body(item.skill, "anton", fitting.TEXT_FILE)
     # A text that begins with U+FEFF gets a byte order mark, or its own would be taken for one.
-    files[STEPS] = trees.file_of(steps.encode("utf-8-sig" if steps.startswith("\ufeff") else "utf-8"))
-    files[STATS] = trees.file_of(dump_json(_stats(item)))
+    files[STEPS] = file_of(steps.encode("utf-8-sig" if steps.startswith("\ufeff") else "utf-8"))
+    files[STATS] = file_of(dump_json(_stats(item)))
     dependencies = item.skill.manifest.dependencies
     if _requirements(files, Notes(REQUIREMENTS)) != dependencies:
-        files[REQUIREMENTS] = trees.file_of("".join(f"{name}\n" for name in dependencies).encode())
+        files[REQUIREMENTS] = file_of("".join(f"{name}\n" for name in dependencies).encode())
     return label, files
 
 

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 
 from habitus.errors import Invalid
+from habitus.files import Tree, tree_hash
 from habitus.skills import trees
 from habitus.skills.model import Counters, Diagnostic, Json, Skill, Stage
-from habitus.skills.trees import Tree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +138,7 @@ def without_clashes(entries: Iterable[Entry]) -> Iterator[Entry]:
         if not isinstance(entry, Incoming):
             yield entry
             continue
-        found = trees.tree_hash(entry.tree)
+        found = tree_hash(entry.tree)
         origin, taken = first.setdefault(entry.name, (entry.origin, found))
         if origin == entry.origin:
             yield entry

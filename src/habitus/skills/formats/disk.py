@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from habitus.errors import Refused, StorageFailed
-from habitus.skills import trees
+from habitus.files import File, Tree, checked_path, file_of
 from habitus.skills.formats.base import CantTake, NotTaken, Outgoing, Written
 from habitus.skills.formats.foreign_values import Notes
-from habitus.skills.trees import File, Tree
 
 MAX_FILES = 5_000
 MAX_BYTES = 64 * 1024 * 1024
@@ -38,7 +37,7 @@ def read_folder(top: Path, notes: Notes) -> dict[str, File]:
             raise CantTake(f"There are more than {MAX_FILES:,} files in it.")
         if total > MAX_BYTES:
             raise CantTake(f"It is larger than {MAX_BYTES // 2**20} MB.")
-        files[path] = trees.file_of(read_file(full), executable=bool(info.st_mode & stat.S_IXUSR))
+        files[path] = file_of(read_file(full), executable=bool(info.st_mode & stat.S_IXUSR))
     return files
 
 
@@ -154,7 +153,7 @@ def write_folders(
 
 def write_tree(top: Path, tree: Tree) -> None:
     for path, file in tree.items():
-        target = top / trees.checked_path(path)
+        target = top / checked_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         assert file.content is not None, path
         target.write_bytes(file.content)

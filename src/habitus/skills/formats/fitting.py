@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from habitus.skills import names, trees
+from habitus.files import File, Tree, file_of
+from habitus.skills import names
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.formats.foreign_values import Notes, storable
 from habitus.skills.model import Severity, Skill
-from habitus.skills.trees import File, Tree
 
 Frame = tuple[str, str, str]  # what stands before and after a body, and its line ends
 
@@ -71,7 +71,7 @@ def fit(skill: Skill, *, format: str, called: str, frame: Frame, notes: Notes, k
 
 def folder(skill: Skill, others: Tree) -> dict[str, File]:
     """The files of a skill that came from elsewhere, its SKILL.md made anew."""
-    return {"SKILL.md": trees.file_of(skill_md.render(skill)), **others}
+    return {"SKILL.md": file_of(skill_md.render(skill)), **others}
 
 
 def memory_of(skill: Skill, format: str) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import Invalid
+from habitus.files import KEEP_BYTES, File, file_of
 from habitus.skills import names, trees
 from habitus.skills.formats import composed, disk, fitting, playbook, recipes_md, tool_json
 from habitus.skills.formats.base import (
@@ -37,7 +38,6 @@ from habitus.skills.formats.foreign_values import (
 )
 from habitus.skills.formats.tool_json import Tool
 from habitus.skills.model import Counters, Severity, Skill, Source, Stage
-from habitus.skills.trees import File
 
 REGISTRY, COMPOSED, PLAYBOOK = "skills_registry.json", "composed_skills.json", "skills_playbook.json"
 TOOLS_DIR, RETIRED_DIR, COMPOSED_DIR = "acquired_skills", "retired", "composed_skills"
@@ -86,7 +86,7 @@ class Ghost(Format):
         files = export.files(lessons)
         with disk.exported(to, overwrite=overwrite) as top:
             top.mkdir()
-            disk.write_tree(top, {path: trees.file_of(content) for path, content in files.items()})
+            disk.write_tree(top, {path: file_of(content) for path, content in files.items()})
         return Written(paths=tuple(to / path for path in files), left_out=tuple(export.left_out))
 
 
@@ -167,7 +167,7 @@ def _read_tool(folder: Path, called: str, entry: Any, top: str) -> _ReadTool | N
         return not_taken("Its name can't be that of a file.")
     for path in (folder / f"{called}.py", folder / RETIRED_DIR / f"{called}.py"):
         try:
-            code = disk.read_file(path, limit=trees.KEEP_BYTES)
+            code = disk.read_file(path, limit=KEEP_BYTES)
         except FileNotFoundError:
             continue
         except (CantTake, OSError) as problem:
@@ -204,7 +204,7 @@ def _incoming(name: str, parts: _Parts) -> Incoming:
         counters[Stage.CODE] = _counters(tool.entry, notes)
     if recipes:
         chunks = recipes_md.render([entry.recipe for entry in recipes], title=f"Recipes of {name}")
-        files[trees.CHUNKS_FILE] = trees.file_of(chunks)
+        files[trees.CHUNKS_FILE] = file_of(chunks)
         counters[Stage.CHUNKS] = sum((entry.counters for entry in recipes), Counters())
     status = tool.status if tool else recipes[0].status
     skill = _skill(name, tool, recipes, status, notes)
@@ -256,8 +256,8 @@ def _tool_files(name: str, tool: _ReadTool, notes: Notes) -> dict[str, File]:
         hash=tool_json.hash_of(tool.code),
     )
     return {
-        trees.TOOL_FILE: trees.file_of(tool_json.render(manifest)),
-        trees.TOOL_CODE: trees.file_of(tool.code),
+        trees.TOOL_FILE: file_of(tool_json.render(manifest)),
+        trees.TOOL_CODE: file_of(tool.code),
     }
 
 

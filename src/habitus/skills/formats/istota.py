@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from habitus.files import File, Tree, file_of
 from habitus.skills import names, trees
 from habitus.skills.formats import disk, fitting, frontmatter, skill_md
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.model import PLAIN_MANIFEST, Manifest, Severity, Skill, Source
-from habitus.skills.trees import TOML_FILE, File, Tree
+from habitus.skills.trees import TOML_FILE
 
 MAIN, CHANGELOG = "skill.md", "CHANGELOG.md"
 CLI = "scripts/cli.py"
@@ -163,7 +164,7 @@ def _with_cli(files: Tree, folder: str, notes: Notes) -> dict[str, File]:
     missing = _imports_from_elsewhere(files, folder)
     if missing:
         notes.say(f"Its command line imports {', '.join(missing)}, which did not come along.", "Rewrite those imports.")
-    return {**files, CLI: trees.file_of(shim)}
+    return {**files, CLI: file_of(shim)}
 
 
 def _shim(files: Tree, folder: str) -> bytes | None:
@@ -203,15 +204,15 @@ def _folder(item: Outgoing) -> tuple[str, Tree]:
         del files[CLI]
     elif cli is not None and item.skill.manifest.cli and MODULE not in files:
         files[MODULE] = replace(cli, executable=False)
-        files.setdefault(RUNNER, trees.file_of(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
+        files.setdefault(RUNNER, file_of(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
     fields = _fields(item.skill, folder)
     memory = fitting.memory_of(item.skill, "istota").get("toml")
     in_toml = _moved_to_toml(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
     if in_toml:
-        files[TOML_FILE] = trees.file_of(_toml(in_toml).encode())
+        files[TOML_FILE] = file_of(_toml(in_toml).encode())
     body = fitting.original_body(item.skill, "istota", fitting.TEXT_FILE)
     front = "".join(f"{_key(key)}: {_yaml(value)}\n" for key, value in fields.items())
-    files[MAIN] = trees.file_of((f"---\n{front}---\n{body}" if fields else body).encode())
+    files[MAIN] = file_of((f"---\n{front}---\n{body}" if fields else body).encode())
     return folder, files
 
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
+from habitus.files import Tree, file_of
 from habitus.skills import names, trees
 from habitus.skills.formats import disk, fitting, frontmatter, skill_md
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.formats.frontmatter import Unreadable
 from habitus.skills.model import Severity, Skill, Source
-from habitus.skills.trees import Tree
 
 _MARKDOWN = (".md", ".markdown")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
@@ -97,7 +97,7 @@ def _text(content: bytes) -> str:
 def _with_fields(path: Path, origin: str, content: bytes, stated: str) -> Incoming:
     """A SKILL.md by another file name: it names itself."""
     name = fitting.legal_name(stated) if stated.strip() else _name_of_file(path, "")
-    tree = {"SKILL.md": trees.file_of(content)}
+    tree = {"SKILL.md": file_of(content)}
     parsed = trees.parse(name, tree)
     if parsed.skill is None:
         raise CantTake(parsed.diagnostics[-1].what)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from habitus.errors import Stale
+from habitus.files import Tree
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
-from habitus.skills.trees import Tree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

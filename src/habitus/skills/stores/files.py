@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from habitus.errors import StorageFailed
+from habitus.files import KEEP_BYTES, File, Tree, file_of
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.base import Facts, Found
-from habitus.skills.trees import File, Tree
 
 _OURS = ".habitus-"  # what an interrupted write leaves behind begins with this
 _SKIPPED = {".git", "__pycache__", ".DS_Store", ".svn", ".hg"}
@@ -338,11 +338,11 @@ def _watch(folder: str, line: str) -> tuple[str, int, int, int]:
 def _file(full: str, found: os.stat_result, *, keep: bool, expected: File | None) -> File:
     executable = bool(found.st_mode & stat.S_IXUSR)
     with open(full, "rb", buffering=0) as file:
-        if keep and found.st_size <= trees.KEEP_BYTES:
+        if keep and found.st_size <= KEEP_BYTES:
             content = file.readall()
             if expected is not None and expected.content == content and expected.executable == executable:
                 return expected
-            return trees.file_of(content, executable=executable)
+            return file_of(content, executable=executable)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return File(sha256=digest, size=found.st_size, executable=executable)
 

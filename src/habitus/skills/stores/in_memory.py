@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
 from habitus import sql
-from habitus.skills import trees
+from habitus.files import File, Tree, tree_hash
 from habitus.skills.stores.base import Facts, Found
 from habitus.skills.stores.versioned import VersionedStore
-from habitus.skills.trees import File, Tree
 
 
 class MemoryShelf:
@@ -24,10 +23,10 @@ class MemoryShelf:
         self._archive: dict[str, dict[str, File]] = {}
 
     def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
-        return {folder: trees.tree_hash(tree) for folder, tree in sorted(self.folders.items())}
+        return {folder: tree_hash(tree) for folder, tree in sorted(self.folders.items())}
 
     def is_fresh(self, folder: str, stamp: str) -> bool:
-        return folder in self.folders and trees.tree_hash(self.folders[folder]) == stamp
+        return folder in self.folders and tree_hash(self.folders[folder]) == stamp
 
     def directory(self, folder: str) -> None:
         return None
@@ -38,7 +37,7 @@ class MemoryShelf:
 
     def read(self, folder: str, expected: Tree | None = None) -> Found | None:
         tree = self.folders.get(folder)
-        return None if tree is None else Found(tree=dict(tree), stamp=trees.tree_hash(tree))
+        return None if tree is None else Found(tree=dict(tree), stamp=tree_hash(tree))
 
     def write(self, folder: str, tree: Tree, before: Tree) -> None:
         there = self.folders.get(folder, {})

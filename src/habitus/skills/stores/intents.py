@@ -17,12 +17,12 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import StorageFailed
-from habitus.skills import names, records, trees
+from habitus.files import Tree, is_same
+from habitus.skills import names, records
 from habitus.skills.ledger import Entry, Ledger, Row
 from habitus.skills.model import Author
 from habitus.skills.stores.base import NO_FACTS, Facts, Shelf
 from habitus.skills.stores.noticing import ON_DISK, Noticing, entry_of
-from habitus.skills.trees import Tree
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ class Intents:
         found = self._shelf.read(plan["folder"])
         if found is not None and not before:
             self._shelf.put_away(plan["folder"], f"abandoned/{plan['folder']}-{secrets.token_hex(4)}")
-        elif found is not None and not trees.is_same(found.tree, before):
+        elif found is not None and not is_same(found.tree, before):
             self._shelf.write(plan["folder"], before, records.unpack_tree(plan["tree"]))
         self._shelf.tidy()
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from habitus.files import tree_hash
 from habitus.skills import names, records, trees
 from habitus.skills.ledger import Entry, Ledger
 from habitus.skills.model import Actor, Author
@@ -39,7 +40,7 @@ class Noticing:
             entry = entry_of(folder, found)
             if row is None:
                 new.append(entry)
-            elif row.tree_hash != trees.tree_hash(entry.tree) or row.diagnostics != entry.diagnostics:
+            elif row.tree_hash != tree_hash(entry.tree) or row.diagnostics != entry.diagnostics:
                 self._ledger.put(connection, row, entry, ON_DISK, self._clock())
             elif row.stamp != entry.stamp:
                 stamps[row.id] = entry.stamp

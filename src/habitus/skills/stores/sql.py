@@ -15,13 +15,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.files import File, Tree, file_of, tree_hash
 from habitus.skills import names, records, trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Diagnostic, Severity, Skill, Source
 from habitus.skills.stores.base import Facts, Found
 from habitus.skills.tables import agent_skill_files as files
 from habitus.skills.tables import agent_skills as rows
-from habitus.skills.trees import File, Tree
 
 MAIN = "SKILL.md"
 
@@ -55,7 +55,7 @@ class SqlShelf:
         stamp, facts = _stamp(stamped), _facts(row)
         try:
             skill = _skill(row)
-            tree = {**others, MAIN: trees.file_of(_main_content(skill, others.get(MAIN)))}
+            tree = {**others, MAIN: file_of(_main_content(skill, others.get(MAIN)))}
         except ValueError as error:
             problem = Diagnostic(
                 file=f"agent_skills/{folder}",
@@ -75,7 +75,7 @@ class SqlShelf:
         found = self.read(folder)
         if found is None:
             return None
-        place = self._cache / trees.tree_hash(found.tree)[:32] / folder
+        place = self._cache / tree_hash(found.tree)[:32] / folder
         if not place.exists():
             _materialise(found.tree, place)
         return place
@@ -95,7 +95,7 @@ class SqlShelf:
                 parsed.skill is None or skill_md.render(parsed.skill, is_checked=False) != content
             ):
                 # Comments, order and unknown keys of a hand-written file: the columns don't hold them.
-                others[MAIN] = trees.file_of(content)
+                others[MAIN] = file_of(content)
             self._put_files(connection, folder, {**kept, **others})
 
     def record(self, folder: str, facts: Facts) -> str:
@@ -130,9 +130,7 @@ class SqlShelf:
 
     def _files(self, connection: sa.Connection, folder: str) -> dict[str, File]:
         query = sa.select(files).where(files.c.skill == folder).order_by(files.c.path)
-        return {
-            row.path: trees.file_of(bytes(row.bytes), executable=row.executable) for row in connection.execute(query)
-        }
+        return {row.path: file_of(bytes(row.bytes), executable=row.executable) for row in connection.execute(query)}
 
     def _put_files(self, connection: sa.Connection, folder: str, wanted: Tree) -> None:
         connection.execute(files.delete().where(files.c.skill == folder))

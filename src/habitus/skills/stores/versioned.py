@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
+from habitus.files import File, Tree, checked_path, is_same
 from habitus.skills import names, records, trees
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
@@ -22,7 +23,6 @@ from habitus.skills.stores.base import Broken, Facts, Shelf, Step, refuse_stale
 from habitus.skills.stores.index import Index
 from habitus.skills.stores.intents import Intents
 from habitus.skills.stores.noticing import Noticing
-from habitus.skills.trees import File, Tree
 
 _CHUNK = 500  # folders written down in one transaction
 
@@ -144,7 +144,7 @@ class VersionedStore:
         """Make the skill consist of exactly these files; returns its version."""
         name = names.checked(name)
         for path in tree:
-            trees.checked_path(path)
+            checked_path(path)
         return self._write(name, lambda folder, old: dict(tree), author, expected_version)
 
     def save_many(
@@ -158,7 +158,7 @@ class VersionedStore:
         checked = {names.checked(name): tree for name, tree in wanted.items()}
         for tree in checked.values():
             for path in tree:
-                trees.checked_path(path)
+                checked_path(path)
         everything = list(checked)
         for start in range(0, len(everything), _CHUNK):
             self._save_chunk({name: checked[name] for name in everything[start : start + _CHUNK]}, author, facts or {})
@@ -175,7 +175,7 @@ class VersionedStore:
                 folder = folders[name]
                 found = self._shelf.read(folder) if folder in known else None
                 before: Tree = {} if found is None else found.tree
-                if found is None or not trees.is_same(before, tree):
+                if found is None or not is_same(before, tree):
                     writes.append((folder, before, tree))
             own = {folders[name]: facts[name] for name in wanted if name in facts}
             intent = self._intents.write_many(connection, writes, author, own) if writes else None
@@ -412,7 +412,7 @@ class VersionedStore:
                 raise Refused(str(found.problem), mend="Then repeat the change.")
             before: Tree = {} if found is None else found.tree
             after = make(folder, before)
-            if row is not None and trees.is_same(before, after):
+            if row is not None and is_same(before, after):
                 return row.version
             intent = self._intents.write(connection, folder, before, after, author)
         self._perform(intent)

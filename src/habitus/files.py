@@ -1,0 +1,52 @@
+"""Files as data: one file with its hash, a directory as a mapping from relative path to file, one hash over all."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from habitus.errors import Invalid
+
+# Larger files are known by their hash, kept where they lie, and not copied into the history.
+KEEP_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    """One file. `content` is None when it is too large to be kept, or was not asked for."""
+
+    sha256: str
+    size: int
+    executable: bool = False
+    content: bytes | None = None
+
+
+Tree = Mapping[str, File]
+
+_PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*")
+
+
+def file_of(content: bytes, *, executable: bool = False) -> File:
+    return File(sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable, content=content)
+
+
+def tree_hash(tree: Tree) -> str:
+    lines = (f"{path}\0{file.executable:d}\0{file.sha256}\n" for path, file in sorted(tree.items()))
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def is_same(a: Tree, b: Tree) -> bool:
+    return tree_hash(a) == tree_hash(b)
+
+
+def checked_path(path: str) -> str:
+    """A path that stays inside the skill, or an error."""
+    if _PLAIN_PATH.fullmatch(path):
+        return path
+    pure = PurePosixPath(path)
+    if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or str(pure) != path:
+        raise Invalid(f"'{path}' is no path inside a skill.", mend="Use a relative path such as references/notes.md.")
+    return path

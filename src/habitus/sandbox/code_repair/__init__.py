@@ -1,9 +1,0 @@
-"""Mends what transport and chat did to model-written Python, and refuses what cannot be known.
-
-Clean Python passes byte for byte; truncated code is never turned into something that merely parses.
-"""
-
-from habitus.sandbox.code_repair.defects import CodeRefused, Defect
-from habitus.sandbox.code_repair.repair import Repaired, repair
-
-__all__ = ["CodeRefused", "Defect", "Repaired", "repair"]

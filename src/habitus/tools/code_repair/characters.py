@@ -1,0 +1,152 @@
+"""Characters that transport or typography put in place of the author's. Each yields (text, end was seen)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from habitus.tools.code_repair.source import LITERAL, outside_literals, pieces
+
+_NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " ", "newline": "\n", "tab": "\t"}
+_NAMED |= {"lbrace": "{", "rbrace": "}", "lpar": "(", "rpar": ")", "lsqb": "[", "rsqb": "]", "colon": ":", "num": "#"}
+_NAMED |= {"equals": "=", "comma": ",", "semi": ";", "lowbar": "_", "grave": "`", "ast": "*", "plus": "+", "bsol": "\\"}
+_ENTITY = re.compile(r"&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|([A-Za-z]{2,8}));")
+_CODE_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});", re.IGNORECASE)
+_BARE = re.compile(r"[<>]|&(?!(?:[A-Za-z]{2,8}|#\w{1,7});)")
+
+_ESCAPE = re.compile(r'\\(?:([\\nrt"\'/])|u([0-9a-fA-F]{4}))')
+_ODD_ESCAPE = re.compile(r'(?:[^\\]|\\[\\nrt"\'/]|\\u[0-9a-fA-F]{4})*+')
+_PLAIN = {"n": "\n", "r": "", "t": "\t"}
+_ESCAPED_CODE = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*+"""'
+    r"|'''(?:[^'\\]|\\.|'(?!''))*+'''"
+    r'|"(?:[^"\\\n]|\\.)*+"'
+    r"|'(?:[^'\\\n]|\\.)*+'"
+    r"|#(?:(?!\\n)[^\n])*+"
+    r"|\\\\n|\\(?:r\\)?n|\\t|\\\"|\\'",
+    re.DOTALL,
+)
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*+[A-Za-z]")
+_INVISIBLE = re.compile(
+    "[\x01-\x08\x0b\x0e-\x1f\x7f\x80-\x84\x86-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe0f\ufeff\ufffc\ufffd]"
+)
+_UNPRINTABLE = re.compile("\0|" + _INVISIBLE.pattern)
+_MARGIN = re.compile("^[ \t\xa0\u1680\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff]+", re.MULTILINE)
+_SPACES = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_BREAKS = re.compile("\r\n|[\x85\u2028\u2029]")
+_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F) if not chr(code - 0xFEE0).isalnum()}
+_SYMBOLS = str.maketrans({"−": "-", "–": "-", "、": ",", "。": ".", "×": "*", "≤": "<=", "≥": ">=", "≠": "!="})
+_QUOTED = re.compile(
+    rf"(?P<plain>{LITERAL.pattern})"
+    r'|(?P<triple>[“”„‟]{3}|[“”„‟]""|‘‘‘|’’’)(?P<doc>(?:[^“”"\\‘’]|[‘’](?![‘’]{2}))*+)(?:[“”]{3}|""[“”]|’’’)'
+    r'|[“”„‟](?P<double>[^"“”„‟\\\n]*+)[“”"]'
+    r"|[‘’‚‛](?P<single>[^'‘’‚‛\\\n]*+)[‘’']",
+    re.DOTALL,
+)
+
+
+def without_entities(text: str) -> Iterator[tuple[str, bool]]:
+    """Decoded once. Where bare `<` or `&` show that not all was escaped, strings keep theirs at first."""
+    if not _ENTITY.search(text):
+        return
+    if _BARE.search(text):
+        yield outside_literals(text, _decode), False
+    yield _decode(text), False
+
+
+def has_entities_in_code(text: str) -> bool:
+    """`a &lt; b` parses, as `a & lt` and `b`; nobody means that."""
+    return any(not literal and _CODE_ENTITY.search(piece) for literal, piece in pieces(text))
+
+
+def _decode(text: str) -> str:
+    return _ENTITY.sub(_character, text)
+
+
+def _character(match: re.Match[str]) -> str:
+    decimal, hexadecimal, name = match.groups()
+    if name:
+        return _NAMED.get(name.lower(), match.group())
+    code = int(decimal) if decimal else int(hexadecimal, 16)
+    if code == 0xA0:
+        return " "
+    return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else match.group()
+
+
+def without_escapes(text: str) -> Iterator[tuple[str, bool]]:
+    """Escaped line breaks. If every backslash is part of an escape, all were made by one encoder."""
+    body = text.strip("\n")
+    if "\\n" not in body and '\\"' not in body:
+        return
+    if body.count("\\n") <= body.count("\n") and not _all_quotes_escaped(body):
+        return
+    body = body.removesuffix("\\") if body.endswith("n\\") else body
+    if _ODD_ESCAPE.fullmatch(body) or _all_quotes_escaped(body):
+        yield _ESCAPE.sub(_unescaped, body), False
+    yield _ESCAPED_CODE.sub(_unescaped_in_code, body), False
+
+
+def _all_quotes_escaped(text: str) -> bool:
+    return '\\"' in text and text.count('"') == text.count('\\"')
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    plain, unicode = match.groups()
+    if unicode:
+        return match.group() if "d8" <= unicode[:2].lower() <= "df" else chr(int(unicode, 16))
+    return _PLAIN.get(plain, plain)
+
+
+def _unescaped_in_code(match: re.Match[str]) -> str:
+    """Between tokens `\\n` is a line break; in a one-line string it is what the author wrote."""
+    token = match.group()
+    if token.startswith(('"""', "'''")):
+        return token.replace("\\n", "\n") if "\\\\" not in token else token
+    if token[0] in "\"'#":
+        return token
+    return {"\\\\n": "\\\n", "\\t": "\t", '\\"': '"', "\\'": "'"}.get(token, "\n")
+
+
+def without_control_characters(text: str) -> Iterator[tuple[str, bool]]:
+    """Outside strings all invisible characters go; inside, only those that Python itself refuses."""
+    if not _UNPRINTABLE.search(text):
+        return
+    clean = _ANSI.sub("", text).replace("\0", "")
+    clean = _MARGIN.sub(lambda margin: _INVISIBLE.sub("", margin.group()), clean)
+    clean = outside_literals(clean, lambda piece: _INVISIBLE.sub("", piece))
+    if clean != text:
+        yield clean, False
+    everywhere = _INVISIBLE.sub("", clean)
+    if everywhere != clean:
+        yield everywhere, False
+
+
+def without_typography(original: str) -> Iterator[tuple[str, bool]]:
+    """Quotes, spaces and full-width signs that stand where only their plain form can be meant."""
+    if original.isascii():
+        return
+    text = _MARGIN.sub(lambda margin: _SPACES.sub(" ", margin.group()), original)
+    plain = _QUOTED.sub(_plainly_quoted, text)
+    plain = outside_literals(plain, _plain_signs)
+    if plain != original:
+        yield plain, False
+
+
+def _plain_signs(piece: str) -> str:
+    spaced = _BREAKS.sub("\n", _SPACES.sub(" ", piece))
+    return spaced.translate(_FULL_WIDTH).translate(_SYMBOLS)
+
+
+def _plainly_quoted(match: re.Match[str]) -> str:
+    if match["plain"]:
+        return match["plain"]
+    if match["triple"]:
+        return f'"""{match["doc"]}"""'
+    if match["double"] is not None:
+        return f'"{match["double"]}"'
+    return f"'{match['single']}'"
+
+
+def with_line_feeds(text: str) -> str:
+    return text.replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n")

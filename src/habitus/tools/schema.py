@@ -1,0 +1,146 @@
+"""The parameters of a tool: whether they are JSON Schema that is safe to use, and whether a payload fits them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from habitus.errors import ToolFailed
+from habitus.sandbox.model import KIB, MIB
+from habitus.tools.program import Json
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
+
+LONGEST_SCHEMA = 64 * KIB
+LONGEST_PAYLOAD = 32 * MIB
+DEEPEST = 100  # levels; the validator is native code, and a document without bottom would end this process
+_WIDEST = 10_000  # subschemas once every reference is written out
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+def checked_schema(given: Json) -> dict[str, Json]:
+    """The schema of a tool's parameters, or `ToolFailed` with what is wrong with it."""
+    schema = _decoded(given, "The parameters")
+    if not isinstance(schema, dict):
+        raise ToolFailed('The parameters are not a JSON Schema object such as {"type": "object", "properties": {…}}.')
+    if len(_dumped(schema, "The parameters")) > LONGEST_SCHEMA:
+        raise ToolFailed(f"The schema of the parameters is longer than {LONGEST_SCHEMA // KIB} KiB. Shorten it.")
+    if is_deeper(schema, DEEPEST):
+        raise ToolFailed(f"The schema of the parameters is nested deeper than {DEEPEST} levels.")
+    if schema.get("type", "object") != "object":
+        raise ToolFailed(f"The parameters must be of type object, not {json.dumps(schema['type'])[:80]}.")
+    _check_references(schema)
+    _validator(_dumped(schema, "The parameters"))
+    return {"type": "object", **schema}
+
+
+def checked_payload(schema: Mapping[str, Json], given: Json, what: str = "The payload") -> Json:
+    """The payload, or `ToolFailed` with the first place where it does not fit."""
+    payload = _decoded(given, what)
+    if is_deeper(payload, DEEPEST):
+        raise ToolFailed(f"{what} is nested deeper than {DEEPEST} levels.")
+    size = len(_dumped(payload, what))
+    if size > LONGEST_PAYLOAD:
+        raise ToolFailed(f"{what} has {size:,} bytes; {LONGEST_PAYLOAD // MIB} MiB is the most a tool takes.")
+    for error in _validator(_dumped(schema, "The parameters")).iter_errors(payload):
+        where = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in error.instance_path)
+        place = f" at '{where.lstrip('.')}'" if where else ""
+        raise ToolFailed(f"{what} does not fit the parameters{place}: {_one_line(error.message)}.")
+    return payload
+
+
+def fits(schema: Mapping[str, Json], value: Json) -> bool:
+    """Whether a value is as a schema of our own making says."""
+    return not is_deeper(value, DEEPEST) and _validator(_dumped(schema, "The shape")).is_valid(value)
+
+
+def is_deeper(value: Json, levels: int) -> bool:
+    """Whether objects and lists are nested beyond so many levels, found without recursion."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [
+            below
+            for item in level
+            if isinstance(item, (dict, list, tuple))
+            for below in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Validator:
+    import jsonschema_rs  # native code of several MB, for those who make or call tools
+
+    try:
+        return jsonschema_rs.validator_for(
+            json.loads(schema), offline=True, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000)
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        place = "/".join(str(part) for part in getattr(error, "instance_path", ()))
+        at = f" at '{place}'" if place else ""
+        problem = getattr(error, "message", None) or str(error)
+        raise ToolFailed(f"The parameters are not valid JSON Schema{at}: {_one_line(problem)}.") from None
+
+
+def _check_references(schema: dict[str, Json]) -> None:
+    """Refuse references in circles or fans: written out they would never end, or take the validator hours."""
+    if _reach(schema, schema, {}, ()) > _WIDEST:
+        raise ToolFailed("The references of the parameters' schema fan out too far. Write it with fewer.")
+
+
+def _reach(node: Json, root: dict[str, Json], known: dict[str, int], above: tuple[str, ...]) -> int:
+    if isinstance(node, list):
+        return sum(_reach(below, root, known, above) for below in node)
+    if not isinstance(node, dict):
+        return 0
+    total = 1
+    for key, below in node.items():
+        if key in _REFERENCES and isinstance(below, str):
+            if below in above or key != "$ref":
+                raise ToolFailed(f"The parameters' schema refers to itself ('{below[:80]}'). Write it out instead.")
+            if below not in known:
+                known[below] = _reach(_target(root, below), root, known, (*above, below))
+            total += known[below]
+        else:
+            total += _reach(below, root, known, above)
+    return min(total, _WIDEST + 1)
+
+
+def _target(root: dict[str, Json], reference: str) -> Json:
+    """What a reference within the document points to; the validator itself complains about any other."""
+    if reference == "#":
+        return {"$ref": "#"}
+    node: Json = root
+    for part in reference.removeprefix("#/").split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(node, dict) or key not in node:
+            return None
+        node = node[key]
+    return node
+
+
+def _decoded(given: Json, what: str) -> Json:
+    """Models often send an object as the text of one."""
+    if not isinstance(given, str) or not given.lstrip().startswith("{"):
+        return given
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise ToolFailed(f"{what} can't be read as JSON: {error}.") from None
+
+
+def _dumped(value: Json, what: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ToolFailed(f"{what} can't be written as JSON: {_one_line(str(error))}.") from None
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split()).rstrip(".")
+    return line if len(line) <= 300 else f"{line[:299]}…"

@@ -1,0 +1,170 @@
+"""Making, running and re-testing tools. What does not pass every gate does not become a tool."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from habitus.errors import Invalid, StorageFailed, ToolFailed
+from habitus.events import Outcome, OutcomeKind, failed, infra
+from habitus.sandbox.model import KIB, Limits, ToolRun
+from habitus.sandbox.venvs import checked
+from habitus.sandbox.warm import Program, Warm
+from habitus.tools.code_repair import repair
+from habitus.tools.environments import Environments, environment_hash
+from habitus.tools.header import dependencies_of, with_header
+from habitus.tools.program import Case, CaseResult, Draft, Json, Regression, ToolProgram
+from habitus.tools.schema import checked_payload, checked_schema
+from habitus.tools.shape import has_shape, shape_of
+
+LONGEST_CODE = 512 * KIB
+LONGEST_CASE = 128 * KIB
+LONGEST_DESCRIPTION = 1024
+MOST_CASES = 20
+NO_VARIABLES: Mapping[str, str] = {}
+
+
+class Workshop:
+    """Runs tools in the sandbox, each in the environment that its dependencies need."""
+
+    def __init__(self, warm: Warm, environments: Environments, *, limits: Limits | None = None) -> None:
+        self._warm = warm
+        self._environments = environments
+        self._limits = limits or Limits()
+
+    async def close(self) -> None:
+        """End what runs in the sandbox."""
+        await self._warm.close()
+
+    async def acquire(
+        self, draft: Draft, *, kept: Sequence[Case] = (), env: Mapping[str, str] = NO_VARIABLES
+    ) -> ToolProgram:
+        """The tool that a draft comes to, or `ToolFailed` with the one-line cause. `kept` has to go on working."""
+        tool = _checked(draft)
+        payload = _test_payload(tool, draft.payload)
+        run = await self._run(tool, payload, env)
+        if objection := _objection(run):
+            raise ToolFailed(objection)
+        for case in kept:
+            result = await self._again(tool, case, env)
+            if not result.outcome.is_ok:
+                raise ToolFailed(f"It fails a case that worked before, {_short(case.payload)}: {result.outcome.reason}")
+        case = Case(payload=payload, shape=shape_of(run.stdout))
+        others = [old for old in kept if old.payload != payload]
+        return replace(tool, cases=(*others, case)[-MOST_CASES:])
+
+    async def run(self, tool: ToolProgram, payload: Json, *, env: Mapping[str, str] = NO_VARIABLES) -> ToolRun:
+        """Call the tool. A payload that does not fit is the caller's mistake, not the tool's: `ToolFailed`."""
+        payload = checked_payload(tool.parameters, payload)
+        try:
+            return await self._run(tool, payload, env)
+        except (ToolFailed, StorageFailed) as error:
+            return ToolRun(outcome=infra(str(error)))
+
+    async def regress(
+        self, tool: ToolProgram, *, proved_as: str = "", env: Mapping[str, str] = NO_VARIABLES
+    ) -> Regression:
+        """Run every kept case again. `proved_as` is the fingerprint under which they last passed."""
+        results = [await self._again(tool, case, env) for case in tool.cases]
+        now = fingerprint(tool)
+        return Regression(results=tuple(results), fingerprint=now, was_stale=now != proved_as)
+
+    async def _again(self, tool: ToolProgram, case: Case, env: Mapping[str, str]) -> CaseResult:
+        try:
+            payload = checked_payload(tool.parameters, case.payload)
+        except ToolFailed as error:
+            return CaseResult(payload=case.payload, outcome=failed(str(error)))
+        try:
+            run = await self._run(tool, payload, env)
+        except (ToolFailed, StorageFailed) as error:
+            return CaseResult(payload=payload, outcome=infra(str(error)))
+        return CaseResult(payload=payload, outcome=_judged(run, case))
+
+    async def _run(self, tool: ToolProgram, payload: Json, env: Mapping[str, str]) -> ToolRun:
+        venv = await self._environments.folder_for(tool.dependencies)
+        program = Program(code=tool.code, venv=venv, permissions=tool.permissions, limits=self._limits)
+        try:
+            return await self._warm.call(program, payload, env=env)
+        except Invalid as error:  # a folder it was granted is not there, or can't be granted
+            raise ToolFailed(str(error)) from None
+
+
+def fingerprint(tool: ToolProgram) -> str:
+    """What a passed case is a proof for: this code, with these dependencies, on this interpreter."""
+    code = hashlib.sha256(tool.code.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(f"{code} {environment_hash(tool.dependencies)}".encode()).hexdigest()
+
+
+def _checked(draft: Draft) -> ToolProgram:
+    """Everything that can be said without running it."""
+    description = " ".join(draft.description.split())
+    if not description:
+        raise ToolFailed("The tool has no description. Say in one sentence what it does.")
+    if len(description) > LONGEST_DESCRIPTION:
+        raise ToolFailed(f"The description has {len(description):,} characters; {LONGEST_DESCRIPTION:,} is the most.")
+    if len(draft.code) > LONGEST_CODE:
+        raise ToolFailed(f"The code has {len(draft.code):,} characters; {LONGEST_CODE:,} is the most.")
+    parameters = checked_schema(draft.parameters)
+    code = repair(draft.code).code
+    dependencies = _dependencies((*draft.dependencies, *dependencies_of(code)))
+    return ToolProgram(
+        name=draft.name,
+        description=description,
+        parameters=parameters,
+        code=with_header(code, dependencies),
+        permissions=draft.permissions,
+        dependencies=dependencies,
+    )
+
+
+def _dependencies(wanted: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(sorted({checked(requirement) for requirement in wanted}))
+    except Invalid as error:
+        raise ToolFailed(str(error)) from None
+
+
+def _test_payload(tool: ToolProgram, given: Json) -> Json:
+    payload = checked_payload(tool.parameters, given, "The test payload")
+    size = len(json.dumps(payload, ensure_ascii=False))
+    if size > LONGEST_CASE:
+        raise ToolFailed(
+            f"The test payload has {size:,} characters; it is kept as a case, so {LONGEST_CASE:,} is the most. "
+            "Test with a smaller one."
+        )
+    return payload
+
+
+def _objection(run: ToolRun) -> str:
+    """Why what a draft did on its test payload is not good enough, in one line; nothing when it is."""
+    if run.timed_out:
+        return f"It did not end by itself. {run.outcome.reason}"
+    if run.outcome.kind is OutcomeKind.FAILED:
+        return f"It failed on its test payload: {run.outcome.reason}"
+    if not run.outcome.is_ok:
+        return f"It could not be tested: {run.outcome.reason}"
+    if not run.stdout.strip():
+        return "It printed nothing. Read the payload from sys.argv[1] as JSON and print the result."
+    if "\ufffd" in run.stdout or "\0" in run.stdout:
+        return "It printed bytes that are not text. Print UTF-8 text or JSON; encode binary data as base64."
+    if run.cut:
+        return f"It printed {len(run.stdout) + run.cut:,} characters, which is too much. Print less."
+    return ""
+
+
+def _judged(run: ToolRun, case: Case) -> Outcome:
+    if not run.outcome.is_ok:
+        return run.outcome
+    if objection := _objection(run):
+        return failed(objection)
+    if not has_shape(case.shape, run.stdout):
+        return failed(f"What it prints has another shape than before: {_short(run.stdout.strip())}")
+    return run.outcome
+
+
+def _short(value: Json) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    line = " ".join(text.split())
+    return line if len(line) <= 120 else f"{line[:119]}…"

@@ -1,0 +1,260 @@
+"""Making, running and re-testing tools in the real sandbox."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.errors import ToolFailed
+from habitus.events import OutcomeKind
+from habitus.sandbox.machine import Machine
+from habitus.sandbox.model import Limits, Permissions
+from habitus.sandbox.venvs import Venvs
+from habitus.sandbox.warm import Warm
+from habitus.tools.environments import Environments
+from habitus.tools.header import dependencies_of, with_header
+from habitus.tools.program import Case, Draft
+from habitus.tools.schema import DEEPEST, checked_payload, checked_schema
+from habitus.tools.shape import has_shape, shape_of
+from habitus.tools.workshop import LONGEST_CASE, Workshop, fingerprint
+
+pytestmark = pytest.mark.req("SB-05", "SB-06")
+
+ADD = """
+import json, sys
+payload = json.loads(sys.stdin.read() if sys.argv[1] == "-" else sys.argv[1])
+print(json.dumps({"total": sum(payload["numbers"])}))
+"""
+NUMBERS = {
+    "type": "object",
+    "properties": {"numbers": {"type": "array", "items": {"type": "number"}}},
+    "required": ["numbers"],
+}
+DRAFT = Draft(name="add-up", description="Adds up.", parameters=NUMBERS, code=ADD, payload={"numbers": [1, 2]})
+
+
+@pytest.fixture
+async def workshop(machine: Machine, tmp_path: Path, shelf: Venvs) -> AsyncIterator[Workshop]:
+    async with Warm(machine, tmp_path / "run", allow_weaker=True) as warm:
+        yield Workshop(warm, Environments(tmp_path / "environments", shelf), limits=Limits(wall_s=5))
+
+
+async def test_a_tool_that_passes_its_test_is_returned_with_the_case(workshop: Workshop) -> None:
+    tool = await workshop.acquire(DRAFT)
+    assert tool.code.startswith("# /// script\n# requires-python")
+    shape = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
+    assert tool.cases == (Case(payload={"numbers": [1, 2]}, shape=shape),)
+    run = await workshop.run(tool, {"numbers": [20, 22]})
+    assert (run.outcome.is_ok, json.loads(run.stdout)) == (True, {"total": 42})
+
+
+async def test_code_that_transport_damaged_is_mended_first(workshop: Workshop) -> None:
+    tool = await workshop.acquire(replace(DRAFT, code=f"Here it is:\n```python\n{ADD}```\nEnjoy!"))
+    assert "```" not in tool.code
+
+
+async def test_schema_and_payload_may_come_as_json_text(workshop: Workshop) -> None:
+    tool = await workshop.acquire(replace(DRAFT, parameters=json.dumps(NUMBERS), payload='{"numbers": []}'))
+    assert tool.parameters == NUMBERS
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"code": "print({}['x'])"}, "It failed on its test payload: KeyError: 'x'"),
+        ({"code": "def run(payload):\n    return 1"}, "It printed nothing. Read the payload from sys.argv[1]"),
+        ({"code": "print('   ')"}, "It printed nothing."),
+        ({"code": "import sys; sys.stdout.buffer.write(bytes(range(256)))"}, "It printed bytes that are not text."),
+        ({"code": "import sys; sys.stdout.buffer.write(b'a\\0b')"}, "It printed bytes that are not text."),
+        ({"code": "while True: pass"}, "It did not end by itself. It was stopped after 5 s."),
+        ({"code": "print('x' * 3_000_000)"}, "which is too much. Print less."),
+        ({"code": "def half(x):\n    if x:\n        return [x,\n"}, "The code stops in the middle."),
+        ({"code": "I can't do that."}, "There is no Python code in this text."),
+        ({"code": "x = 1\n" * 200_000}, "The code has 1,200,000 characters"),
+        ({"description": " \n"}, "The tool has no description."),
+        ({"description": "x" * 2000}, "The description has 2,000 characters"),
+        ({"parameters": {"type": "nonsense"}}, 'must be of type object, not "nonsense"'),
+        ({"parameters": {"properties": {"a": {"type": "nonsense"}}}}, "not valid JSON Schema at 'properties/a/type'"),
+        ({"parameters": [1]}, "The parameters are not a JSON Schema object"),
+        ({"parameters": "{not json"}, "The parameters can't be read as JSON"),
+        ({"parameters": {"type": "array"}}, 'must be of type object, not "array"'),
+        ({"parameters": {"$ref": "http://127.0.0.1:9/x"}}, "Retrieval is disabled"),
+        ({"payload": {"numbers": ["one"]}}, "The test payload does not fit the parameters at 'numbers[0]'"),
+        ({"payload": {}}, 'The test payload does not fit the parameters: "numbers" is a required property.'),
+        ({"payload": {"numbers": [1] * LONGEST_CASE}}, "it is kept as a case, so 131,072 is the most"),
+        ({"payload": {"numbers": [float("nan")]}}, "The test payload can't be written as JSON"),
+        ({"dependencies": ("./here",)}, "'./here' is not a package requirement."),
+        ({"dependencies": ("x @ https://127.0.0.1/x.whl",)}, "names an address."),
+        ({"dependencies": ("habitus_source",)}, "Could not install habitus_source"),
+        ({"permissions": Permissions(read=(Path("/nowhere/at/all"),))}, "Can't grant '/nowhere/at/all'"),
+        ({"permissions": Permissions(write=(Path("/proc"),))}, "that would open the whole machine"),
+    ],
+)  # fmt: skip
+async def test_each_gate_says_in_one_line_why_it_is_closed(
+    workshop: Workshop, change: dict[str, Any], cause: str
+) -> None:
+    with pytest.raises(ToolFailed) as refused:
+        await workshop.acquire(replace(DRAFT, **change))
+    assert cause in str(refused.value)
+    if "dependencies" not in change:
+        assert "\n" not in str(refused.value)
+
+
+async def test_ten_megabytes_reach_a_tool_on_standard_input(workshop: Workshop) -> None:
+    tool = await workshop.acquire(DRAFT)
+    run = await workshop.run(tool, {"numbers": [1] * 4_000_000})
+    assert json.loads(run.stdout) == {"total": 4_000_000}
+    with pytest.raises(ToolFailed, match="32 MiB is the most a tool takes"):
+        await workshop.run(tool, {"numbers": [], "text": "x" * (33 << 20)})
+
+
+async def test_wrong_arguments_are_the_callers_mistake_and_run_nothing(workshop: Workshop) -> None:
+    tool = await workshop.acquire(DRAFT)
+    with pytest.raises(ToolFailed, match="The payload does not fit the parameters at 'numbers'"):
+        await workshop.run(tool, {"numbers": "many"})
+
+
+async def test_kept_cases_are_run_again_and_the_failing_ones_named(workshop: Workshop) -> None:
+    tool = await workshop.acquire(DRAFT)
+    fresh = await workshop.regress(tool, proved_as=fingerprint(tool))
+    assert (fresh.passed, fresh.was_stale, fresh.failed) == (True, False, ())
+    other = replace(tool, code="print('just text')")
+    report = await workshop.regress(other, proved_as=fingerprint(tool))
+    assert (report.passed, report.was_stale) == (False, True)
+    assert [result.payload for result in report.failed] == [{"numbers": [1, 2]}]
+    assert report.failed[0].outcome.reason == "What it prints has another shape than before: just text"
+
+
+async def test_a_new_version_must_go_on_passing_the_old_cases(workshop: Workshop) -> None:
+    tool = await workshop.acquire(DRAFT)
+    picky = ADD + "assert len(payload['numbers']) != 2, 'no pairs'\n"
+    with pytest.raises(ToolFailed, match=r"worked before, \{\"numbers\": \[1, 2\]\}: AssertionError: no pairs"):
+        await workshop.acquire(replace(DRAFT, code=picky, payload={"numbers": [1]}), kept=tool.cases)
+    both = await workshop.acquire(replace(DRAFT, payload={"numbers": [1]}), kept=tool.cases)
+    assert [case.payload for case in both.cases] == [{"numbers": [1, 2]}, {"numbers": [1]}]
+
+
+async def test_proof_is_for_this_code_these_dependencies_and_this_interpreter(workshop: Workshop) -> None:
+    tool = await workshop.acquire(DRAFT)
+    assert fingerprint(tool) == fingerprint(replace(tool, description="Other words.", cases=()))
+    assert fingerprint(tool) != fingerprint(replace(tool, code=tool.code + "#"))
+    assert fingerprint(tool) != fingerprint(replace(tool, dependencies=("habitus_greeting",)))
+
+
+async def test_dependencies_come_as_wheels_into_an_environment_that_is_shared(
+    workshop: Workshop, machine: Machine, tmp_path: Path, shelf: Venvs
+) -> None:
+    code = "import habitus_greeting\nprint(habitus_greeting.HELLO)"
+    draft = replace(DRAFT, code=code, dependencies=("habitus_greeting",))
+    tool = await workshop.acquire(draft)
+    in_header = await workshop.acquire(replace(draft, code=tool.code, dependencies=()))
+    assert in_header.dependencies == ("habitus_greeting",)
+    assert in_header.code == tool.code
+    assert len(list((tmp_path / "environments").iterdir())) == 1
+    shutil.rmtree(tmp_path / "environments")
+    async with Warm(machine, tmp_path / "run", allow_weaker=True) as warm:
+        again = Workshop(warm, Environments(tmp_path / "environments", shelf))
+        assert (await again.run(tool, {"numbers": []})).stdout == "hello\n"
+
+
+async def test_packages_that_can_not_be_had_count_against_nobody(workshop: Workshop) -> None:
+    tool = await workshop.acquire(DRAFT)
+    run = await workshop.run(replace(tool, dependencies=("habitus_source",)), {"numbers": []})
+    assert run.outcome.kind is OutcomeKind.INFRA
+    assert "Could not install habitus_source" in run.outcome.reason
+
+
+async def test_only_granted_variables_and_folders_reach_a_tool(workshop: Workshop, tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "note.txt").write_text("hello")
+    code = f"""
+import json, os
+names = sorted(name for name in os.environ if name.startswith("MY_"))
+print(json.dumps([names, os.path.exists({str(tmp_path / "given")!r})]))
+"""
+    granted = Permissions(read=(tmp_path / "given",), env=("MY_KEY",))
+    variables = {"MY_KEY": "1", "MY_OTHER": "2"}
+    without = await workshop.acquire(replace(DRAFT, code=code), env=variables)
+    assert json.loads((await workshop.run(without, {"numbers": []}, env=variables)).stdout) == [[], False]
+    given = replace(without, permissions=granted)
+    assert json.loads((await workshop.run(given, {"numbers": []}, env=variables)).stdout) == [["MY_KEY"], True]
+
+
+async def test_the_written_file_runs_with_plain_uv(workshop: Workshop, tmp_path: Path) -> None:
+    tool = await workshop.acquire(DRAFT)
+    (tmp_path / "tool.py").write_text(tool.code)
+    uv = Path(sys.executable).with_name("uv")
+    command = [str(uv), "run", "--offline", "--no-project", "--quiet", "--python", sys.executable]
+    done = subprocess.run(
+        [*command, "tool.py", '{"numbers": [1, 2, 3]}'], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ('{"total": 6}\n', "", 0)
+
+
+def test_a_header_replaces_the_one_that_was_there_and_keeps_the_first_line() -> None:
+    code = (
+        "#!/usr/bin/env python3\n# -*- coding: latin-1 -*-\n# /// script\n# dependencies = ['b']\n# ///\nprint('ä')\n"
+    )
+    assert dependencies_of(code) == ("b",)
+    written = with_header(code, ["a>=1", "b"])
+    assert dependencies_of(written) == ("a>=1", "b")
+    assert with_header(written, ["a>=1", "b"]) == written
+    assert written.startswith("#!/usr/bin/env python3\n# /// script\n")
+    assert "latin-1" not in written
+    assert written.count("# ///") == 2
+    with pytest.raises(ToolFailed, match="not valid TOML"):
+        dependencies_of("# /// script\n# dependencies = [\n# ///\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ('{"a": 1}', '{"a": 2.5}', True),
+        ('{"a": 1}', '{"a": "one"}', False),
+        ('{"a": 1}', '{"b": 1}', False),
+        ('{"a": null}', '{"a": [1]}', True),
+        ("[1, 2]", "[]", True),
+        ("[1, 2]", '["x"]', False),
+        ("plain text", "other text", True),
+        ("plain text", "42", True),
+        ("true", "1", False),
+    ],
+)
+def test_a_shape_is_about_keys_and_types_not_values(before: str, after: str, same: bool) -> None:
+    assert has_shape(shape_of(before), before)
+    assert has_shape(shape_of(before), after) is same
+
+
+def _nested(levels: int) -> Any:
+    value: Any = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def test_a_schema_can_not_hang_or_end_this_process() -> None:
+    fan = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    for schema, cause in [
+        ({"$defs": {**fan, "d40": {}}, "properties": {"a": {"$ref": "#/$defs/d0"}}}, "fan out too far"),
+        ({"properties": {"a": {"$ref": "#"}}}, "refers to itself"),
+        ({"properties": {"a": {"$dynamicRef": "#x"}}}, "refers to itself"),
+        (_nested(DEEPEST + 5), "nested deeper than 100 levels"),
+        ({"title": "x" * 70_000}, "longer than 64 KiB"),
+    ]:
+        with pytest.raises(ToolFailed, match=cause):
+            checked_schema(schema)
+    shared = {"$defs": {"n": {"type": "number"}}, "properties": {k: {"$ref": "#/$defs/n"} for k in "abc"}}
+    assert checked_schema(shared) == {"type": "object", **shared}
+    with pytest.raises(ToolFailed, match="nested deeper"):
+        checked_payload({"type": "object"}, _nested(100_000))
+    slow = checked_schema({"properties": {"a": {"pattern": "^(a|a|b\\1)+$"}}})
+    with pytest.raises(ToolFailed, match="does not fit"):
+        checked_payload(slow, {"a": "a" * 60 + "c"})
