@@ -19,7 +19,7 @@ from habitus.agent.session import Session, new_id
 from habitus.agent.toolbox import offered_code, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.app.content import high_findings
-from habitus.app.learning import lesson_keeper, open_learner
+from habitus.app.learning import open_learner
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
 from habitus.journal.journal import KEPT_FOR
@@ -56,7 +56,7 @@ def open_session(
     cheap = cheap or (habitus.models.cheap if model is None else None)
     model = model or habitus.models.main
     id = id or new_id()
-    learner = learner or open_learner(habitus, lesson_keeper(habitus), cheap)
+    learner = learner or open_learner(habitus, habitus.open_memory(), cheap)  # a view for its own thread
     pads = _scratchpads(habitus, id, ask, lambda: session.may_load())
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(

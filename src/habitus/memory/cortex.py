@@ -99,6 +99,10 @@ class Cortex:
         self._pages.show()
         return replace(encoded, redacted=redacted)
 
+    def is_taking(self) -> bool:
+        """Whether what is learned is kept at all now: memory is on, and nothing is paused."""
+        return self._mode is not MemoryMode.OFF and (self._pause is None or self._pause.state() is None)
+
     def _closed(self, draft: Draft) -> Encoded | None:
         """Whether learning is switched off or paused; a person's own word is no learning."""
         if draft.produced_by is Producer.USER:

@@ -85,6 +85,16 @@ class Status(StrEnum):
     OFF = "off"
     PAUSED = "paused"
 
+    @property
+    def is_kept(self) -> bool:
+        """It is in memory, new or as more of what was there."""
+        return self in (Status.STORED, Status.REINFORCED)
+
+    @property
+    def is_settled(self) -> bool:
+        """Memory has dealt with it; telling it again would count it twice."""
+        return self not in (Status.OFF, Status.PAUSED)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
