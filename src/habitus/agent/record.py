@@ -65,7 +65,7 @@ def _selected(turn: TurnRecord) -> list[Selected]:
     chosen = [
         Selected(
             name=choice.name,
-            place=Place.EAGER,
+            place=Place.STICKY if choice.is_sticky else Place.EAGER,
             reason=choice.reason,
             layer=choice.summary.layer,
             version=choice.summary.version,
