@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from habitus.agent.prompt import Note, Remembered
 from habitus.memory.cortex import Cortex
-from habitus.memory.model import Kind
 from habitus.memory.recall import Recall
 from habitus.memory.recall import Remembered as Found
 
@@ -44,7 +43,4 @@ class SessionMemory:
 
 
 def _notes(found: Sequence[Found]) -> tuple[Note, ...]:
-    return tuple(Note(id=one.id, text=one.text, label=_LABELS.get(one.kind, "")) for one in found)
-
-
-_LABELS = {Kind.ALWAYS: "Always", Kind.NEVER: "Never", Kind.WHEN: "When"}
+    return tuple(Note(id=one.id, text=one.text, label=one.kind.heading) for one in found)

@@ -22,7 +22,6 @@ from habitus.app.content import high_findings
 from habitus.app.learning import open_learner
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
-from habitus.journal.journal import KEPT_FOR
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
 from habitus.sandbox.scratchpads import Scratchpads
@@ -114,8 +113,8 @@ def _let_go_of_the_old(habitus: Habitus) -> None:
     """Turns are kept for a time, and the files of a session's pads no longer than its turns."""
     with suppress(*away()):  # another time, then
         habitus.journal.prune()
-        kept = {session.id for session in habitus.journal.sessions(limit=100_000)}
-        limit = (habitus.clock() - KEPT_FOR).timestamp()
+        kept = habitus.journal.session_ids()
+        limit = (habitus.clock() - habitus.journal.kept_for).timestamp()
         for folder in (habitus.settings.home / PADS).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
                 shutil.rmtree(folder, ignore_errors=True)

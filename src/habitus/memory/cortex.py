@@ -39,7 +39,7 @@ from habitus.memory.view_files import Found, ViewFiles
 from habitus.memory.words import tokens
 from habitus.pause import Pause
 from habitus.redact import Redactor
-from habitus.settings import MemoryMode
+from habitus.settings import MemoryMode, RetentionSettings
 
 if TYPE_CHECKING:
     from habitus.search.index import Index
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Choose", "Cortex", "Looked", "Step", "new_id"]
 
 _LETTERS, _SIGNS = "abcdefghijkmnpqrstuvwxyz", "abcdefghijkmnpqrstuvwxyz23456789"
+_DEFAULT_RETENTION = RetentionSettings()
 _SELF_PLAY = (Producer.DREAM.value, "self-play", "self_play", "selfplay")
 
 
@@ -69,10 +70,11 @@ class Cortex:
         user: str = "local",
         files: ViewFiles | None = None,
         allow: Callable[[], None] = lambda: None,
+        keep: RetentionSettings = _DEFAULT_RETENTION,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self._mirror = Mirror(store, open_index)
-        self._ledger = Ledger(store, self._mirror, clock=clock, allow=allow)
+        self._ledger = Ledger(store, self._mirror, clock=clock, allow=allow, keep=keep)
         self._intake = Intake(
             ledger=self._ledger, redactor=redactor, mode=mode, is_shared=is_shared, user=user, new_id=new_id
         )
@@ -171,7 +173,7 @@ class Cortex:
     def record_retrieval(self, ids: Iterable[str], *, cut: Iterable[str] = ()) -> tuple[Engram, ...]:
         """These were shown in a prompt; `cut` are the rules that found no room. Says which rules aged out."""
         old = usage.shown_in_prompt(self._ledger, ids, cut)
-        return self._put_away(old, f"there was no room for it {retention.AGED_OUT} times in a row")
+        return self._put_away(old, f"there was no room for it {self._ledger.keep.misses} times in a row")
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
@@ -184,15 +186,17 @@ class Cortex:
     def prune(self, *, dry_run: bool = False) -> tuple[Engram, ...]:
         """Archive lessons that were shown again and again and never helped."""
         self._mirror.sync()
-        gone = tuple(retention.to_prune(self._mirror.active()))
+        gone = tuple(retention.to_prune(self._mirror.active(), self._ledger.keep))
         return gone if dry_run else self._put_away(gone, "shown often, and it never helped")
 
-    def compact(self, choose: Choose = retention.most_useful) -> tuple[Engram, ...]:
+    def compact(self, choose: Choose | None = None, *, dry_run: bool = False) -> tuple[Engram, ...]:
         """Where a kind has too many entries in a place, keep those that `choose` names by their place in the list.
 
-        Texts are never rewritten. A choice that fails or makes no sense keeps everything.
+        Texts are never rewritten. A choice that fails or makes no sense keeps everything. Without one the most useful
+        rules stay; lessons are left to their cap.
         """
-        return self._put_away(usage.left_by(self._ledger, choose), "a compaction kept others")
+        gone = tuple(usage.left_by(self._ledger, choose))
+        return gone if dry_run else self._put_away(gone, "a compaction kept others")
 
     def _put_away(self, engrams: Sequence[Engram], reason: str) -> tuple[Engram, ...]:
         if not engrams:
@@ -231,7 +235,7 @@ class Cortex:
 
     def archived(self) -> tuple[Engram, ...]:
         """What made room or was removed, the last first."""
-        return self._ledger.of_state(State.ARCHIVED)
+        return self._ledger.of_state(State.ARCHIVED, State.REMOVED)
 
     def waiting(self) -> tuple[Engram, ...]:
         """What waits for a person."""
