@@ -23,6 +23,7 @@ from tests.conftest import Cli
 from tests.learning.logs import Line, asked, clean, failing, used, write
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
+REPLAYS = Path(__file__).parent.parent / "replays"
 LESSON = "When a module is missing, install the project itself before running its tests."
 
 
@@ -299,3 +300,24 @@ def test_a_large_transcript_is_read_in_bounded_memory(run_cli: Cli, tmp_path: Pa
     assert told["files"][0]["turns"] == turns
     assert told["detectors"][0]["fired"] == turns // 100
     assert peak - before < 40
+
+
+@pytest.mark.req("EL-09", "EL-03")
+def test_every_recording_gives_its_lessons_when_it_is_learned_from(direct: Direct) -> None:
+    """The replay folder through the product: each recording as a transcript of our own."""
+    recordings = {path.stem: json.loads(path.read_text()) for path in sorted(REPLAYS.glob("*.json"))}
+    for name, recording in recordings.items():
+        write(
+            direct.cli.cwd / "replays" / f"{name}.jsonl",
+            [
+                {"session": name, "turn": "1", "round": row["round_idx"]}
+                | {key: row[key] for key in ("kind", "severity", "detail")}
+                for row in recording["events"]
+            ],
+        )
+    told = direct.json("learn", "replays", "--apply")
+    fired = [(firing["transcript"], each["detector"]) for each in told["detectors"] for firing in each["firings"]]
+    expected = {name: recording["expected"] for name, recording in recordings.items()}
+    assert sorted(fired) == sorted((name, one["detector"]) for name in expected for one in expected[name])
+    lessons = {each["text"]: each["kind"] for each in direct.json("lessons", "list")["lessons"]}
+    assert lessons == {one["rule"]: one["kind"] for given in expected.values() for one in given}

@@ -104,7 +104,7 @@ def _exposures(turn: OpenTurn, loaded: Sequence[Skill]) -> list[Exposure]:
         for name, skill in shown.items()
     ]
     notes = [
-        Exposure(item=note.id, kind="lesson", tokens=tokens(note.text))
-        for note in (*turn.composed.rules, *turn.composed.notes)
+        Exposure(item=note.id, kind="lesson", version=note.version, tokens=tokens(note.text))
+        for note in (*turn.composed.rules, *turn.composed.notes, *turn.composed.in_tools)
     ]
     return [*skills, *notes]

@@ -11,7 +11,7 @@ from habitus.agent import outcome
 from habitus.agent.outage import away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
-from habitus.events import OutcomeKind, TurnEnded
+from habitus.events import EventKind, OutcomeKind, TurnEnded
 from habitus.journal.model import Place, Turn
 from habitus.skills.selection import INTERACTIVE
 
@@ -88,7 +88,9 @@ class TurnRecorder:
         used = {skill.name: skill for skill in (*view.loaded.values(), *shown)}
         view.library.count_use(*(name for name, skill in used.items() if skill.version), succeeded=went)
         if turn.composed is not None:
-            notes = [*turn.composed.rules, *turn.composed.notes]
+            ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
+            # Lessons about cells had their chance only where a cell was run.
+            notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if ran_cells else ())]
             parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
         if turn.outcome.is_ok:
             self._credit(request.text, list(view.loaded), _SEEMED_GOOD)
@@ -106,6 +108,7 @@ class TurnRecorder:
         """Tell those who learn that the turn is over; they go on in the background."""
         ended = TurnEnded(
             turn=turn.id,
+            session=self._session,
             request=self._parts.redactor.redact(turn.said.request.text).text,
             outcome=turn.outcome,
             user=self._parts.user.name,

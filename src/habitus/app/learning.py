@@ -36,6 +36,7 @@ def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> 
         if use.success is False:  # it was not loaded, so it was neither shown nor used
             return False
         try:
+            habitus.skills.find(name)  # counting does not look at the directories
             habitus.skills.count_recommended(name)
             habitus.skills.count_use(name)
         except NotFound:

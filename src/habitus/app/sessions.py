@@ -23,6 +23,7 @@ from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.content import high_findings
+from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
@@ -94,8 +95,11 @@ def open_session(
 
 
 def _let_go_of_the_old(habitus: Habitus) -> None:
-    """Turns are kept for a time, and the files of a session's pads no longer than its turns."""
+    """Turns are kept for a time, and the files of a session's pads no longer than its turns; memory is tidied."""
     with suppress(*away()):  # another time, then
+        memory = habitus.open_memory()  # this is another thread than the session's
+        if memory.is_taking():
+            tidy(memory)
         habitus.journal.prune()
         kept = habitus.journal.session_ids()
         limit = (habitus.clock() - habitus.journal.kept_for).timestamp()

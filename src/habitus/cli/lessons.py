@@ -281,6 +281,26 @@ def remove(
 
 
 @app.command()
+def retract(
+    context: typer.Context,
+    turn: Annotated[str, typer.Option("--turn", help="What this turn taught.")] = "",
+    session: Annotated[str, typer.Option("--session", help="What all turns of this session taught.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Withdraw all that one conversation taught; it goes to the archive and is not learned again by itself."""
+    from habitus.app import retracting
+
+    with opened(context) as habitus:
+        gone = retracting.retract(habitus, turn=turn, session=session)
+    if as_json:
+        output.print_json({"retracted": [as_plain(engram) for engram in gone.lessons], "undo": gone.undo})
+        return
+    for engram in gone.lessons:
+        output.say(f"Withdrawn: {engram.id}  {engram.text}")
+    output.undo(context, *gone.undo)
+
+
+@app.command()
 def restore(
     context: typer.Context,
     ids: Annotated[list[str], typer.Argument(help="Archived lessons.", autocompletion=completion.lesson_ids)],

@@ -85,7 +85,7 @@ class Cerebellum:
         return await self.study(self.take())
 
     async def study(
-        self, taken: Sequence[Waiting], *, trace: str = "", user: str = "", project: str = ""
+        self, taken: Sequence[Waiting], *, trace: str = "", session: str = "", user: str = "", project: str = ""
     ) -> tuple[Draft, ...]:
         """The post-mortem of what was taken. When the call fails, the cells wait for the next one."""
         if self._model is None or not taken:
@@ -112,7 +112,8 @@ class Cerebellum:
         except BaseException:
             self._put_back(taken)
             raise
-        evidence = Evidence(error_signature=self._redactor.redact(main_signature(cells)).text, trace=trace)
+        error = self._redactor.redact(main_signature(cells)).text
+        evidence = Evidence(error_signature=error, trace=trace, session=session)
         drafts = tuple(
             drafted(text, evidence=evidence, topic=SCRATCHPAD, user=user, project=project) for text in found.lessons
         )

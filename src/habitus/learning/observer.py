@@ -96,7 +96,9 @@ class Learner:
         except Exception:
             log.warning("Learning from the events of turn %s failed.", ended.turn, exc_info=True)
         try:
-            await self._cerebellum.study(cells, trace=ended.turn, user=ended.user, project=ended.project)
+            await self._cerebellum.study(
+                cells, trace=ended.turn, session=ended.session, user=ended.user, project=ended.project
+            )
         except Exception:
             log.warning("Learning from the cells of turn %s failed.", ended.turn, exc_info=True)
 
@@ -105,7 +107,14 @@ class Learner:
         if broken := broken_rules(fired, ended.rules):
             self._keeper.ignored(broken)
         for lesson in self._acc.not_known(fired):
-            draft = drafted(lesson, redactor=self._redactor, trace=ended.turn, user=ended.user, project=ended.project)
+            draft = drafted(
+                lesson,
+                redactor=self._redactor,
+                trace=ended.turn,
+                session=ended.session,
+                user=ended.user,
+                project=ended.project,
+            )
             try:
                 self._keeper.encode(draft)
             except Exception:  # the others are no worse for it
@@ -122,7 +131,9 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def drafted(lesson: Lesson, *, redactor: Redactor, trace: str = "", user: str = "", project: str = "") -> Draft:
+def drafted(
+    lesson: Lesson, *, redactor: Redactor, trace: str = "", session: str = "", user: str = "", project: str = ""
+) -> Draft:
     """A detector's lesson as memory takes it."""
     error = redactor.redact(_signature(lesson.evidence)).text
     return Draft(
@@ -132,7 +143,7 @@ def drafted(lesson: Lesson, *, redactor: Redactor, trace: str = "", user: str = 
         confidence=HIGH,
         produced_by=Producer.DETECTOR,
         source=CONSOLIDATION,
-        evidence=Evidence(detector=lesson.detector, error_signature=error, trace=trace),
+        evidence=Evidence(detector=lesson.detector, error_signature=error, trace=trace, session=session),
         user=user,
         project=project,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,15 @@ from habitus.memory.model import (
 )
 from habitus.memory.pages import Looked, Pages
 from habitus.memory.past import Step
-from habitus.memory.recall import LESSON_TOKENS, MOST_LESSONS, PROFILE_TOKENS, RULE_TOKENS, SCRATCHPAD_TOKENS, Recall
+from habitus.memory.recall import (
+    LESSON_TOKENS,
+    MOST_LESSONS,
+    PROFILE_TOKENS,
+    RULE_TOKENS,
+    SCRATCHPAD_TOKENS,
+    Recall,
+    Recalled,
+)
 from habitus.memory.sameness import is_same
 from habitus.memory.stores.base import EngramStore
 from habitus.memory.usage import Choose
@@ -153,11 +161,11 @@ class Cortex:
 
     def scratchpad_lessons(
         self, *, user: str = "", project: str = "", tokens: int = SCRATCHPAD_TOKENS
-    ) -> tuple[Engram, ...]:
+    ) -> tuple[Recalled, ...]:
         """What the scratchpad tool's description says, the most useful first; it belongs nowhere else."""
         mine = self._in_sight(user, project).scratchpad
         ranked = sorted(mine, key=lambda engram: (-retention.utility(engram), engram.id))
-        return tuple(one.engram for one in recalling.within(ranked, tokens))
+        return recalling.within(ranked, tokens)
 
     def has_similar(self, text: str, *, user: str = "", project: str = "") -> bool:
         """Whether memory already says this to somebody."""
@@ -177,7 +185,9 @@ class Cortex:
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
-        return usage.helped(self._ledger, request, self._in_sight(user, project).lessons)
+        here = self._in_sight(user, project)
+        told_in_tools = {engram.id: engram for engram in here.scratchpad}
+        return usage.helped(self._ledger, request, {**here.lessons, **told_in_tools})
 
     def ignored(self, rules: Iterable[str]) -> tuple[str, ...]:
         """Rules, by id or text, whose detector fired again although they were in the prompt."""
@@ -283,9 +293,18 @@ class Cortex:
         after = decisions.edited(before, edit)
         return before if after == before else self._changed(after, by, "edited")
 
-    def remove(self, id: str, *, by: str) -> Engram:
+    def remove(self, id: str, *, by: str, why: str = "removed") -> Engram:
         """Put it into the archive; it is not learned again by itself."""
-        return self._changed(decisions.removed(self.get(id), by), by, "removed")
+        return self._changed(decisions.removed(self.get(id), by, why), by, why)
+
+    def taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
+        """What these turns, or the turns of a session, brought into memory; also what still waits for a person."""
+        self._pages.notice()
+        return tuple(
+            engram
+            for engram in reversed(self._ledger.of_state(State.ACTIVE, State.WAITING))
+            if engram.evidence.trace in turns or (session and engram.evidence.session == session)
+        )
 
     def restore(self, id: str, *, by: str) -> Engram:
         """Bring it back from the archive; a person stands behind it from then on."""

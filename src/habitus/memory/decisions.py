@@ -39,10 +39,10 @@ def edited(before: Engram, edit: Edit) -> Engram:
     return replace(after, trust=Trust.USER)
 
 
-def removed(engram: Engram, by: str) -> Engram:
+def removed(engram: Engram, by: str, why: str = "removed") -> Engram:
     if engram.state.is_put_away:
         raise Invalid(f"'{engram.id}' is in the archive already.", mend=f"See 'habitus lessons restore {engram.id}'.")
-    return replace(engram, state=State.REMOVED, reason=f"removed by {by}")
+    return replace(engram, state=State.REMOVED, reason=f"{why} by {by}")
 
 
 def restored(engram: Engram) -> Engram:

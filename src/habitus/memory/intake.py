@@ -60,7 +60,10 @@ class Intake:
                 source_challenge_hash=self.clean(body.source_challenge_hash),
             ),
             evidence=replace(
-                evidence, error_signature=self.clean(evidence.error_signature), trace=self.clean(evidence.trace)
+                evidence,
+                error_signature=self.clean(evidence.error_signature),
+                trace=self.clean(evidence.trace),
+                session=self.clean(evidence.session),
             ),
             user=one_line(draft.user) or self.user,
             project=one_line(draft.project),

@@ -131,7 +131,8 @@ class Evidence:
     """What an engram rests on."""
 
     error_signature: str = ""
-    trace: str = ""
+    trace: str = ""  # the turn that taught it, or the file and turn of a transcript
+    session: str = ""  # the conversation of that turn
     version: str = ""
     detector: str = ""
     user: str = ""  # whose conversation taught it, wherever it holds
