@@ -12,6 +12,7 @@ from pathlib import Path
 from habitus.events import EventKind, event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Draft, OpenTurn, SkillUse, Transcript
+from habitus.learning.transcripts.refusals import found_nothing, was_refused
 from habitus.learning.transcripts.results import Reading, from_fields
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -21,7 +22,6 @@ _WITHOUT_EVENTS = frozenset(
     {"summary", "system", "progress", "attachment", "file-history-snapshot", "queue-operation", "last-prompt", "mode"}
 )
 _NOT_A_REQUEST = ("[Request interrupted", "<local-command", "<command-", "<system-reminder", "Caveat: ")
-_DECLINED = "User rejected tool use"  # what the client itself writes beside the block
 
 
 def looks_like(row: dict[str, object]) -> bool:
@@ -132,7 +132,7 @@ class _Session:
             return
         args = block.get("input")
         skill = _skill(args, self._redactor) if name == "Skill" else ""
-        self._calls[call_id] = _Call(name, turn, turn.round_idx, skill)
+        self._calls[call_id] = _Call(name, args, turn, turn.round_idx, skill)
         called = tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor)
         self.draft.add(turn, called)
 
@@ -146,7 +146,7 @@ class _Session:
             return
         call.is_answered = True
         text = _text(block.get("content"))
-        reading = _reading(row, block, text)
+        reading = _reading(call, row, block, text)
         success = reading.success if reading else None
         returned = tool_returned(
             call.name,
@@ -194,8 +194,9 @@ class _Session:
 
 
 class _Call:
-    def __init__(self, name: str, turn: OpenTurn, round_idx: int, skill: str) -> None:
+    def __init__(self, name: str, args: object, turn: OpenTurn, round_idx: int, skill: str) -> None:
         self.name = name
+        self.args = args
         self.turn = turn
         self.round_idx = round_idx
         self.skill = skill
@@ -205,12 +206,16 @@ class _Call:
         return SkillUse(skill=self.skill, turn=self.turn.id, round_idx=self.round_idx, success=success)
 
 
-def _reading(row: Mapping[str, object], block: Mapping[str, object], text: str) -> Reading | None:
-    """Whether the call worked; none when a person declined it, which says nothing about the tool."""
+def _reading(call: _Call, row: Mapping[str, object], block: Mapping[str, object], text: str) -> Reading | None:
+    """Whether the call worked; none when it was refused or stopped, which says nothing about the tool."""
     structured = row.get("toolUseResult")
-    if structured == _DECLINED:
+    is_error = block.get("is_error") is True
+    said = (structured if isinstance(structured, str) else "", text if is_error else "")
+    if any(was_refused(each, row, block) for each in said):
         return None
-    if block.get("is_error") is True:
+    if is_error and found_nothing(call.args, text):
+        return Reading(success=True)
+    if is_error:
         return Reading(success=False, error=text)
     if isinstance(structured, Mapping) and (reading := from_fields(structured)):
         return reading
