@@ -135,7 +135,7 @@ def export(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="A skill; or --all.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every skill that can be loaded.")] = False,
-    format_name: Annotated[str, typer.Option("--format", help="skill, anton, istota, ghost or table.")] = "skill",
+    format_name: Annotated[str, typer.Option("--format", help="The layout; any other name lists them.")] = "skill",
     to: Annotated[Path, typer.Option("--to", help="Where to write it.")] = Path(),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there; it is kept beside.")] = False,
     as_json: AsJson = False,

@@ -44,6 +44,7 @@ def _show(home: Path | None) -> None:
     from asyncio import run  # slow to import, and help does without
 
     from habitus.app import Habitus, read_settings
+    from habitus.llm.providers.naming import telling_keys
     from habitus.settings import AccMode
 
     with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
@@ -60,7 +61,8 @@ def _show(home: Path | None) -> None:
             run(_walk(habitus))
     output.say()
     output.say("That was real, all of it but the model. With one of your own:", style="bold")
-    output.say("  export ANTHROPIC_API_KEY=…   (or OPENAI_API_KEY, GEMINI_API_KEY, or HABITUS_MODEL=ollama:…)")
+    first, *others = telling_keys()
+    output.say(f"  export {first}=…   (or {', '.join(others)}, or HABITUS_MODEL=ollama:…)")
     output.say("  habitus chat")
     output.say("Your own home is ~/.habitus; 'habitus --help' shows what else there is.")
 
