@@ -170,14 +170,9 @@ class Composer:
         parts = self._parts
         neutral = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
         self._selection = selection = parts.select(neutral)
-        summaries = sorted((*selection.menu, *(choice.summary for choice in selection.eager)), key=lambda s: s.name)
-        used = {
-            name: sum(counted.used + counted.recommended for counted in stages.values())
-            for (_, name), stages in parts.library.all_counters().items()
-        }
         return _Steady(
             identity=parts.identity(),
             standing=parts.memory.standing(),
-            menu=menu.compose(summaries, menu.budget_for(parts.context_tokens), utility=used),
+            menu=menu.offered(selection, parts.library.all_counters(), parts.context_tokens),
             hashes=parts.library.tree_hashes(),
         )

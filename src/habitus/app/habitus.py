@@ -6,7 +6,6 @@ import functools
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,12 +18,11 @@ import sqlalchemy as sa
 from habitus import settings as settings_module
 from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
-from habitus.app.content import high_findings
+from habitus.app.content import high_findings, near_duplicates
 from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private
 from habitus.app.layers import Layers
 from habitus.errors import Refused
 from habitus.events import OutcomeKind, TurnObserver
-from habitus.files import Tree
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
 from habitus.learning.spending import Spending
@@ -32,14 +30,13 @@ from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.settings import Settings
-from habitus.skills import fetching, gates, lock, names, trees
+from habitus.skills import gates, names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
-from habitus.skills.importing import Importer, Result, Verdict, forget, origins
+from habitus.skills.importing import Importer, Result, forget, origins
 from habitus.skills.layers import project_root
 from habitus.skills.library import Library
-from habitus.skills.lint import DUPLICATE
 from habitus.skills.model import Actor, Author
 from habitus.skills.outside import OutsideContent
 from habitus.skills.review import Review
@@ -104,7 +101,7 @@ class Habitus:
             local=local,
             clock=clock,
             auto=settings.review.auto,
-            duplicates=self.near_duplicates,
+            duplicates=partial(near_duplicates, self.finder),
         )
         self.importer = Importer(
             self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings, land=self._land
@@ -150,12 +147,6 @@ class Habitus:
     def person(self, reason: str = "") -> Author:
         """The person at this process, as the author of a change."""
         return Author(actor=Actor.USER, name=self.settings.user, reason=reason)
-
-    def fetch(self, wanted: str) -> AbstractContextManager[fetching.Fetched]:
-        """Skills from a repository, an archive or a directory, ready to be read."""
-        return fetching.fetched(
-            wanted, cwd=self.settings.cwd, environ=os.environ, host=self.settings.git_host or fetching.DEFAULT_HOST
-        )
 
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
@@ -245,16 +236,9 @@ class Habitus:
         return self.review.waiting_count() + waiting_lessons(self._shared)
 
     def _land(self, lesson: PlaybookLesson) -> Result:
-        from habitus.memory.playbook import land
+        from habitus.app.updating import landed  # memory and every layout, for those who import
 
-        landed = land(self.memory, lesson)
-        return Result(
-            name=landed.name, verdict=Verdict(landed.verdict), reason=landed.reason, origin=lesson.origin, kind="lesson"
-        )
-
-    @property
-    def lock_file(self) -> Path:
-        return self.settings.home / lock.FILE
+        return landed(self, lesson)
 
     @property
     def database(self) -> str:
@@ -340,14 +324,6 @@ class Habitus:
         return select(
             self.skills.listing(), request, context, prior=prior if request.conversation else (), replied_to=answered
         )
-
-    def near_duplicates(self, name: str, tree: Tree) -> list[str]:
-        """Which skills of the library say much the same as these files."""
-        skill = trees.parse(name, tree).skill
-        if skill is None:
-            return []
-        near = self.finder.similar_to(skill, skill.body)
-        return [f"near-duplicate of {hit.id} ({hit.score:.2f})" for hit in near if hit.score >= DUPLICATE]
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from habitus.agent.consent import AskPerson
+from habitus.agent.session import Session
+from habitus.app import Habitus
+from habitus.app.conversations import Conversation, conversation
 from habitus.cli import output
+from habitus.cli.main import app
 from habitus.cli.opening import opened, shared
-from habitus.cli.sessions import resolved
 from habitus.errors import Invalid, UserError
-
-if TYPE_CHECKING:
-    from habitus.agent.consent import AskPerson
-    from habitus.agent.session import Session
-    from habitus.app import Habitus
-    from habitus.repl.chat import Chat
-    from habitus.repl.keyboard import Prompt
-    from habitus.repl.pipes import JsonPipe, TextPipe
-    from habitus.repl.terminal import Terminal
+from habitus.repl.chat import Chat
+from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
+from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
+from habitus.repl.terminal import Terminal, converse
 
 Model = Annotated[str, typer.Option("--model", "-m", help="provider:model, or script:PATH; else HABITUS_MODEL.")]
 Attach = Annotated[list[Path] | None, typer.Option("--attach", "-a", help="Send this file along; may be repeated.")]
@@ -42,12 +43,10 @@ def chat(
     """Talk to the agent. Without a terminal every line of standard input is a turn; exit code 1 if one failed."""
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
-    from asyncio import run  # slow to import, and help does without
-
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
-        id = resolved(habitus, session) if resume else None
+        past = conversation(habitus.journal, session) if resume else None
         try:
-            is_well = run(_chat(habitus, id, attach or [], as_json))
+            is_well = asyncio.run(_chat(habitus, past, attach or [], as_json))
         except KeyboardInterrupt:
             if as_json or not _is_terminal():
                 raise
@@ -64,13 +63,11 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Ask one thing and print the answer; exit code 1 if that failed."""
-    from asyncio import run  # slow to import, and help does without
-
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
         text = sys.stdin.read() if request in (None, "-") else request
-        is_well = run(_ask(habitus, text or "", attach or [], as_json))
+        is_well = asyncio.run(_ask(habitus, text or "", attach or [], as_json))
     if not is_well:
         raise typer.Exit(1)
 
@@ -89,35 +86,29 @@ def _lines_of_errors(is_json: bool) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-async def _chat(habitus: Habitus, id: str | None, attach: Sequence[Path], as_json: bool) -> bool:
+async def _chat(habitus: Habitus, past: Conversation | None, attach: Sequence[Path], as_json: bool) -> bool:
     if as_json or not _is_terminal():
-        return await _chat_in_a_pipe(habitus, id, attach, _json_pipe() if as_json else _text_pipe())
-    return await _chat_at_a_terminal(habitus, id, attach)
+        return await _chat_in_a_pipe(habitus, past, attach, _json_pipe() if as_json else _text_pipe())
+    return await _chat_at_a_terminal(habitus, past, attach)
 
 
-async def _chat_at_a_terminal(habitus: Habitus, id: str | None, attach: Sequence[Path]) -> bool:
-    from rich.text import Text
-
-    from habitus.repl.chat import Chat
-    from habitus.repl.keyboard import silent_keyboard
-    from habitus.repl.terminal import Terminal, converse
-
+async def _chat_at_a_terminal(habitus: Habitus, past: Conversation | None, attach: Sequence[Path]) -> bool:
     terminal = Terminal()
     with silent_keyboard():
         chat = Chat(
             habitus,
             terminal,
-            open_session=_sessions(habitus, id, terminal.ask),
+            open_session=_sessions(habitus, past, terminal.ask),
             run_command=lambda words: _run(habitus, words),
             drafter=lambda: habitus.models.cheap,
             attached=attach,
         )
     terminal.prompt = _prompt(habitus, chat)
     terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}  ", ("/help", "dim")))
-    if id:
-        turns = habitus.journal.turns_of(id)
-        last = output.clean(" ".join(turns[-1].request.split()))[:60]
-        terminal.console.print(Text(f"Resumed {id}, {output.counted(len(turns), 'turn')}; last: {last}", style="dim"))
+    if past is not None:
+        last = output.clean(" ".join(past.turns[-1].request.split()))[:60]
+        turns = output.counted(len(past.turns), "turn")
+        terminal.console.print(Text(f"Resumed {past.session}, {turns}; last: {last}", style="dim"))
     try:
         await converse(chat, terminal)
     finally:
@@ -128,10 +119,9 @@ async def _chat_at_a_terminal(habitus: Habitus, id: str | None, attach: Sequence
     return True
 
 
-async def _chat_in_a_pipe(habitus: Habitus, id: str | None, attach: Sequence[Path], pipe: JsonPipe | TextPipe) -> bool:
-    from habitus.repl.chat import Chat
-    from habitus.repl.pipes import JsonPipe, typed_lines
-
+async def _chat_in_a_pipe(
+    habitus: Habitus, past: Conversation | None, attach: Sequence[Path], pipe: JsonPipe | TextPipe
+) -> bool:
     def run_command(words: Sequence[str]) -> None:
         if not isinstance(pipe, JsonPipe):
             _run(habitus, words)
@@ -143,7 +133,7 @@ async def _chat_in_a_pipe(habitus: Habitus, id: str | None, attach: Sequence[Pat
     chat = Chat(
         habitus,
         pipe,
-        open_session=_sessions(habitus, id, pipe.ask),
+        open_session=_sessions(habitus, past, pipe.ask),
         run_command=run_command,
         drafter=lambda: habitus.models.cheap,
         attached=attach,
@@ -161,9 +151,6 @@ async def _chat_in_a_pipe(habitus: Habitus, id: str | None, attach: Sequence[Pat
 
 
 async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], as_json: bool) -> bool:
-    from habitus.repl.chat import Chat
-    from habitus.repl.terminal import Terminal
-
     surface: Terminal | JsonPipe | TextPipe
     if as_json:
         surface = _json_pipe()
@@ -188,15 +175,13 @@ async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], as_json: boo
     return chat.went_well
 
 
-def _prompt(habitus: Habitus, chat: Chat) -> Prompt:
-    from habitus.repl.keyboard import Names, Prompt
-
-    return Prompt(habitus.settings.home, Names(invocable=chat.invocable, known=chat.known), habitus.redactor)
+def _prompt(habitus: Habitus, chat: Chat) -> LineEditor:
+    return LineEditor(habitus.settings.home, Names(invocable=chat.invocable, known=chat.known), habitus.redactor)
 
 
-def _sessions(habitus: Habitus, id: str | None, ask: AskPerson) -> Callable[[], Session]:
+def _sessions(habitus: Habitus, past: Conversation | None, ask: AskPerson) -> Callable[[], Session]:
     """The session that is resumed first, then new ones."""
-    waiting = [id] if id else []
+    waiting = [past.session] if past is not None else []
 
     def open_session() -> Session:
         id = waiting.pop() if waiting else None
@@ -207,8 +192,6 @@ def _sessions(habitus: Habitus, id: str | None, ask: AskPerson) -> Callable[[], 
 
 def _run(habitus: Habitus, words: Sequence[str]) -> None:
     """A command of the command line, in this conversation."""
-    from habitus.cli.main import app
-
     in_chat = output.in_chat.set(True)
     try:
         with shared(habitus):
@@ -224,12 +207,8 @@ def _is_terminal() -> bool:
 
 
 def _json_pipe() -> JsonPipe:
-    from habitus.repl.pipes import JsonPipe
-
     return JsonPipe(write=output.write, is_ascii=not output.is_unicode())
 
 
 def _text_pipe() -> TextPipe:
-    from habitus.repl.pipes import TextPipe
-
     return TextPipe(write=output.write, remark=output.complain)

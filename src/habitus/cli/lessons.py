@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from habitus.app import Habitus
+from habitus.app.going_back import back_to
 from habitus.cli import completion, moments, output
+from habitus.cli.editor import edited
 from habitus.cli.opening import opened
-
-if TYPE_CHECKING:
-    from habitus.app import Habitus
-    from habitus.memory.cortex import Looked
-    from habitus.memory.model import Encoded, Engram
-    from habitus.memory.view_files import Found
-
-app = typer.Typer(help="Facts, rules and lessons that reach every fitting prompt.")
+from habitus.memory.cortex import Looked
+from habitus.memory.model import Encoded, Engram
+from habitus.memory.retention import utility
+from habitus.memory.view_files import Found
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Id = Annotated[str, typer.Argument(help="The id of a lesson.", autocompletion=completion.lesson_ids)]
@@ -27,13 +27,6 @@ Topic = Annotated[str | None, typer.Option("--topic", help="What it is about, in
 _OLDEST_SHOWN = 200
 
 
-@app.callback(invoke_without_command=True)
-def explain(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        output.explain(context)
-
-
-@app.command("list")
 def list_lessons(
     context: typer.Context,
     kind: KindOption = None,
@@ -67,14 +60,11 @@ def _counted(engram: Engram) -> str:
 
 def as_plain(engram: Engram) -> dict[str, Any]:
     """A lesson as JSON."""
-    from habitus.memory.retention import utility
-
     told: dict[str, Any] = output.plain(engram)
     counters = told.pop("counters")
     return {**told, **counters, "utility": round(utility(engram), 4)}
 
 
-@app.command()
 def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
     """One lesson: where it comes from, what it rests on, how it did, and how it came to be as it is."""
     with opened(context) as habitus:
@@ -98,8 +88,6 @@ def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
 
 
 def _facts(engram: Engram) -> list[tuple[str, str]]:
-    from habitus.memory.retention import utility
-
     counters, body, evidence = engram.counters, engram.body, engram.evidence
     facts = [
         ("kind", engram.kind.value),
@@ -121,7 +109,6 @@ def _facts(engram: Engram) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-@app.command()
 def add(
     context: typer.Context,
     text: Annotated[str, typer.Argument(help="One sentence.")],
@@ -155,10 +142,9 @@ def _undo_of_add(habitus: Habitus, encoded: Encoded) -> tuple[str, ...]:
     assert encoded.engram is not None
     if encoded.engram.version == 1:
         return "lessons", "remove", encoded.engram.id
-    return "rollback", "--to", habitus.opened_on.astimezone().isoformat(timespec="microseconds")
+    return back_to(habitus.opened_on)
 
 
-@app.command()
 def edit(
     context: typer.Context,
     id: Annotated[
@@ -189,20 +175,16 @@ def edit(
             output.say("Nothing was changed.")
         else:
             output.say(f"Changed: {after.id}  {after.text}")
-            output.undo(context, "rollback", "--to", habitus.opened_on.astimezone().isoformat(timespec="microseconds"))
+            output.undo(context, *back_to(habitus.opened_on))
 
 
 def _edited_text(habitus: Habitus, engram: Engram) -> str:
-    from habitus.cli.editor import edited
-
     before = f"{engram.text}\n".encode()
     with edited(habitus.settings.editor, before, f"{engram.id}.txt", instead="give the text with --text") as content:
         return content.decode("utf-8", "replace")
 
 
 def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_json: bool) -> None:
-    from habitus.cli.editor import edited
-
     habitus.refuse_if_read_only()
     pages = habitus.memory.page_texts()
     where = ", ".join(str(habitus.settings.home / "memory" / name) for name in pages)
@@ -224,7 +206,7 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
         output.say(note, style="yellow")
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
     output.say(counts)
-    output.undo(context, "rollback", "--to", habitus.opened_on.astimezone().isoformat(timespec="microseconds"))
+    output.undo(context, *back_to(habitus.opened_on))
 
 
 _DIVIDER = "<!-- page: {} -->"
@@ -235,8 +217,6 @@ def _bundle(pages: Mapping[str, str]) -> bytes:
 
 
 def _unbundle(text: str) -> dict[str, str]:
-    import re
-
     parts = re.split(r"^<!-- page: (\w+\.md) -->[ \t]*\r?\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -260,7 +240,6 @@ def _looked(looked: Looked) -> dict[str, Any]:
     }
 
 
-@app.command()
 def remove(
     context: typer.Context,
     ids: Annotated[list[str], typer.Argument(help="Lessons.", autocompletion=completion.lesson_ids)],
@@ -278,7 +257,6 @@ def remove(
         output.undo(context, "lessons", "restore", *(engram.id for engram in gone))
 
 
-@app.command()
 def restore(
     context: typer.Context,
     ids: Annotated[list[str], typer.Argument(help="Archived lessons.", autocompletion=completion.lesson_ids)],
@@ -296,7 +274,6 @@ def restore(
         output.undo(context, "lessons", "remove", *(engram.id for engram in back))
 
 
-@app.command()
 def archive(context: typer.Context, as_json: AsJson = False) -> None:
     """What was removed or had to make room, the last first."""
     with opened(context) as habitus:

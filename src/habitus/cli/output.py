@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import typer
     from rich.console import Console
 
+    from habitus.skills.model import Author
+
 _STATE_COLOURS = {
     "ok": "green",
     "disabled": "dim",
@@ -151,6 +153,12 @@ def say(text: str = "", style: str = "") -> None:
         console().print(clean(text), style=style)
     else:
         write(clean(text) + "\n")
+
+
+def who(author: Author) -> str:
+    """Who made a change, and why."""
+    name = "disk" if author.actor == "disk" else f"{author.actor.value} {author.name}".strip()
+    return f"{name}: {author.reason}" if author.reason else name
 
 
 def explain(context: typer.Context) -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from habitus.app import Habitus
 from habitus.cli import completion, given, moments, output
 from habitus.cli.opening import opened
-
-if TYPE_CHECKING:
-    from habitus.app import Habitus
-    from habitus.sandbox.model import Permissions
-    from habitus.tools.model import Tool
-    from habitus.tools.program import Regression
-
-app = typer.Typer(help="Make, run and test tools: code that passed its test, in the sandbox.")
+from habitus.sandbox.model import Permissions
+from habitus.skills.model import Counters, Stage
+from habitus.tools.model import Tool, asked_for
+from habitus.tools.program import Regression
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="A tool.", autocompletion=completion.skill_names)]
@@ -26,13 +25,6 @@ _NO_PARAMETERS = '{"type": "object", "properties": {}}'
 Done = TypeVar("Done")
 
 
-@app.callback(invoke_without_command=True)
-def explain(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        output.explain(context)
-
-
-@app.command()
 def new(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The name: lower-case letters, digits and hyphens.")],
@@ -54,8 +46,6 @@ def new(
     as_json: AsJson = False,
 ) -> None:
     """Make a tool: its code is run in the sandbox on the payload, and kept when it works."""
-    from habitus.sandbox.model import Permissions
-
     parameters, example = given.read_json(schema, "schema"), given.read_json(payload, "payload")
     text = given.read_text(code)
     wanted = Permissions(
@@ -90,8 +80,6 @@ def new(
 
 def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
     """Show what the code would be allowed, and let a person decide."""
-    from habitus.tools.model import asked_for
-
     words = asked_for(wanted)
     if not words:
         return
@@ -107,7 +95,6 @@ def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
         raise typer.Abort
 
 
-@app.command("list")
 def list_tools(context: typer.Context, as_json: AsJson = False) -> None:
     """Every tool with its status."""
     with opened(context) as habitus:
@@ -121,11 +108,8 @@ def list_tools(context: typer.Context, as_json: AsJson = False) -> None:
             output.table(("name", "status", "layer", "version", "what it does"), rows, wide="what it does")
 
 
-@app.command()
 def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """One tool: what it takes, what it may do, how it fares, and its code."""
-    from habitus.skills.model import Counters, Stage
-
     with opened(context) as habitus:
         tool = habitus.tools.get(name)
         counters = habitus.skills.counters(f"{tool.name}@{tool.layer}").get(Stage.CODE, Counters())
@@ -139,10 +123,6 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 
 def _print_facts(tool: Tool, calls: str) -> None:
-    import json
-
-    from habitus.tools.model import asked_for
-
     facts = [
         ("name", f"{tool.name}@{tool.layer}"),
         ("called as", tool.callable_name),
@@ -161,7 +141,6 @@ def _print_facts(tool: Tool, calls: str) -> None:
             output.say(f"{label:<11}  {value}")
 
 
-@app.command()
 def run(
     context: typer.Context,
     name: Name,
@@ -183,7 +162,6 @@ def run(
             raise typer.Exit(1)
 
 
-@app.command("test")
 def run_cases(
     context: typer.Context,
     names: Annotated[
@@ -217,8 +195,6 @@ def _report(name: str, report: Regression) -> dict[str, Any]:
 
 
 def _print_report(name: str, report: Regression) -> None:
-    import json
-
     passed = sum(result.outcome.is_ok for result in report.results)
     stale = ", which were stale" if report.was_stale and report.results else ""
     output.say(f"{name}: {passed} of {output.counted(len(report.results), 'case')} passed{stale}.")
@@ -228,7 +204,6 @@ def _print_report(name: str, report: Regression) -> None:
             output.say(f"  {result.outcome.kind.value} on {payload[:100]}: {result.outcome.reason}", style="red")
 
 
-@app.command()
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Take a tool out of use; a skill that is nothing else goes to the archive."""
     with opened(context) as habitus:
@@ -240,7 +215,6 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
         output.undo(context, *gone.undo)
 
 
-@app.command()
 def restore(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Bring a removed or retired tool back as it was."""
     with opened(context) as habitus:
@@ -254,7 +228,6 @@ def restore(context: typer.Context, name: Name, as_json: AsJson = False) -> None
 
 def _run(habitus: Habitus, work: Callable[[], Awaitable[Done]]) -> Done:
     """Do it in an event loop of its own, and leave no process of the sandbox behind."""
-    import asyncio  # slow to import, and no other command needs it
 
     async def inside() -> Done:
         async with habitus.tools:

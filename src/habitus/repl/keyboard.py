@@ -43,7 +43,7 @@ class Names:
     known: Callable[[], Iterable[str]]
 
 
-class Prompt:
+class LineEditor:
     """One person's line editor. Ctrl-C is a KeyboardInterrupt, Ctrl-D at an empty prompt an EOFError."""
 
     def __init__(self, home: Path, names: Names, redactor: Redactor) -> None:

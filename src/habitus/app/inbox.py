@@ -1,0 +1,142 @@
+"""The inbox: everything that waits for a person, changes of skills and lessons in one list, and their word on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from habitus.errors import Invalid
+from habitus.memory.model import Engram
+from habitus.skills import trees
+from habitus.skills.review import Action, Proposal, ProposalState
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+LEARN = "learn"  # what approving a lesson does, beside the actions of proposals
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """One thing a person decides about, or has decided; `subject` is what it is about, whole."""
+
+    id: str
+    state: str
+    action: str
+    what: str
+    by: str
+    reasons: tuple[str, ...]
+    subject: Proposal | Engram
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decided:
+    """What was decided; an approved change may have made a version, and can be taken back."""
+
+    item: Waiting
+    version: int | None = None
+    undo: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProposedText:
+    """The file of a proposal that a person may mend."""
+
+    number: int
+    name: str
+    path: str
+    content: bytes
+
+
+def waiting(habitus: Habitus, *, with_decided: bool = False) -> tuple[Waiting, ...]:
+    """Proposals, then lessons, each with the reason why it waits."""
+    found = habitus.review.list(None if with_decided else ProposalState.WAITING)
+    has_lessons = habitus.waiting_count() > habitus.review.waiting_count()  # memory is opened only for those
+    lessons = habitus.memory.waiting() if has_lessons else ()
+    return (*map(_of_proposal, found), *map(_of_lesson, lessons))
+
+
+def get(habitus: Habitus, id: str) -> Waiting:
+    """By a proposal's number, or a lesson's id, which begins with a letter."""
+    return _of_proposal(habitus.review.get(int(id))) if id.isdigit() else _of_lesson(habitus.memory.get(id))
+
+
+def diff(habitus: Habitus, item: Waiting) -> str:
+    """What approving it would change."""
+    subject = item.subject
+    return habitus.review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
+
+
+def approve(habitus: Habitus, ids: Sequence[str]) -> Iterator[Decided]:
+    """Carry changes out and let lessons in, one by one; an unknown one is said before anything is done."""
+    for item in [get(habitus, id) for id in ids]:
+        yield _approved(habitus, item)
+
+
+def _approved(habitus: Habitus, item: Waiting) -> Decided:
+    if isinstance(item.subject, Engram):
+        lesson = habitus.memory.approve(item.subject.id, by=habitus.settings.user)
+        return Decided(item=_of_lesson(lesson), undo=("lessons", "remove", lesson.id))
+    proposal, version = habitus.review.approve(item.subject.id, habitus.person())
+    return Decided(item=_of_proposal(proposal), version=version, undo=("skills", *_undo(proposal, version)))
+
+
+def _undo(proposal: Proposal, version: int | None) -> tuple[str, ...]:
+    address = f"{proposal.change.name}@{proposal.change.layer}"
+    match proposal.change.action:
+        case Action.WRITE if version is not None and version > 1:
+            return ("rollback", address, "--to", str(version - 1))
+        case Action.WRITE:
+            return ("remove", address)
+        case Action.REMOVE:
+            return ("restore", address)
+        case Action.ENABLE:
+            return ("disable", address)
+        case Action.DISABLE:
+            return ("enable", address)
+
+
+def reject(habitus: Habitus, id: str, reason: str) -> Waiting:
+    """Turn it down; the agent sees the reason."""
+    if id.isdigit():
+        return _of_proposal(habitus.review.reject(int(id), habitus.person(), reason))
+    return _of_lesson(habitus.memory.reject(id, by=habitus.settings.user, reason=reason))
+
+
+def text_of(habitus: Habitus, id: str) -> ProposedText:
+    if not id.isdigit():
+        raise Invalid(f"'{id}' is a lesson.", mend=f"It is edited with 'habitus lessons edit {id}'.")
+    change = habitus.review.get(int(id)).change
+    path = trees.main_file(change.tree) or "SKILL.md"
+    content = (change.tree[path].content if path in change.tree else b"") or b""
+    return ProposedText(number=int(id), name=change.name, path=path, content=content)
+
+
+def mend(habitus: Habitus, text: ProposedText, content: bytes) -> Waiting:
+    """Change the text of a proposal before it is approved."""
+    return _of_proposal(habitus.review.edit(text.number, text.path, content))
+
+
+def _of_proposal(proposal: Proposal) -> Waiting:
+    return Waiting(
+        id=str(proposal.id),
+        state=proposal.state,
+        action=proposal.change.action,
+        what=f"{proposal.change.name}@{proposal.change.layer}",
+        by=f"{proposal.author.actor.value} {proposal.author.name}".strip(),
+        reasons=proposal.reasons,
+        subject=proposal,
+    )
+
+
+def _of_lesson(lesson: Engram) -> Waiting:
+    return Waiting(
+        id=lesson.id,
+        state=lesson.state,
+        action=LEARN,
+        what=lesson.text,
+        by=lesson.produced_by,
+        reasons=(lesson.reason,),
+        subject=lesson,
+    )
