@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from habitus.app.writing import ByHand, editable
 from habitus.errors import Invalid
 from habitus.memory.model import Engram
-from habitus.skills import trees
 from habitus.skills.review import Action, Proposal, ProposalState
 
 if TYPE_CHECKING:
@@ -37,16 +37,6 @@ class Decided:
     item: Waiting
     version: int | None = None
     undo: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProposedText:
-    """The file of a proposal that a person may mend."""
-
-    number: int
-    name: str
-    path: str
-    content: bytes
 
 
 def waiting(habitus: Habitus, *, with_decided: bool = False) -> tuple[Waiting, ...]:
@@ -104,18 +94,14 @@ def reject(habitus: Habitus, id: str, reason: str) -> Waiting:
     return _of_lesson(habitus.memory.reject(id, by=habitus.settings.user, reason=reason))
 
 
-def text_of(habitus: Habitus, id: str) -> ProposedText:
+def mend(habitus: Habitus, id: str, by_hand: ByHand) -> tuple[Waiting, bool]:
+    """Have the text of a proposal changed before it is approved; says whether it was."""
     if not id.isdigit():
         raise Invalid(f"'{id}' is a lesson.", mend=f"It is edited with 'habitus lessons edit {id}'.")
     change = habitus.review.get(int(id)).change
-    path = trees.main_file(change.tree) or "SKILL.md"
-    content = (change.tree[path].content if path in change.tree else b"") or b""
-    return ProposedText(number=int(id), name=change.name, path=path, content=content)
-
-
-def mend(habitus: Habitus, text: ProposedText, content: bytes) -> Waiting:
-    """Change the text of a proposal before it is approved."""
-    return _of_proposal(habitus.review.edit(text.number, text.path, content))
+    path, content = editable(change.tree)
+    with by_hand(content, f"{change.name}.md") as written:
+        return _of_proposal(habitus.review.edit(int(id), path, written)), written != content
 
 
 def _of_proposal(proposal: Proposal) -> Waiting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -88,12 +88,8 @@ def stats(habitus: Habitus, name: str | None = None) -> tuple[StageStats, ...]:
             name=skill,
             layer=layer,
             stage=stage,
-            recommended=counters.recommended,
-            used=counters.used,
-            succeeded=counters.succeeded,
-            failed=counters.failed,
-            last_used=counters.last_used,
             reliability=round(reliability(counters), 3),
+            **asdict(counters),
         )
         for (layer, skill), stages in sorted(found.items())
         for stage, counters in stages.items()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.agent.identity import LAYER, NAME, identity_skill
 from habitus.errors import Invalid
+from habitus.files import Tree
 from habitus.skills import trees
 from habitus.skills.edits import Edit
 from habitus.skills.formats import skill_md
@@ -18,6 +20,7 @@ from habitus.skills.model import Skill
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
 
+ByHand = Callable[[bytes, str], AbstractContextManager[bytes]]  # content and file name in, what a person wrote out
 _SKELETON = """# {title}
 
 1. Say what to look at first, and how to tell that this skill fits.
@@ -50,17 +53,7 @@ class Edited:
 
     @property
     def is_unchanged(self) -> bool:
-        return not self.is_override and self.version == _version(self.before)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MainFile:
-    """The file with a skill's steps, as an editor shows it."""
-
-    name: str
-    path: str
-    content: bytes
-    version: int
+        return not self.undo
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,29 +107,32 @@ def edit(habitus: Habitus, name: str, change: Edit, fields: Fields, expect: int 
     return _edited(habitus, name, before, version)
 
 
-def main_file(habitus: Habitus, name: str) -> MainFile:
+def edit_by_hand(habitus: Habitus, name: str, by_hand: ByHand, expect: int | None, reason: str) -> Edited:
+    """Have a skill's main file changed in an editor; refused where somebody changed the skill meanwhile."""
     item, tree = habitus.skills.find(name), habitus.skills.tree(name)
+    path, content = editable(tree)
+    version = _version(item)
+    with by_hand(content, f"{item.name}.md") as written:
+        if written != content:
+            expected, author = expect or version or None, habitus.person(reason)
+            version = habitus.skills.edit_file(name, path, written, author, expected_version=expected)
+    return _edited(habitus, name, item, version)
+
+
+def editable(tree: Tree) -> tuple[str, bytes]:
+    """The file with a skill's steps, as an editor shows it: its path and its content."""
     path = trees.main_file(tree) or "SKILL.md"
-    content = (tree[path].content if path in tree else b"") or b""
-    return MainFile(name=item.name, path=path, content=content, version=_version(item))
-
-
-def rewrite(habitus: Habitus, name: str, main: MainFile, content: bytes, expect: int | None, reason: str) -> Edited:
-    """Save what became of a skill's main file in an editor; refused where the skill was changed meanwhile."""
-    before = habitus.skills.find(name)
-    if content == main.content:
-        return _edited(habitus, name, before, main.version)
-    expected = expect or main.version or None
-    author = habitus.person(reason)
-    version = habitus.skills.edit_file(name, main.path, content, author, expected_version=expected)
-    return _edited(habitus, name, before, version)
+    return path, (tree[path].content if path in tree else b"") or b""
 
 
 def _edited(habitus: Habitus, name: str, before: Listed, version: int) -> Edited:
     after = habitus.skills.find(name)
-    back = ("skills", "rollback", name, "--to", str(_version(before)))
-    away = ("skills", "remove", f"{after.name}@{after.layer}")
-    return Edited(before=before, after=after, version=version, undo=back if after.layer == before.layer else away)
+    undo: tuple[str, ...] = ()
+    if after.layer != before.layer:
+        undo = ("skills", "remove", f"{after.name}@{after.layer}")
+    elif version != _version(before):
+        undo = ("skills", "rollback", name, "--to", str(_version(before)))
+    return Edited(before=before, after=after, version=version, undo=undo)
 
 
 def _version(item: Listed) -> int:

@@ -10,10 +10,9 @@ from habitus.app import checking as use_case
 from habitus.app.checking import Health
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
 from habitus.errors import UserError
 from habitus.skills.model import Severity
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def doctor(context: typer.Context, as_json: AsJson = False) -> None:

@@ -10,9 +10,9 @@ from habitus.app import evaluating, explaining
 from habitus.app.explaining import PastWhy, Prospect
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
 from habitus.skills.evals import Case, CaseResult
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Source = Annotated[str, typer.Option("--source", help="Where the request comes from: repl, talk, email, briefing …")]
 Attach = Annotated[list[str] | None, typer.Option("--attach", help="An attached file; may be repeated.")]
 Paths = Annotated[list[str] | None, typer.Option("--path", help="A file the work is about; may be repeated.")]

@@ -10,20 +10,17 @@ import typer
 
 from habitus.app import going_back as use_case
 from habitus.app.going_back import WayBack
-from habitus.cli import completion, moments, output
+from habitus.cli import moments, output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson, Reason, SkillName, Yes
 from habitus.skills.layers import USER
-
-Name = Annotated[str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=completion.skill_names)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
 
 
 def rollback(
     context: typer.Context,
     to: Annotated[str, typer.Option("--to", help="A moment: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Return your lessons, and your skills in every layer you can write, to a moment; nothing is lost by it."""
@@ -42,15 +39,15 @@ def rollback(
             raise typer.Abort
         if not dry_run:
             use_case.return_to(habitus, moment, reason, dry_run=False)
-        if as_json:
-            told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in way.skills]
-            output.print_json({"to": moment, "dry_run": dry_run, "steps": told, "lessons": way.lessons})
-        elif not what:
-            output.say(f"Nothing has changed since {moments.shown(moment)}.")
-        elif not dry_run:
+        told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in way.skills]
+        data = {"to": moment, "dry_run": dry_run, "steps": told, "lessons": way.lessons}
+        if not what:
+            output.done(context, as_json, data, f"Nothing has changed since {moments.shown(moment)}.")
+        elif dry_run:
+            output.done(context, as_json, data)
+        else:
             are = "is as it was" if len(way.skills) + len(way.lessons) == 1 else "are as they were"
-            output.say(f"{what} {are} at {moments.shown(moment)}.")
-            output.undo(context, *way.undo)
+            output.done(context, as_json, data, f"{what} {are} at {moments.shown(moment)}.", undo=way.undo)
 
 
 def _print_steps(way: WayBack) -> None:
@@ -77,28 +74,21 @@ def restore(
     with opened(context) as habitus:
         if show_list or name is None:
             archived = habitus.skills.archived()
-            if as_json:
-                output.print_json({"archived": archived})
-            elif not archived:
-                output.say("The archive is empty.")
-            else:
-                rows = [
-                    (f"#{a.id}", a.name, a.layer, f"v{a.version}", moments.shown(a.archived_on), output.who(a.author))
-                    for a in archived
-                ]
-                output.table(("id", "name", "layer", "version", "archived", "by"), rows, wide="by")
+            rows = [
+                (f"#{a.id}", a.name, a.layer, f"v{a.version}", moments.shown(a.archived_on), output.who(a.author))
+                for a in archived
+            ]
+            columns = ("id", "name", "layer", "version", "archived", "by")
+            output.listed(as_json, {"archived": archived}, columns, rows, wide="by", empty="The archive is empty.")
             return
         restored, layer = habitus.skills.restore(name, habitus.person("restored"), new_name=new_name)
-        if as_json:
-            output.print_json({"name": restored, "layer": layer})
-            return
-        output.say(f"{restored}@{layer} is back.")
-        output.undo(context, "skills", "remove", f"{restored}@{layer}")
+        data, address = {"name": restored, "layer": layer}, f"{restored}@{layer}"
+        output.done(context, as_json, data, f"{address} is back.", undo=("skills", "remove", address))
 
 
 def rollback_skill(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     to: Annotated[int, typer.Option("--to", help="The version to return to.")],
     reason: Reason = "",
     as_json: AsJson = False,
@@ -106,9 +96,6 @@ def rollback_skill(
     """Make an earlier version the current one, as a new version."""
     with opened(context) as habitus:
         done = use_case.roll_back(habitus, name, to, reason)
-        if as_json:
-            output.print_json({"name": done.name, "layer": done.layer, "version": done.version})
-            return
-        output.say(f"{done.name} is back to version {to}, as version {done.version}.")
-        if done.undo:
-            output.undo(context, *done.undo)
+        data = {"name": done.name, "layer": done.layer, "version": done.version}
+        said = f"{done.name} is back to version {to}, as version {done.version}."
+        output.done(context, as_json, data, said, undo=done.undo)

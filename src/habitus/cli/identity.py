@@ -11,13 +11,14 @@ from habitus.app import writing
 from habitus.cli import output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
 
 
 def identity(
     context: typer.Context,
     edit: Annotated[bool, typer.Option("--edit", "-e", help="Change it in your editor.")] = False,
     write: Annotated[str | None, typer.Option("--set", help="Make this the text; '-' reads standard input.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Who the assistant is and how it speaks: the first lines of every prompt. Shown, or changed with a history."""
     if edit and write is not None:
@@ -29,9 +30,4 @@ def identity(
                 now = writing.set_identity(habitus, after.decode())
         elif write is not None:
             now = writing.set_identity(habitus, sys.stdin.read() if write == "-" else write)
-        if as_json:
-            output.print_json({"text": now.text, "version": now.version})
-            return
-        output.say(now.text)
-        if now.undo:
-            output.undo(context, *now.undo)
+        output.done(context, as_json, {"text": now.text, "version": now.version}, now.text, undo=now.undo)

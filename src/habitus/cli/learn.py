@@ -17,6 +17,7 @@ from habitus.app.going_back import back_to
 from habitus.app.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.cli import output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
 from habitus.errors import Refused
 from habitus.learning.learned import KeptAs
 from habitus.learning.transcripts.applying import Applied
@@ -35,7 +36,7 @@ def learn(
     apply: Annotated[bool, typer.Option("--apply", help="Keep what they teach, once per turn.")] = False,
     model: Annotated[str, typer.Option("--model", help="Also let provider:model look at the failed calls.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find what went wrong in transcripts of agents: Claude Code sessions, OpenAI-style logs, event rows, our own."""
     paths = studying.found_files(files or ())
@@ -167,6 +168,6 @@ def _print_applied(context: typer.Context, applied: Applied, undo: tuple[str, ..
     for reason, count in applied.reasons.items():
         output.say(f"  {count} ×: {reason}", style="yellow")
     if applied.lessons.keys() & {KeptAs.STORED, KeptAs.REINFORCED}:
-        output.undo(context, *undo)
+        output.say_undo(context, *undo)
     if applied.already:
         output.say(f"Already learned from: {output.counted(applied.already, 'turn')}.")

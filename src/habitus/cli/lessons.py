@@ -13,12 +13,12 @@ from habitus.app.going_back import back_to
 from habitus.cli import completion, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
 from habitus.memory.cortex import Looked
 from habitus.memory.model import Encoded, Engram
 from habitus.memory.retention import utility
 from habitus.memory.view_files import Found
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Id = Annotated[str, typer.Argument(help="The id of a lesson.", autocompletion=completion.lesson_ids)]
 KindOption = Annotated[str | None, typer.Option("--kind", "-k", help="always, never, when, lesson or profile.")]
 ScopeOption = Annotated[str | None, typer.Option("--for", help="Whom it holds for: user, project, workspace, global.")]
@@ -37,16 +37,11 @@ def list_lessons(
     """What is remembered, the newest first."""
     with opened(context) as habitus:
         found = habitus.memory.list_lessons(scope, limit, kind=kind)
-        if as_json:
-            output.print_json({"lessons": [as_plain(engram) for engram in found]})
-        elif not found:
-            when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(scope, "")
-            output.say(
-                f"Nothing was learned{when or ' yet'}. Add something: habitus lessons add 'Dates are day-first.'"
-            )
-        else:
-            rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in found]
-            output.table(("id", "kind", "for", "trust", "helped", "text"), rows, wide="text")
+        data = {"lessons": [as_plain(engram) for engram in found]}
+        when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(scope, " yet")
+        empty = f"Nothing was learned{when}. Add something: habitus lessons add 'Dates are day-first.'"
+        rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in found]
+        output.listed(as_json, data, ("id", "kind", "for", "trust", "helped", "text"), rows, wide="text", empty=empty)
 
 
 def _whom(engram: Engram) -> str:
@@ -121,28 +116,19 @@ def add(
     with opened(context) as habitus:
         encoded = habitus.memory.add(text, kind=kind, scope=scope, topic=topic, project=habitus.project)
         assert encoded.engram is not None
-        if as_json:
-            output.print_json(_encoded(encoded))
-            return
-        output.say(f"{encoded.status.value.capitalize()}: {encoded.engram.id}  {encoded.engram.text}")
+        lines = [f"{encoded.status.value.capitalize()}: {encoded.engram.id}  {encoded.engram.text}"]
         if encoded.redacted:
-            output.say(f"{output.counted(sum(encoded.redacted.values()), 'secret')} taken out.", style="yellow")
-        for gone in encoded.archived:
-            output.say(f"Archived to make room: {gone.id}  {gone.text}", style="yellow")
-        output.undo(context, *_undo_of_add(habitus, encoded))
+            lines.append(f"{output.counted(sum(encoded.redacted.values()), 'secret')} taken out.")
+        lines += [f"Archived to make room: {gone.id}  {gone.text}" for gone in encoded.archived]
+        is_new = encoded.engram.version == 1
+        undo = ("lessons", "remove", encoded.engram.id) if is_new else back_to(habitus.opened_on)
+        output.done(context, as_json, _encoded(encoded), *lines, undo=undo)
 
 
 def _encoded(encoded: Encoded) -> dict[str, Any]:
     lesson = as_plain(encoded.engram) if encoded.engram else None
     archived = [engram.id for engram in encoded.archived]
     return {"status": encoded.status, "lesson": lesson, "archived": archived, "redacted": encoded.redacted}
-
-
-def _undo_of_add(habitus: Habitus, encoded: Encoded) -> tuple[str, ...]:
-    assert encoded.engram is not None
-    if encoded.engram.version == 1:
-        return "lessons", "remove", encoded.engram.id
-    return back_to(habitus.opened_on)
 
 
 def edit(
@@ -169,13 +155,10 @@ def edit(
             text = _edited_text(habitus, before)
         by, project = habitus.settings.user, habitus.project
         after = habitus.memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
-        if as_json:
-            output.print_json({"changed": after != before, "lesson": as_plain(after)})
-        elif after == before:
-            output.say("Nothing was changed.")
-        else:
-            output.say(f"Changed: {after.id}  {after.text}")
-            output.undo(context, *back_to(habitus.opened_on))
+        is_changed = after != before
+        said = f"Changed: {after.id}  {after.text}" if is_changed else "Nothing was changed."
+        undo = back_to(habitus.opened_on) if is_changed else ()
+        output.done(context, as_json, {"changed": is_changed, "lesson": as_plain(after)}, said, undo=undo)
 
 
 def _edited_text(habitus: Habitus, engram: Engram) -> str:
@@ -199,14 +182,9 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
         if not is_sure and not as_json and not typer.confirm("Apply this?", default=True):
             raise typer.Abort
         looked = habitus.memory.apply_texts(_unbundle(content.decode("utf-8", "replace")))
-    if as_json:
-        output.print_json(_looked(looked))
-        return
-    for note in looked.notes:
-        output.say(note, style="yellow")
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
-    output.say(counts)
-    output.undo(context, *back_to(habitus.opened_on))
+    undo = back_to(habitus.opened_on)
+    output.done(context, as_json, _looked(looked), *looked.notes, counts, undo=undo)
 
 
 _DIVIDER = "<!-- page: {} -->"
@@ -249,12 +227,9 @@ def remove(
     with opened(context) as habitus:
         found = [habitus.memory.get(id) for id in ids]  # an unknown one is said before anything is done
         gone = [habitus.memory.remove(engram.id, by=habitus.settings.user) for engram in found]
-        if as_json:
-            output.print_json({"removed": [as_plain(engram) for engram in gone]})
-            return
-        for engram in gone:
-            output.say(f"Removed: {engram.id}  {engram.text}")
-        output.undo(context, "lessons", "restore", *(engram.id for engram in gone))
+        lines = [f"Removed: {engram.id}  {engram.text}" for engram in gone]
+        undo = ("lessons", "restore", *(engram.id for engram in gone))
+        output.done(context, as_json, {"removed": [as_plain(engram) for engram in gone]}, *lines, undo=undo)
 
 
 def restore(
@@ -266,22 +241,15 @@ def restore(
     with opened(context) as habitus:
         found = [habitus.memory.get(id) for id in ids]
         back = [habitus.memory.restore(engram.id, by=habitus.settings.user) for engram in found]
-        if as_json:
-            output.print_json({"restored": [as_plain(engram) for engram in back]})
-            return
-        for engram in back:
-            output.say(f"Restored: {engram.id}  {engram.text}")
-        output.undo(context, "lessons", "remove", *(engram.id for engram in back))
+        lines = [f"Restored: {engram.id}  {engram.text}" for engram in back]
+        undo = ("lessons", "remove", *(engram.id for engram in back))
+        output.done(context, as_json, {"restored": [as_plain(engram) for engram in back]}, *lines, undo=undo)
 
 
 def archive(context: typer.Context, as_json: AsJson = False) -> None:
     """What was removed or had to make room, the last first."""
     with opened(context) as habitus:
         found = habitus.memory.archived()
-        if as_json:
-            output.print_json({"archived": [as_plain(engram) for engram in found]})
-        elif not found:
-            output.say("The archive is empty.")
-        else:
-            rows = [(e.id, e.kind.value, e.reason, e.text) for e in found]
-            output.table(("id", "kind", "why", "text"), rows, wide="text")
+        data = {"archived": [as_plain(engram) for engram in found]}
+        rows = [(e.id, e.kind.value, e.reason, e.text) for e in found]
+        output.listed(as_json, data, ("id", "kind", "why", "text"), rows, wide="text", empty="The archive is empty.")

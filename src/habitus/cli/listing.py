@@ -15,12 +15,10 @@ from habitus.app import listing as use_case
 from habitus.app.listing import ShownSkill
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson, SkillName
 from habitus.errors import Invalid, did_you_mean
 from habitus.skills.library import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Skill, State
-
-Name = Annotated[str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=completion.skill_names)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def list_skills(
@@ -74,7 +72,7 @@ def _print_listing(found: Sequence[Listed], *, is_filtered: bool) -> None:
 
 def show(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     version: Annotated[int | None, typer.Option("--version", "-v", help="An earlier version.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print SKILL.md as it is stored.")] = False,
     as_json: AsJson = False,
@@ -131,7 +129,7 @@ def _print_skill(item: Listed, skill: Skill, files: list[str]) -> None:
         output.say(skill.body)
 
 
-def history(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def history(context: typer.Context, name: SkillName, as_json: AsJson = False) -> None:
     """Every version: who made it, when and why."""
     with opened(context) as habitus:
         item = habitus.skills.find(name)
@@ -147,7 +145,7 @@ def history(context: typer.Context, name: Name, as_json: AsJson = False) -> None
 
 def diff(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     a: Annotated[int | None, typer.Argument(help="A version; the one before B by default.")] = None,
     b: Annotated[int | None, typer.Argument(help="Another; the newest by default.")] = None,
     as_json: AsJson = False,
@@ -176,10 +174,6 @@ def stats(
     """How often skills were recommended and used, and how that went, per stage."""
     with opened(context) as habitus:
         found = use_case.stats(habitus, name)
-        if as_json:
-            output.print_json({"stats": found})
-        elif not found:
-            output.say("Nothing has been counted yet.")
-        else:
-            columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
-            output.table(columns, [[getattr(row, column) for column in columns] for row in found], wide="name")
+        columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
+        rows = [[getattr(row, column) for column in columns] for row in found]
+        output.listed(as_json, {"stats": found}, columns, rows, wide="name", empty="Nothing has been counted yet.")

@@ -166,9 +166,37 @@ def explain(context: typer.Context) -> None:
     write(context.get_help().rstrip() + "\n")
 
 
-def undo(context: typer.Context, *words: str) -> None:
-    """Every change that was made says how to take it back."""
+def done(context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] = ()) -> None:
+    """What a command has done: as JSON, or in words with the command that takes it back."""
+    if as_json:
+        print_json(data)
+        return
+    for line in lines:
+        say(line)
+    if undo:
+        say_undo(context, *undo)
+
+
+def say_undo(context: typer.Context, *words: str) -> None:
     say(f"Undo: {command(context, *words)}", style="dim")
+
+
+def listed(
+    as_json: bool,
+    data: object,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    wide: str = "",
+    empty: str,
+) -> None:
+    """What a command has found: as JSON, or as a table, or that there is nothing."""
+    if as_json:
+        print_json(data)
+    elif rows:
+        table(columns, rows, wide=wide)
+    else:
+        say(empty)
 
 
 in_chat: ContextVar[bool] = ContextVar("in_chat", default=False)

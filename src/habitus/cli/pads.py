@@ -12,8 +12,8 @@ from habitus.app import pads as use_case
 from habitus.app.pads import RanCell
 from habitus.cli import given, output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson, Yes
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="A scratchpad.")]
 Idle = Annotated[float, typer.Option("--idle", min=0.1, help="Seconds without a cell after which its process ends.")]
 
@@ -53,23 +53,17 @@ def list_pads(context: typer.Context, as_json: AsJson = False) -> None:
     """Every scratchpad, and whether its variables are still there."""
     with opened(context) as habitus:
         found = use_case.pads(habitus)
-        if as_json:
-            output.print_json({"pads": found})
-        elif not found:
-            output.say("There are no scratchpads yet. Start one: habitus pad exec NAME 'print(1)'")
-        else:
-            rows = [(pad.name, "running" if pad.running else "asleep", pad.cells) for pad in found]
-            output.table(("name", "process", "cells"), rows)
+        rows = [(pad.name, "running" if pad.running else "asleep", pad.cells) for pad in found]
+        empty = "There are no scratchpads yet. Start one: habitus pad exec NAME 'print(1)'"
+        output.listed(as_json, {"pads": found}, ("name", "process", "cells"), rows, empty=empty)
 
 
 def view(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """The cells that ran since the pad was made or reset, with what they printed."""
     with opened(context) as habitus:
         cells = use_case.cells(habitus, name)
-        if as_json:
-            output.print_json({"name": name, "cells": cells})
-            return
-        output.say("\n\n".join(_shown(number, cell) for number, cell in enumerate(cells, 1)) or "No cell ran yet.")
+        said = "\n\n".join(_shown(number, cell) for number, cell in enumerate(cells, 1)) or "No cell ran yet."
+        output.done(context, as_json, {"name": name, "cells": cells}, said)
 
 
 def _shown(number: int, cell: RanCell) -> str:
@@ -82,17 +76,15 @@ def reset(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Forget the variables and cells; files and packages stay."""
     with opened(context) as habitus:
         done = use_case.reset(habitus, name)
-        if as_json:
-            output.print_json(done)
-        else:
-            forgotten = output.counted(done.forgotten_cells, "cell")
-            output.say(f"{name} starts anew; {forgotten} forgotten. Its files and packages stay.")
+        forgotten = output.counted(done.forgotten_cells, "cell")
+        said = f"{name} starts anew; {forgotten} forgotten. Its files and packages stay."
+        output.done(context, as_json, done, said)
 
 
 def remove(
     context: typer.Context,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a scratchpad with its files and packages. There is no way back."""
@@ -105,10 +97,7 @@ def remove(
             if not typer.confirm(f"Delete {folder} for good?"):
                 raise typer.Abort
         asyncio.run(use_case.remove(habitus, name))
-        if as_json:
-            output.print_json({"removed": name})
-        else:
-            output.say(f"{name} is gone.")
+        output.done(context, as_json, {"removed": name}, f"{name} is gone.")
 
 
 def keep(context: typer.Context, name: Name, idle: Idle = 1800.0) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from habitus.cli.options import AsJson
 
 
 def pause(context: typer.Context, as_json: AsJson = False) -> None:
@@ -17,11 +14,9 @@ def pause(context: typer.Context, as_json: AsJson = False) -> None:
     with opened(context) as habitus:
         habitus.refuse_if_read_only()
         state = habitus.pause.pause(habitus.settings.user)
-        if as_json:
-            output.print_json({"paused": True, "since": state.since, "by": state.by})
-            return
-        output.say(f"Paused since {moments.shown(state.since)}. What people change themselves still works.")
-        output.undo(context, "resume")
+        said = f"Paused since {moments.shown(state.since)}. What people change themselves still works."
+        data = {"paused": True, "since": state.since, "by": state.by}
+        output.done(context, as_json, data, said, undo=("resume",))
 
 
 def resume(context: typer.Context, as_json: AsJson = False) -> None:
@@ -29,7 +24,5 @@ def resume(context: typer.Context, as_json: AsJson = False) -> None:
     with opened(context) as habitus:
         habitus.refuse_if_read_only()
         was_paused = habitus.pause.resume()
-        if as_json:
-            output.print_json({"paused": False, "was_paused": was_paused})
-        else:
-            output.say("Learning goes on." if was_paused else "Nothing was paused.")
+        said = "Learning goes on." if was_paused else "Nothing was paused."
+        output.done(context, as_json, {"paused": False, "was_paused": was_paused}, said)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,13 +11,14 @@ import typer
 
 from habitus.app import inbox
 from habitus.app.inbox import Decided, Waiting
+from habitus.app.writing import ByHand
 from habitus.cli import given, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
 from habitus.memory.model import Engram
 from habitus.skills.review import Proposal
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Item = Annotated[str, typer.Argument(help="The number of a proposal, or the id of a lesson.")]
 Items = Annotated[list[str], typer.Argument(help="Numbers of proposals, ids of lessons.")]
 
@@ -28,13 +31,10 @@ def list_waiting(
     """What waits, and why: changes of skills by number, lessons by id."""
     with opened(context) as habitus:
         found = inbox.waiting(habitus, with_decided=everything)
-        if as_json:
-            output.print_json({"proposals": [_as_json(item) for item in found]})
-        elif not found:
-            output.say("Nothing waits for you.")
-        else:
-            rows = [(item.id, item.state, item.action, item.what, item.by, "; ".join(item.reasons)) for item in found]
-            output.table(("id", "state", "action", "what", "by", "waits because"), rows, wide="waits because")
+        data = {"proposals": [_as_json(item) for item in found]}
+        rows = [(item.id, item.state, item.action, item.what, item.by, "; ".join(item.reasons)) for item in found]
+        columns = ("id", "state", "action", "what", "by", "waits because")
+        output.listed(as_json, data, columns, rows, wide="waits because", empty="Nothing waits for you.")
 
 
 def _as_json(item: Waiting) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _print_approved(context: typer.Context, done: Decided) -> None:
         output.say(f"Approved: {item.action} {item.id}  {item.what}")
     else:
         output.say(f"Approved: {item.action} {item.what}" + (f", now version {done.version}." if done.version else "."))
-    output.undo(context, *done.undo)
+    output.say_undo(context, *done.undo)
 
 
 def _version(done: Decided) -> dict[str, int | None]:
@@ -157,15 +157,10 @@ def edit(
 ) -> None:
     """Mend the text of a proposal before you approve it, in your editor or from a file."""
     with opened(context) as habitus:
-        text = inbox.text_of(habitus, item)
+        by_hand: ByHand = partial(edited, habitus.settings.editor, instead="give the text with --file")
         if file is not None:
             content = given.read_bytes(str(file))
-            changed = inbox.mend(habitus, text, content)
-        else:
-            instead = "give the text with --file"
-            with edited(habitus.settings.editor, text.content, f"{text.name}.md", instead=instead) as content:
-                changed = inbox.mend(habitus, text, content)
-        if as_json:
-            output.print_json(_as_json(changed))
-        else:
-            output.say(f"Proposal {text.number} is changed." if content != text.content else "Nothing was changed.")
+            by_hand = lambda before, name: nullcontext(content)  # noqa: E731  # what an editor would do
+        mended, is_changed = inbox.mend(habitus, item, by_hand)
+        said = f"Proposal {item} is changed." if is_changed else "Nothing was changed."
+        output.done(context, as_json, _as_json(mended), said)

@@ -11,13 +11,13 @@ from habitus.agent.history import unpack
 from habitus.app.conversations import Conversation, conversation
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
 from habitus.errors import StorageFailed, did_you_mean
 from habitus.journal.journal import effective
 from habitus.journal.model import Message, Turn
 from habitus.llm.model import Answered, Returned
 
 Id = Annotated[str, typer.Argument(help="A session, or the beginning of its id.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 FORMATS = ("markdown", "json")
 
 
@@ -29,23 +29,17 @@ def list_sessions(
     """The last conversations, the latest first."""
     with opened(context) as habitus:
         found = habitus.journal.sessions(limit=limit)
-        if as_json:
-            output.print_json({"sessions": found})
-        elif not found:
-            output.say("There are no sessions yet. Begin one: habitus chat")
-        else:
-            rows = [(s.id, moments.shown(s.last_turn_on), s.turns, s.user, s.title) for s in found]
-            output.table(("id", "last turn", "turns", "user", "began with"), rows, wide="began with")
+        rows = [(s.id, moments.shown(s.last_turn_on), s.turns, s.user, s.title) for s in found]
+        columns = ("id", "last turn", "turns", "user", "began with")
+        empty = "There are no sessions yet. Begin one: habitus chat"
+        output.listed(as_json, {"sessions": found}, columns, rows, wide="began with", empty=empty)
 
 
 def show(context: typer.Context, session: Id, as_json: AsJson = False) -> None:
     """One conversation: what was asked, done and answered, and how it went."""
     with opened(context) as habitus:
         found = conversation(habitus.journal, session)
-        if as_json:
-            output.print_json(found)
-        else:
-            output.say(_as_markdown(found))
+        output.done(context, as_json, found, _as_markdown(found))
 
 
 def export(
@@ -70,10 +64,10 @@ def export(
             to.write_text(text, encoding="utf-8")
         except OSError as error:
             raise StorageFailed(f"Can't write {to}: {error.strerror}.", mend="Check the path.") from None
-        if as_json:
-            output.print_json({"session": found.session, "turns": len(found.turns), "to": to})
-        else:
-            output.say(f"Wrote {output.counted(len(found.turns), 'turn')} of {found.session} to {to}.")
+        data = {"session": found.session, "turns": len(found.turns), "to": to}
+        output.done(
+            context, as_json, data, f"Wrote {output.counted(len(found.turns), 'turn')} of {found.session} to {to}."
+        )
 
 
 def _as_markdown(found: Conversation) -> str:

@@ -17,9 +17,9 @@ from habitus.app import Habitus, updating
 from habitus.app.updating import Manner, TakenIn, Updated
 from habitus.cli import output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
 from habitus.skills.importing import Result, Verdict
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Take theirs where one here differs; history stays.")]
 Trusted = Annotated[
     bool, typer.Option("--trust", help="You have read it: findings don't hold it, and what it asks for counts.")
@@ -144,7 +144,7 @@ def _print_taken(context: typer.Context, habitus: Habitus, taken: TakenIn, as_js
         for name, finding in updating.likenesses(habitus, taken):
             output.say(f"note      {name}: {finding}", style="yellow")
         if taken.undo:
-            output.undo(context, *taken.undo)
+            output.say_undo(context, *taken.undo)
     if taken.is_refused:
         raise typer.Exit(1)
 

@@ -14,12 +14,12 @@ import typer
 from habitus.app import Habitus
 from habitus.cli import completion, given, moments, output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
 from habitus.sandbox.model import Permissions
 from habitus.skills.model import Counters, Stage
 from habitus.tools.model import Tool, asked_for
 from habitus.tools.program import Regression
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="A tool.", autocompletion=completion.skill_names)]
 _NO_PARAMETERS = '{"type": "object", "properties": {}}'
 Done = TypeVar("Done")
@@ -71,11 +71,8 @@ def new(
                 drop_cases=drop_cases,
             ),
         )
-        if as_json:
-            output.print_json(created)
-            return
-        output.say(f"{created.name} works: kept as version {created.version}, with its payload as a test case.")
-        output.undo(context, *created.undo)
+        said = f"{created.name} works: kept as version {created.version}, with its payload as a test case."
+        output.done(context, as_json, created, said, undo=created.undo)
 
 
 def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
@@ -99,13 +96,10 @@ def list_tools(context: typer.Context, as_json: AsJson = False) -> None:
     """Every tool with its status."""
     with opened(context) as habitus:
         found = habitus.tools.all()
-        if as_json:
-            output.print_json({"tools": found})
-        elif not found:
-            output.say("There are no tools yet. Make one: habitus tools new NAME --description … --code FILE")
-        else:
-            rows = [(t.name, t.status, t.layer, f"v{t.version}", t.reason or t.description) for t in found]
-            output.table(("name", "status", "layer", "version", "what it does"), rows, wide="what it does")
+        rows = [(t.name, t.status, t.layer, f"v{t.version}", t.reason or t.description) for t in found]
+        columns = ("name", "status", "layer", "version", "what it does")
+        empty = "There are no tools yet. Make one: habitus tools new NAME --description … --code FILE"
+        output.listed(as_json, {"tools": found}, columns, rows, wide="what it does", empty=empty)
 
 
 def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
@@ -208,22 +202,15 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Take a tool out of use; a skill that is nothing else goes to the archive."""
     with opened(context) as habitus:
         gone = habitus.tools.remove(name, habitus.person())
-        if as_json:
-            output.print_json(gone)
-            return
-        output.say(f"The tool {gone.name} is gone.")
-        output.undo(context, *gone.undo)
+        output.done(context, as_json, gone, f"The tool {gone.name} is gone.", undo=gone.undo)
 
 
 def restore(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Bring a removed or retired tool back as it was."""
     with opened(context) as habitus:
         tool = habitus.tools.restore(name, habitus.person())
-        if as_json:
-            output.print_json(tool)
-            return
-        output.say(f"The tool {tool.name} is back ({tool.status}).")
-        output.undo(context, "tools", "remove", f"{tool.name}@{tool.layer}")
+        undo = ("tools", "remove", f"{tool.name}@{tool.layer}")
+        output.done(context, as_json, tool, f"The tool {tool.name} is back ({tool.status}).", undo=undo)
 
 
 def _run(habitus: Habitus, work: Callable[[], Awaitable[Done]]) -> Done:

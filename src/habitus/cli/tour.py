@@ -17,6 +17,7 @@ from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, Tool
 from habitus.app import Habitus, explaining, read_settings
 from habitus.cli import output
 from habitus.cli import tour_script as script
+from habitus.cli.options import AsJson
 from habitus.cli.tour_script import Scene
 from habitus.llm.scripted import ScriptedModel
 from habitus.sandbox.protections import describe
@@ -29,7 +30,7 @@ _LINES = 8  # of a result that are shown
 def tour(
     context: typer.Context,
     home: Annotated[Path | None, typer.Option("--home", help="Keep what the tour makes in this home.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """See Habitus at work in a few seconds: no server, no key, no network."""
     home = home or context.find_root().obj

@@ -12,7 +12,7 @@ from habitus.app import trusting
 from habitus.app.trusting import Dangers
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
-from habitus.skills.trust import Trusted
+from habitus.cli.options import AsJson, Yes
 
 
 def trust(
@@ -26,28 +26,31 @@ def trust(
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Trust it no longer.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Trust what skills from outside say and can do now. Later changes follow only when they are harmless."""
     with opened(context) as habitus:
         if show_list:
-            _print_list(trusting.trusted(habitus), as_json)
+            known = trusting.trusted(habitus)
+            rows = [(t.root, len(t.names), moments.shown(t.trusted_on), t.trusted_by) for t in known]
+            columns, empty = ("root", "skills", "since", "by"), "Nothing is trusted yet."
+            output.listed(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
             return
         found = trusting.trustable(habitus, target)
         if revoke:
-            _print_revoked(trusting.revoke(habitus, found), as_json)
+            revoked = trusting.revoke(habitus, found)
+            said = f"No longer trusted: {', '.join(revoked)}." if revoked else "It was not trusted."
+            output.done(context, as_json, {"revoked": revoked}, said)
             return
         if not as_json:
             _print_dangers(trusting.dangers(found))
         if not yes:
             _ask(found.count, as_json)
         trusting.trust(habitus, found)
-        if as_json:
-            output.print_json({"trusted": {root: sorted(skills) for root, skills in found.roots.items()}})
-        else:
-            output.say(f"Trusted {output.counted(found.count, 'skill')}.")
-            output.undo(context, "trust", "--revoke", *([target] if target else []))
+        data = {"trusted": {root: sorted(skills) for root, skills in found.roots.items()}}
+        said, undo = f"Trusted {output.counted(found.count, 'skill')}.", ("trust", "--revoke", *filter(None, [target]))
+        output.done(context, as_json, data, said, undo=undo)
 
 
 def _ask(count: int, as_json: bool) -> None:
@@ -67,20 +70,3 @@ def _print_dangers(found: tuple[Dangers, ...]) -> None:
                 output.say(f"    {power}", style="yellow")
             for finding in skill.findings:
                 output.say(f"    {finding}", style="red")
-
-
-def _print_list(found: tuple[Trusted, ...], as_json: bool) -> None:
-    if as_json:
-        output.print_json({"trusted": found})
-    elif not found:
-        output.say("Nothing is trusted yet.")
-    else:
-        rows = [(t.root, len(t.names), moments.shown(t.trusted_on), t.trusted_by) for t in found]
-        output.table(("root", "skills", "since", "by"), rows, wide="root")
-
-
-def _print_revoked(revoked: tuple[str, ...], as_json: bool) -> None:
-    if as_json:
-        output.print_json({"revoked": revoked})
-    else:
-        output.say(f"No longer trusted: {', '.join(revoked)}." if revoked else "It was not trusted.")

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus
 from habitus.app import writing as use_case
 from habitus.app.writing import Edited
-from habitus.cli import completion, output
 from habitus.cli import given as given_text
+from habitus.cli import output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson, Reason, SkillName, SkillNames
 from habitus.skills import names as skill_names
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.library import Fields
 from habitus.skills.model import State
-
-Name = Annotated[str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=completion.skill_names)]
-Names = Annotated[list[str], typer.Argument(help="Skills: name, or name@layer.", autocompletion=completion.skill_names)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
 
 
 def new(
@@ -45,14 +41,12 @@ def new(
             title=title or None, description=description or None, when_to_use=when or None, tags=_split(tags) or None
         )
         made = use_case.new(habitus, name, fields, layer, content=content, file=file or "")
-        if as_json:
-            output.print_json({"name": made.name, "version": made.version, "layer": made.layer})
-            return
+        data = {"name": made.name, "version": made.version, "layer": made.layer}
         where = f": {made.directory}/SKILL.md" if made.directory else ""
-        output.say(f"Wrote {made.name} (version {made.version}){where}")
+        lines = [f"Wrote {made.name} (version {made.version}){where}"]
         if file is None:
-            output.say(f"Fill in the steps: {output.command(context, 'skills', 'edit', made.name)}")
-        output.undo(context, *made.undo)
+            lines.append(f"Fill in the steps: {output.command(context, 'skills', 'edit', made.name)}")
+        output.done(context, as_json, data, *lines, undo=made.undo)
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -61,7 +55,7 @@ def _split(text: str) -> tuple[str, ...]:
 
 def edit(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     append: Annotated[str | None, typer.Option(help="Put this text after the steps.")] = None,
     prepend: Annotated[str | None, typer.Option(help="Put this text before the steps.")] = None,
     replace_body: Annotated[str | None, typer.Option("--replace", help="Make this text the steps.")] = None,
@@ -82,32 +76,23 @@ def edit(
     fields = Fields(title=title, description=description, when_to_use=when, tags=None if tags is None else _split(tags))
     with opened(context) as habitus:
         if change.operation is None and fields == Fields():
-            done = _edit_in_editor(habitus, name, expect, reason)
+            instead = "say what to change, for example --append TEXT"
+            by_hand = partial(edited, habitus.settings.editor, instead=instead)
+            done = use_case.edit_by_hand(habitus, name, by_hand, expect, reason)
         else:
             done = use_case.edit(habitus, name, change, fields, expect, reason)
         _print_edited(context, done, as_json)
 
 
-def _edit_in_editor(habitus: Habitus, name: str, expect: int | None, reason: str) -> Edited:
-    main = use_case.main_file(habitus, name)
-    instead = "say what to change, for example --append TEXT"
-    with edited(habitus.settings.editor, main.content, f"{main.name}.md", instead=instead) as content:
-        return use_case.rewrite(habitus, name, main, content, expect, reason)
-
-
 def _print_edited(context: typer.Context, done: Edited, as_json: bool) -> None:
     before, after = done.before, done.after
-    if as_json:
-        output.print_json({"name": after.name, "layer": after.layer, "version": done.version})
-        return
+    said = f"{after.name} is now at version {done.version}."
     if done.is_unchanged:
-        output.say(f"{after.name} is unchanged (version {done.version}).")
-        return
-    if done.is_override:
-        output.say(f"Wrote {after.name}@{after.layer}, which now stands in front of {before.name}@{before.layer}.")
-    else:
-        output.say(f"{after.name} is now at version {done.version}.")
-    output.undo(context, *done.undo)
+        said = f"{after.name} is unchanged (version {done.version})."
+    elif done.is_override:
+        said = f"Wrote {after.name}@{after.layer}, which now stands in front of {before.name}@{before.layer}."
+    data = {"name": after.name, "layer": after.layer, "version": done.version}
+    output.done(context, as_json, data, said, undo=done.undo)
 
 
 def _operation(
@@ -147,12 +132,12 @@ def _operation(
     return Edit(operation=operation, content=text)
 
 
-def enable(context: typer.Context, names: Names, as_json: AsJson = False) -> None:
+def enable(context: typer.Context, names: SkillNames, as_json: AsJson = False) -> None:
     """Switch skills on."""
     _switch(context, names, True, as_json)
 
 
-def disable(context: typer.Context, names: Names, as_json: AsJson = False) -> None:
+def disable(context: typer.Context, names: SkillNames, as_json: AsJson = False) -> None:
     """Switch skills off: they stay, and no prompt sees them."""
     _switch(context, names, False, as_json)
 
@@ -160,17 +145,16 @@ def disable(context: typer.Context, names: Names, as_json: AsJson = False) -> No
 def _switch(context: typer.Context, names: list[str], enabled: bool, as_json: bool) -> None:
     with opened(context) as habitus:
         after = use_case.switch(habitus, names, on=enabled)
-        if as_json:
-            output.print_json({"skills": [{"name": item.name, "enabled": enabled} for item in after]})
-            return
+        lines: list[str] = []
         for item in after:
-            output.say(f"{item.name} is switched {'on' if enabled else 'off'}.")
+            lines.append(f"{item.name} is switched {'on' if enabled else 'off'}.")
             if enabled and item.state is not State.OK:
-                output.say(f"It is still {item.state}: {item.reason}", style="yellow")
-        output.undo(context, "skills", "disable" if enabled else "enable", *names)
+                lines.append(f"It is still {item.state}: {item.reason}")
+        data = {"skills": [{"name": item.name, "enabled": enabled} for item in after]}
+        output.done(context, as_json, data, *lines, undo=("skills", "disable" if enabled else "enable", *names))
 
 
-def remove(context: typer.Context, names: Names, reason: Reason = "", as_json: AsJson = False) -> None:
+def remove(context: typer.Context, names: SkillNames, reason: Reason = "", as_json: AsJson = False) -> None:
     """Move skills to the archive, from which 'restore' brings them back."""
     with opened(context) as habitus:
         items = use_case.remove(habitus, names, reason)
@@ -181,4 +165,4 @@ def remove(context: typer.Context, names: Names, reason: Reason = "", as_json: A
             output.say(f"Moved {item.name}@{item.layer} to the archive.")
             if item.hidden:
                 output.say(f"{item.name}@{item.hidden[-1]} is in view again.")
-            output.undo(context, "skills", "restore", f"{item.name}@{item.layer}")
+            output.say_undo(context, "skills", "restore", f"{item.name}@{item.layer}")
