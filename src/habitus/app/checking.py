@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
 
 
-class Health(StrEnum):
+class CheckState(StrEnum):
     OK = "ok"
     PAUSED = "paused"
     MISSING = "missing"  # optional
@@ -37,7 +37,7 @@ class Check:
     """One line of the doctor's report."""
 
     name: str
-    state: Health
+    state: CheckState
     detail: str
     mend: str = ""
 
@@ -84,12 +84,12 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
 
 def unusable(error: UserError) -> tuple[Check, ...]:
     """What can be said where the home can't be opened."""
-    return (_python(), Check(name="home", state=Health.BROKEN, detail=error.message, mend=error.mend))
+    return (_python(), Check(name="home", state=CheckState.BROKEN, detail=error.message, mend=error.mend))
 
 
 def _python() -> Check:
     detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, SQLite {sqlite3.sqlite_version}"
-    return Check(name="python", state=Health.OK, detail=detail)
+    return Check(name="python", state=CheckState.OK, detail=detail)
 
 
 def _home(habitus: Habitus) -> list[Check]:
@@ -98,22 +98,25 @@ def _home(habitus: Habitus) -> list[Check]:
     space = f"{free / 1e9:.1f} GB free"
     checks = [
         Check(
-            name="home", state=Health.MISSING, detail=f"{home} is read-only.", mend="Make it writable to change skills."
+            name="home",
+            state=CheckState.MISSING,
+            detail=f"{home} is read-only.",
+            mend="Make it writable to change skills.",
         )
         if habitus.is_read_only
-        else Check(name="home", state=Health.OK, detail=f"{home}, {space}"),
-        Check(name="database", state=Health.OK, detail=habitus.database),
+        else Check(name="home", state=CheckState.OK, detail=f"{home}, {space}"),
+        Check(name="database", state=CheckState.OK, detail=habitus.database),
     ]
     if free < 50e6:
-        checks.append(Check(name="disk", state=Health.BROKEN, detail=space, mend="Free some space."))
+        checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, mend="Free some space."))
     checks += [
-        Check(name="settings", state=Health.MISSING, detail=warning, mend=f"Correct {home}/habitus.toml.")
+        Check(name="settings", state=CheckState.MISSING, detail=warning, mend=f"Correct {home}/habitus.toml.")
         for warning in habitus.settings.warnings
     ]
     paused = habitus.pause.state()
     if paused is not None:
         detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
-        checks.append(Check(name="learning", state=Health.PAUSED, detail=detail, mend="Run 'habitus resume'."))
+        checks.append(Check(name="learning", state=CheckState.PAUSED, detail=detail, mend="Run 'habitus resume'."))
     return checks
 
 
@@ -128,7 +131,7 @@ def _skills(habitus: Habitus) -> list[Check]:
         checks.append(
             Check(
                 name=f"layer {layer.name}",
-                state=Health.BROKEN if broken else Health.OK,
+                state=CheckState.BROKEN if broken else CheckState.OK,
                 detail=f"{loadable} {'skill' if loadable == 1 else 'skills'}"
                 + (f", {broken} broken." if broken else ""),
                 mend="Run 'habitus skills list --state broken'." if broken else "",
@@ -138,38 +141,38 @@ def _skills(habitus: Habitus) -> list[Check]:
 
 
 def _search(habitus: Habitus) -> Check:
-    return Check(name="search", state=Health.OK, detail=habitus.finder.describe())
+    return Check(name="search", state=CheckState.OK, detail=habitus.finder.describe())
 
 
 def _model(habitus: Habitus) -> Check:
     """Which model would answer. Nothing is asked of it: that costs money, and this is a look."""
     try:
-        return Check(name="model", state=Health.OK, detail=habitus.models.main.name)
+        return Check(name="model", state=CheckState.OK, detail=habitus.models.main.name)
     except UserError as error:
-        return Check(name="model", state=Health.MISSING, detail=error.message, mend=error.mend)
+        return Check(name="model", state=CheckState.MISSING, detail=error.message, mend=error.mend)
 
 
 def _memory(habitus: Habitus) -> Check:
     lessons, waiting = len(habitus.memory.list_lessons("all", limit=100_000)), len(habitus.memory.waiting())
     wait = f", {waiting} waiting for you" if waiting else ""
-    return Check(name="memory", state=Health.OK, detail=f"{habitus.settings.memory.value}, {lessons} kept{wait}")
+    return Check(name="memory", state=CheckState.OK, detail=f"{habitus.settings.memory.value}, {lessons} kept{wait}")
 
 
 def _spending(habitus: Habitus) -> Check:
     settings, spent = habitus.settings, habitus.spending.today()
     if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
-        return Check(name="learning tokens", state=Health.OK, detail="learning from errors is off")
+        return Check(name="learning tokens", state=CheckState.OK, detail="learning from errors is off")
     if spent.tokens >= spent.cap:
         mend = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
-        return Check(name="learning tokens", state=Health.PAUSED, detail=f"{spent.line}.", mend=mend)
-    return Check(name="learning tokens", state=Health.OK, detail=spent.line)
+        return Check(name="learning tokens", state=CheckState.PAUSED, detail=f"{spent.line}.", mend=mend)
+    return Check(name="learning tokens", state=CheckState.OK, detail=spent.line)
 
 
 def _git() -> Check:
     if shutil.which("git"):
-        return Check(name="git", state=Health.OK, detail="found")
+        return Check(name="git", state=CheckState.OK, detail="found")
     return Check(
-        name="git", state=Health.MISSING, detail="not found.", mend="Install git to add skills from repositories."
+        name="git", state=CheckState.MISSING, detail="not found.", mend="Install git to add skills from repositories."
     )
 
 
@@ -180,9 +183,9 @@ def _sandbox(habitus: Habitus) -> list[Check]:
     for protection in describe(habitus.machine):
         name = f"sandbox: {protection.name}"
         if protection.is_on:
-            checks.append(Check(name=name, state=Health.OK, detail=protection.why))
+            checks.append(Check(name=name, state=CheckState.OK, detail=protection.why))
             continue
-        state = Health.BROKEN if protection.required and is_needed else Health.MISSING
+        state = CheckState.BROKEN if protection.required and is_needed else CheckState.MISSING
         detail = "off; needed to run code." if protection.required else "off."
         checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
     return checks

@@ -13,7 +13,7 @@ from habitus.errors import Invalid
 from habitus.journal.model import Place, Selected
 from habitus.search import Results
 from habitus.skills import menu
-from habitus.skills.library import Listed
+from habitus.skills.listing import Listed
 from habitus.skills.menu import Menu
 from habitus.skills.selection import Request, Selection
 
@@ -142,7 +142,7 @@ def why_in_session(habitus: Habitus, session: Session, name: str) -> tuple[Why, 
         raise Invalid(f"'{item.name}' was not there yet when the last turn began.", mend="Ask again; then look.")
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or Menu(text="", tokens=0, budget=0, shown=())
-    found = _why(habitus, item, last.incoming.request.text, last.selection, drawn)
+    found = _why(habitus, item, last.said.request.text, last.selection, drawn)
     return found, why_in_turn(habitus, item.name, last.id)
 
 

@@ -6,7 +6,6 @@ import functools
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,32 +14,30 @@ from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
+from habitus import search, sql
 from habitus import settings as settings_module
-from habitus import sql
+from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private
-from habitus.app.layers import Layers
+from habitus.app.layers import open_library
 from habitus.errors import Refused
-from habitus.events import OutcomeKind, TurnObserver
-from habitus.journal.journal import Journal, effective, loaded_or_ruled
-from habitus.journal.model import Turn
+from habitus.events import TurnObserver
+from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.settings import Settings
-from habitus.skills import gates, names, trees
+from habitus.skills import names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
-from habitus.skills.importing import Importer, Result, forget, origins
+from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
-from habitus.skills.library import Library
 from habitus.skills.model import Actor, Author
-from habitus.skills.outside import OutsideContent
 from habitus.skills.review import Review
-from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, User, select
+from habitus.skills.selection import Request, Selection, User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
@@ -53,10 +50,8 @@ if TYPE_CHECKING:
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.pad import Services
     from habitus.sandbox.scratchpads import Scratchpads
-    from habitus.search.index import Index
     from habitus.skills.review import Proposal
     from habitus.tools.tools import Tools
-    from habitus.tools.workshop import Workshop
 
 Clock = Callable[[], datetime]
 
@@ -83,18 +78,18 @@ class Habitus:
         self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
-        self._local = local  # what is known of this machine's directories
-        self._shared = shared  # what every host shares; the same database where there is only one host
+        self.local = local  # what is known of this machine's directories
+        self.shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
         self.trust = Trust(local, clock=clock, scan=high_findings)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=high_findings)
-        self.skills = self._library()
+        self.skills = open_library(self)
         self.redactor = Redactor(_secret_values(os.environ))
         self.journal = Journal(shared, clock=clock, redactor=self.redactor)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, partial(_open_index, local, "skills"))
+        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"))
         self.review = Review(
             self.skills,
             shared,
@@ -125,8 +120,8 @@ class Habitus:
             raise
 
     def close(self) -> None:
-        self._local.dispose()
-        self._shared.dispose()
+        self.local.dispose()
+        self.shared.dispose()
         if self._scratch is not None:
             self._scratch.cleanup()
 
@@ -157,7 +152,7 @@ class Habitus:
         """Which turns of transcripts have been learned from."""
         from habitus.learning.transcripts.ledger import TurnLedger  # the readers, for those who read transcripts
 
-        return TurnLedger(self._shared, clock=self.clock)
+        return TurnLedger(self.shared, clock=self.clock)
 
     @functools.cached_property
     def models(self) -> Models:
@@ -206,25 +201,9 @@ class Habitus:
 
     def open_memory(self) -> Cortex:
         """Another view of the same memory, for a thread of its own."""
-        from habitus.memory.cortex import Cortex
-        from habitus.memory.stores.sql import SqlEngramStore
-        from habitus.memory.view_files import ViewFiles
+        from habitus.app.memory import open_memory  # the rules of its gate, for those who remember
 
-        settings = self.settings
-        folder = settings.home / "memory"
-        files = ViewFiles(folder, self._local, clock=self.clock, is_durable=settings.durable)
-        return Cortex(
-            SqlEngramStore(self._shared),
-            partial(_open_index, self._shared, "memory"),
-            redactor=self.redactor,
-            clock=self.clock,
-            pause=self.pause,
-            mode=settings.memory,
-            is_shared=self._shared is not self._local,
-            user=settings.user,
-            files=None if self.is_read_only else files,
-            allow=self.refuse_if_read_only,
-        )
+        return open_memory(self)
 
     @property
     def project(self) -> str:
@@ -233,7 +212,7 @@ class Habitus:
 
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
-        return self.review.waiting_count() + waiting_lessons(self._shared)
+        return self.review.waiting_count() + waiting_lessons(self.shared)
 
     def _land(self, lesson: PlaybookLesson) -> Result:
         from habitus.app.updating import landed  # memory and every layout, for those who import
@@ -243,7 +222,7 @@ class Habitus:
     @property
     def database(self) -> str:
         """The database's address, without its password."""
-        return self._shared.url.render_as_string(hide_password=True)
+        return self.shared.url.render_as_string(hide_password=True)
 
     def redacted(self, text: str) -> str:
         """The text without secrets, fit to be kept and shown."""
@@ -259,21 +238,9 @@ class Habitus:
     @functools.cached_property
     def tools(self) -> Tools:
         """The code stages of the skills. Make and run them inside `async with habitus.tools`."""
-        from habitus.tools.health import ToolHealth
-        from habitus.tools.tools import Tools
+        from habitus.app.running_code import open_tools  # the sandbox, for those who run code
 
-        return Tools(
-            self.skills,
-            self.review,
-            ToolHealth(self._shared),
-            trust=self.trust,
-            approvals=self.approvals,
-            hire=self._workshop,
-            clock=self.clock,
-            scan=high_findings,
-            environ=os.environ,
-            redacted=self.redacted,
-        )
+        return open_tools(self)
 
     def scratchpads(
         self,
@@ -283,34 +250,9 @@ class Habitus:
         services: Services | None = None,
     ) -> Scratchpads:
         """Scratchpads in a folder of this home. The settings may say to install missing modules unasked."""
-        from habitus.sandbox.machine import base_python
-        from habitus.sandbox.model import Limits, Permissions
-        from habitus.sandbox.runtimes.local import LocalRuntime
-        from habitus.sandbox.scratchpads import Scratchpads
-        from habitus.sandbox.venvs import Venvs
+        from habitus.app.running_code import open_scratchpads
 
-        runtime = LocalRuntime(
-            self.machine,
-            self.settings.home / folder,
-            Venvs(os.environ, python=base_python()),
-            permissions=Permissions(),
-            limits=Limits(cpu_s=None),
-            allow_weaker=self.settings.allow_weaker_sandbox,
-        )
-        if self.settings.install_missing:
-            may_install = _always
-        return Scratchpads(runtime, services=services, may_install=may_install)
-
-    def _workshop(self) -> Workshop:
-        from habitus.sandbox.machine import base_python
-        from habitus.sandbox.venvs import Venvs
-        from habitus.sandbox.warm import Warm
-        from habitus.tools.environments import Environments
-        from habitus.tools.workshop import Workshop
-
-        cache = self.settings.home / "cache"
-        warm = Warm(self.machine, cache / "calls", allow_weaker=self.settings.allow_weaker_sandbox)
-        return Workshop(warm, Environments(cache / "environments", Venvs(os.environ, python=base_python())))
+        return open_scratchpads(self, folder, may_install, services)
 
     def _approved(self, proposal: Proposal) -> None:
         if trees.TOOL_CODE in proposal.change.tree:
@@ -318,12 +260,7 @@ class Habitus:
 
     def select(self, request: Request) -> Selection:
         """The skills for a request, with stickiness from the journal."""
-        prior = [_prior(turn) for turn in self.journal.recent(request.conversation, limit=STICKY_TURNS)]
-        answered = _prior(self.journal.turn(request.reply_to)) if request.reply_to else None
-        context = self._gates(request.user.name)
-        return select(
-            self.skills.listing(), request, context, prior=prior if request.conversation else (), replied_to=answered
-        )
+        return choose(self.skills.snapshot(), request, self.gates(request.user), self.journal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""
@@ -331,42 +268,13 @@ class Habitus:
         known = self.settings.model_copy(update={"user": name})
         return User(name=name, is_admin=known.is_admin)
 
-    def barred(self, user: User) -> frozenset[str]:
-        """The skills that are switched off or closed for somebody, whoever this process belongs to."""
-        context = replace(self._gates(user.name), is_admin=user.is_admin)
-        return frozenset(
-            item.name
-            for item in self.skills.listing()
-            if item.summary and (gates.disabled_by(item.summary, context) or gates.closed(item.summary, context))
-        )
-
-    def _gates(self, user: str) -> GateContext:
-        known = self.settings.model_copy(update={"user": user})
+    def gates(self, user: User) -> GateContext:
+        """What is switched off or closed for somebody, whoever this process belongs to."""
+        known = self.settings.model_copy(update={"user": user.name})
         return GateContext(
             disabled=frozenset(names.canonical(name) for name in known.switched_off),
-            is_admin=known.is_admin,
+            is_admin=user.is_admin,
             features=frozenset(known.experimental.features),
-        )
-
-    def _library(self) -> Library:
-        settings = self.settings
-        layers = Layers(
-            settings=settings,
-            local=self._local,
-            shared=self._shared,
-            clock=self.clock,
-            is_read_only=self.is_read_only,
-        )
-        return Library(
-            layers.all(),
-            gate_context=self._gates(settings.user),
-            fill=self.fill,
-            allow=self._allow,
-            outside=OutsideContent(
-                self.trust,
-                imported=lambda layer: origins(self._shared, layer),
-                forget=lambda layer, name: forget(self._shared, layer, name),
-            ),
         )
 
     def refuse_if_read_only(self) -> None:
@@ -374,26 +282,11 @@ class Habitus:
         if self.is_read_only:
             raise Refused(f"{self.settings.home} is read-only.", mend="Make it writable, or set HABITUS_HOME.")
 
-    def _allow(self, author: Author) -> None:
+    def allow(self, author: Author) -> None:
+        """Refuse a change that can't be kept, or that somebody has paused."""
         self.refuse_if_read_only()
         if author.is_automatic:
             self.pause.refuse_if_paused()
-
-
-async def _always(package: str) -> bool:
-    return True
-
-
-def _prior(turn: Turn) -> PriorTurn:
-    judged = effective(turn.outcomes)
-    succeeded = judged is not None and judged.kind is OutcomeKind.OK
-    return PriorTurn(id=turn.id, at=turn.started_on, succeeded=succeeded, skills=loaded_or_ruled(turn))
-
-
-def _open_index(engine: sa.Engine, collection: str) -> Index:
-    from habitus.search.index import Index  # numpy and the word vectors, for those who search
-
-    return Index.open(engine, collection)
 
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")

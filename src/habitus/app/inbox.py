@@ -18,7 +18,7 @@ LEARN = "learn"  # what approving a lesson does, beside the actions of proposals
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
+class InboxItem:
     """One thing a person decides about, or has decided; `subject` is what it is about, whole."""
 
     id: str
@@ -34,12 +34,12 @@ class Waiting:
 class Decided:
     """What was decided; an approved change may have made a version, and can be taken back."""
 
-    item: Waiting
+    item: InboxItem
     version: int | None = None
     undo: tuple[str, ...] = ()
 
 
-def waiting(habitus: Habitus, *, with_decided: bool = False) -> tuple[Waiting, ...]:
+def waiting(habitus: Habitus, *, with_decided: bool = False) -> tuple[InboxItem, ...]:
     """Proposals, then lessons, each with the reason why it waits."""
     found = habitus.review.list(None if with_decided else ProposalState.WAITING)
     has_lessons = habitus.waiting_count() > habitus.review.waiting_count()  # memory is opened only for those
@@ -47,12 +47,12 @@ def waiting(habitus: Habitus, *, with_decided: bool = False) -> tuple[Waiting, .
     return (*map(_of_proposal, found), *map(_of_lesson, lessons))
 
 
-def get(habitus: Habitus, id: str) -> Waiting:
+def get(habitus: Habitus, id: str) -> InboxItem:
     """By a proposal's number, or a lesson's id, which begins with a letter."""
     return _of_proposal(habitus.review.get(int(id))) if id.isdigit() else _of_lesson(habitus.memory.get(id))
 
 
-def diff(habitus: Habitus, item: Waiting) -> str:
+def diff(habitus: Habitus, item: InboxItem) -> str:
     """What approving it would change."""
     subject = item.subject
     return habitus.review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
@@ -64,7 +64,7 @@ def approve(habitus: Habitus, ids: Sequence[str]) -> Iterator[Decided]:
         yield _approved(habitus, item)
 
 
-def _approved(habitus: Habitus, item: Waiting) -> Decided:
+def _approved(habitus: Habitus, item: InboxItem) -> Decided:
     if isinstance(item.subject, Engram):
         lesson = habitus.memory.approve(item.subject.id, by=habitus.settings.user)
         return Decided(item=_of_lesson(lesson), undo=("lessons", "remove", lesson.id))
@@ -87,14 +87,14 @@ def _undo(proposal: Proposal, version: int | None) -> tuple[str, ...]:
             return ("enable", address)
 
 
-def reject(habitus: Habitus, id: str, reason: str) -> Waiting:
+def reject(habitus: Habitus, id: str, reason: str) -> InboxItem:
     """Turn it down; the agent sees the reason."""
     if id.isdigit():
         return _of_proposal(habitus.review.reject(int(id), habitus.person(), reason))
     return _of_lesson(habitus.memory.reject(id, by=habitus.settings.user, reason=reason))
 
 
-def mend(habitus: Habitus, id: str, by_hand: ByHand) -> tuple[Waiting, bool]:
+def mend(habitus: Habitus, id: str, by_hand: ByHand) -> tuple[InboxItem, bool]:
     """Have the text of a proposal changed before it is approved; says whether it was."""
     if not id.isdigit():
         raise Invalid(f"'{id}' is a lesson.", mend=f"It is edited with 'habitus lessons edit {id}'.")
@@ -104,8 +104,8 @@ def mend(habitus: Habitus, id: str, by_hand: ByHand) -> tuple[Waiting, bool]:
         return _of_proposal(habitus.review.edit(int(id), path, written)), written != content
 
 
-def _of_proposal(proposal: Proposal) -> Waiting:
-    return Waiting(
+def _of_proposal(proposal: Proposal) -> InboxItem:
+    return InboxItem(
         id=str(proposal.id),
         state=proposal.state,
         action=proposal.change.action,
@@ -116,8 +116,8 @@ def _of_proposal(proposal: Proposal) -> Waiting:
     )
 
 
-def _of_lesson(lesson: Engram) -> Waiting:
-    return Waiting(
+def _of_lesson(lesson: Engram) -> InboxItem:
+    return InboxItem(
         id=lesson.id,
         state=lesson.state,
         action=LEARN,

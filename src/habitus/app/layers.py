@@ -1,4 +1,4 @@
-"""Which layers of skills there are in a home, and the store behind each."""
+"""The library put together: which layers of skills there are in a home, and the store behind each."""
 
 from __future__ import annotations
 
@@ -6,21 +6,48 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 import habitus
 from habitus.agent.identity import LAYER
 from habitus.settings import Settings
+from habitus.skills.importing import forget, origins
 from habitus.skills.layers import USER, Layer, project_places
+from habitus.skills.ledger import newest_generation
+from habitus.skills.library import Library
 from habitus.skills.model import Source
+from habitus.skills.outside import OutsideContent
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
 
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+
+def open_library(habitus: Habitus) -> Library:
+    local, shared = habitus.local, habitus.shared
+    layers = _Layers(
+        settings=habitus.settings, local=local, shared=shared, clock=habitus.clock, is_read_only=habitus.is_read_only
+    )
+    return Library(
+        layers.all(),
+        gate_context=habitus.gates(habitus.user()),
+        fill=habitus.fill,
+        allow=habitus.allow,
+        newest=lambda: tuple(map(newest_generation, dict.fromkeys((local, shared)))),
+        outside=OutsideContent(
+            habitus.trust,
+            imported=lambda layer: origins(shared, layer),
+            forget=lambda layer, name: forget(shared, layer, name),
+        ),
+    )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layers:
+class _Layers:
     settings: Settings
     local: sa.Engine  # what is known of this machine's directories
     shared: sa.Engine  # what every host shares

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from habitus.skills import trees
-from habitus.skills.library import Listed
 from habitus.skills.lifecycle import reliability
+from habitus.skills.listing import Listed
 from habitus.skills.model import Manifest, Skill, Stage, State
 from habitus.skills.review import Action
 

@@ -19,7 +19,7 @@ RanCell = Mapping[str, Any]  # a cell as it is kept on disk: the fields of `Cell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pad:
+class PadState:
     name: str
     running: bool  # whether its variables are still there
     cells: int
@@ -61,10 +61,10 @@ async def keep(habitus: Habitus, name: str, idle_s: float) -> None:
     await keeper.keep(habitus.scratchpads(), folder, redacted=habitus.redacted, idle_s=idle_s)
 
 
-def pads(habitus: Habitus) -> tuple[Pad, ...]:
+def pads(habitus: Habitus) -> tuple[PadState, ...]:
     top = _top(habitus)
     return tuple(
-        Pad(name=name, running=keeper.is_running(top / name), cells=len(keeper.cells(top / name)))
+        PadState(name=name, running=keeper.is_running(top / name), cells=len(keeper.cells(top / name)))
         for name in _names(habitus)
     )
 

@@ -15,11 +15,12 @@ from habitus.errors import Invalid, NotFound
 from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
 from habitus.skills import fetching, lock, names
+from habitus.skills.diffing import diff_trees
 from habitus.skills.formats import carried, detect
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
 from habitus.skills.importing import Result, Verdict
 from habitus.skills.layers import USER
-from habitus.skills.library import Listed, diff_trees
+from habitus.skills.listing import Listed
 from habitus.skills.model import State
 
 if TYPE_CHECKING:

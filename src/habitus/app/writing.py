@@ -14,7 +14,8 @@ from habitus.files import Tree
 from habitus.skills import trees
 from habitus.skills.edits import Edit
 from habitus.skills.formats import skill_md
-from habitus.skills.library import Fields, Listed
+from habitus.skills.library import Fields
+from habitus.skills.listing import Listed
 from habitus.skills.model import Skill
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Edited:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Identity:
+class IdentityText:
     """Who the assistant is, now; nothing to undo where nothing was changed."""
 
     text: str
@@ -153,12 +154,12 @@ def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Listed,
     return tuple(items)
 
 
-def identity(habitus: Habitus) -> Identity:
+def identity(habitus: Habitus) -> IdentityText:
     now = identity_skill(habitus.skills)
-    return Identity(text=now.body, version=now.version)
+    return IdentityText(text=now.body, version=now.version)
 
 
-def set_identity(habitus: Habitus, text: str) -> Identity:
+def set_identity(habitus: Habitus, text: str) -> IdentityText:
     """Make this the text that says who the assistant is."""
     if not text.strip():
         raise Invalid("The identity can't be empty.", mend="Say in a sentence who the assistant is.")

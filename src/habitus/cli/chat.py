@@ -18,7 +18,7 @@ from rich.text import Text
 from habitus.agent.consent import AskPerson
 from habitus.agent.session import Session
 from habitus.app import Habitus
-from habitus.app.conversations import Conversation, conversation
+from habitus.app.past_sessions import PastSession, past_session
 from habitus.cli import output
 from habitus.cli.main import app
 from habitus.cli.opening import opened, shared
@@ -46,7 +46,7 @@ def chat(
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
-        past = conversation(habitus.journal, session) if resume else None
+        past = past_session(habitus.journal, session) if resume else None
         try:
             is_well = asyncio.run(_chat(habitus, past, attach or [], as_json))
         except KeyboardInterrupt:
@@ -88,7 +88,7 @@ def _lines_of_errors(is_json: bool) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-async def _chat(habitus: Habitus, past: Conversation | None, attach: Sequence[Path], as_json: bool) -> bool:
+async def _chat(habitus: Habitus, past: PastSession | None, attach: Sequence[Path], as_json: bool) -> bool:
     surface = _surface(as_json)
     async with _chatting(habitus, surface, past, attach) as chat:
         if isinstance(surface, Terminal):
@@ -105,7 +105,7 @@ async def _chat(habitus: Habitus, past: Conversation | None, attach: Sequence[Pa
     return chat.went_well or isinstance(surface, Terminal)
 
 
-def _greet(terminal: Terminal, chat: Chat, past: Conversation | None) -> None:
+def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
     terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}  ", ("/help", "dim")))
     if past is not None:
         last = output.clean(" ".join(past.turns[-1].request.split()))[:60]
@@ -123,7 +123,7 @@ async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], as_json: boo
 async def _chatting(
     habitus: Habitus,
     surface: Terminal | JsonPipe | TextPipe,
-    past: Conversation | None = None,
+    past: PastSession | None = None,
     attach: Sequence[Path] = (),
 ) -> AsyncIterator[Chat]:
     """A chat on a surface, and at its end everything closed that it opened."""
@@ -146,7 +146,7 @@ async def _chatting(
         await habitus.models.close()
 
 
-def _sessions(habitus: Habitus, past: Conversation | None, ask: AskPerson) -> Callable[[], Session]:
+def _sessions(habitus: Habitus, past: PastSession | None, ask: AskPerson) -> Callable[[], Session]:
     """The session that is resumed first, then new ones."""
     waiting = [past.session] if past is not None else []
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import checking as use_case
-from habitus.app.checking import Health
+from habitus.app.checking import CheckState
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
@@ -27,7 +27,7 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     else:
         rows = [(check.name, check.state, f"{check.detail} {check.mend}".strip()) for check in checks]
         output.table(("check", "state", "detail"), rows, wide="detail")
-    if any(check.state is Health.BROKEN for check in checks):
+    if any(check.state is CheckState.BROKEN for check in checks):
         raise typer.Exit(1)
 
 

@@ -17,7 +17,7 @@ from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, SkillName
 from habitus.errors import Invalid, did_you_mean
-from habitus.skills.library import Listed
+from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Skill, State
 
 
@@ -43,7 +43,7 @@ def list_skills(
 def _as_json(habitus: Habitus, item: Listed) -> dict[str, Any]:
     """One skill of a listing, flat; the manifest is as the file states it."""
     told: dict[str, Any] = output.plain(item)
-    summary = told.pop("summary")
+    summary, _ = told.pop("summary"), told.pop("tree_hash")
     if summary is None:
         return told
     plain = output.plain(PLAIN_MANIFEST)

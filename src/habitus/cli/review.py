@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import inbox
-from habitus.app.inbox import Decided, Waiting
+from habitus.app.inbox import Decided, InboxItem
 from habitus.app.writing import ByHand
 from habitus.cli import given, moments, output
 from habitus.cli.editor import edited
@@ -37,7 +37,7 @@ def list_waiting(
         output.listed(as_json, data, columns, rows, wide="waits because", empty="Nothing waits for you.")
 
 
-def _as_json(item: Waiting) -> dict[str, Any]:
+def _as_json(item: InboxItem) -> dict[str, Any]:
     """Proposals and lessons have the same keys where they mean the same."""
     told = {"state": item.state, "action": item.action, "reasons": item.reasons}
     match item.subject:
@@ -87,7 +87,7 @@ def show(context: typer.Context, item: Item, as_json: AsJson = False) -> None:
         output.say(diff.rstrip("\n") if isinstance(found.subject, Engram) else diff)
 
 
-def _print_proposal(found: Waiting, proposal: Proposal) -> None:
+def _print_proposal(found: InboxItem, proposal: Proposal) -> None:
     output.say(f"Proposal {found.id}: {found.action} {found.what} ({found.state})")
     output.say(f"by {found.by}, {moments.shown(proposal.made_on)}: {proposal.author.reason or 'no reason given'}")
     if proposal.decided_by:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from habitus.agent.history import unpack
-from habitus.app.conversations import Conversation, conversation
+from habitus.app.past_sessions import PastSession, past_session
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
@@ -38,7 +38,7 @@ def list_sessions(
 def show(context: typer.Context, session: Id, as_json: AsJson = False) -> None:
     """One conversation: what was asked, done and answered, and how it went."""
     with opened(context) as habitus:
-        found = conversation(habitus.journal, session)
+        found = past_session(habitus.journal, session)
         output.done(context, as_json, found, _as_markdown(found))
 
 
@@ -54,7 +54,7 @@ def export(
         near = did_you_mean(format, FORMATS) or f"Use {' or '.join(FORMATS)}."
         raise typer.BadParameter(f"'{format}' is no format. {near}", param_hint="--format")
     with opened(context) as habitus:
-        found = conversation(habitus.journal, session)
+        found = past_session(habitus.journal, session)
         is_json = format == "json" or (as_json and to is None)
         text = output.json_text(found) if is_json else output.clean(_as_markdown(found)) + "\n"
         if to is None:
@@ -70,7 +70,7 @@ def export(
         )
 
 
-def _as_markdown(found: Conversation) -> str:
+def _as_markdown(found: PastSession) -> str:
     parts = [f"# Session {found.session}"]
     for number, turn in enumerate(found.turns, 1):
         parts += [f"## Turn {number}, {moments.shown(turn.started_on)}", _quoted(turn.request)]

@@ -15,7 +15,8 @@ from habitus.files import Tree
 from habitus.sandbox.model import Permissions, ToolRun
 from habitus.skills import names, trees
 from habitus.skills.layers import USER, Layer
-from habitus.skills.library import Library, Listed
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Author, Source, Stage, State
 from habitus.skills.review import Action, Change, Proposal, Review
 from habitus.skills.trust import APPROVED, IMPORTED, Scan, Trust
@@ -88,15 +89,18 @@ class Tools:
 
     # Offering
 
-    def active(self) -> tuple[Tool, ...]:
+    def active(self, *, at: Snapshot | None = None) -> tuple[Tool, ...]:
         """What may be offered to a model, by name."""
-        return tuple(tool for tool in self.all() if tool.status is ToolStatus.ACTIVE)
+        return tuple(tool for tool in self.all(at=at) if tool.status is ToolStatus.ACTIVE)
 
-    def all(self) -> tuple[Tool, ...]:
+    def all(self, *, at: Snapshot | None = None) -> tuple[Tool, ...]:
         """Every skill that has a code stage, whatever keeps it from use."""
+        seen = at or self._library.snapshot()
+        items = [item for item in seen.listing if item.summary and Stage.CODE in item.summary.stages]
+        if not items:
+            return ()
         known = self._health.all()
         self._approvals.revision()
-        items = [item for item in self._library.listing() if item.summary and Stage.CODE in item.summary.stages]
         return tuple(self._tool(item, known.get((self._place(item), item.name), Health())) for item in items)
 
     def get(self, name: str) -> Tool:
@@ -159,7 +163,7 @@ class Tools:
 
     def _objection(self, item: Listed) -> str:
         """Why no person stands behind this code; nothing when one does."""
-        layer, digest = self._library.layer(item.layer), self._library.tree_hash(item)
+        layer, digest = self._library.layer(item.layer), item.tree_hash
         if layer.source in (Source.BUNDLED, Source.OPERATOR) or layer.trust_root:
             return ""  # its owner answers for it, and the listing says whether a project is trusted
         is_imported = item.summary is not None and item.summary.source is Source.IMPORTED
@@ -417,7 +421,7 @@ class Tools:
 
     def _read_item(self, item: Listed) -> _Read:
         """Parsed once for each content."""
-        key = (item.layer, item.name, self._library.tree_hash(item))
+        key = (item.layer, item.name, item.tree_hash)
         if key not in self._read:
             try:
                 program = program_of(item.name, self._tree(item))

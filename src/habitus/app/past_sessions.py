@@ -12,15 +12,15 @@ _KNOWN = 1000  # sessions that are looked through for an id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Conversation:
+class PastSession:
     session: str
     turns: tuple[Turn, ...]
 
 
-def conversation(journal: Journal, wanted: str | None = None) -> Conversation:
+def past_session(journal: Journal, wanted: str | None = None) -> PastSession:
     """The last session, or the one whose id begins like this."""
     id = _resolved(journal, wanted)
-    return Conversation(session=id, turns=tuple(journal.turns_of(id)))
+    return PastSession(session=id, turns=tuple(journal.turns_of(id)))
 
 
 def _resolved(journal: Journal, wanted: str | None) -> str:
