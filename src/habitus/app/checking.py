@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from habitus.app.habitus import Habitus
 from habitus.errors import Invalid, UserError
 from habitus.sandbox.protections import describe
 from habitus.settings import AccMode, MemoryMode
@@ -20,9 +20,6 @@ from habitus.skills import menu, trees
 from habitus.skills.lint import SetFinding
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.files import DirectoryShelf
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 
 class CheckState(StrEnum):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
 from habitus.app.explaining import request_of
+from habitus.app.habitus import Habitus
 from habitus.skills import evals
 from habitus.skills.evals import Case, CaseResult
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 
 def record(habitus: Habitus, name: str, case: Case) -> None:
@@ -22,12 +20,18 @@ def record(habitus: Habitus, name: str, case: Case) -> None:
 def evaluate(habitus: Habitus, name: str | None = None) -> tuple[CaseResult, ...]:
     """Try every case of one skill, or of all."""
     library = habitus.skills
-    results: list[CaseResult] = []
-    for item in [library.find(name)] if name else library.listing():
-        if item.summary is not None:
-            cases = evals.read(item.name, library.tree(f"{item.name}@{item.layer}"))
-            results += evals.run(item.name, cases, lambda query, name=item.name: _comes_up(habitus, name, query))  # type: ignore[misc]  # the default binds the loop variable
-    return tuple(results)
+    chosen = [library.find(name)] if name else library.listing()
+    return tuple(
+        _tried(habitus, item.name, case)
+        for item in chosen
+        if item.summary is not None
+        for case in evals.read(item.name, library.tree(f"{item.name}@{item.layer}"))
+    )
+
+
+def _tried(habitus: Habitus, name: str, case: Case) -> CaseResult:
+    triggered, detail = _comes_up(habitus, name, case.query)
+    return CaseResult(name=name, triggered=triggered, detail=detail, **asdict(case))
 
 
 def _comes_up(habitus: Habitus, name: str, query: str) -> tuple[bool, str]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
+from habitus.agent.session import Session
+from habitus.app.habitus import Habitus
 from habitus.errors import Invalid
 from habitus.journal.model import Place, Selected
 from habitus.search import Results
@@ -16,10 +18,6 @@ from habitus.skills import menu
 from habitus.skills.listing import Listed
 from habitus.skills.menu import Menu
 from habitus.skills.selection import Request, Selection
-
-if TYPE_CHECKING:
-    from habitus.agent.session import Session
-    from habitus.app.habitus import Habitus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,24 +92,9 @@ class Why:
         return f" ({', '.join(parts)})" if parts else ""
 
 
-def request_of(
-    habitus: Habitus,
-    text: str,
-    *,
-    source: str = "repl",
-    user: str | None = None,
-    attachments: Sequence[str] = (),
-    paths: Sequence[str] = (),
-) -> Request:
-    """A request as somebody would make it now."""
-    return Request(
-        text=text,
-        source_type=source,
-        user=habitus.user(user),
-        attachments=tuple(attachments),
-        paths=tuple(paths),
-        now=habitus.clock(),
-    )
+def request_of(habitus: Habitus, text: str, user: str | None = None, **around: Any) -> Request:
+    """A request as somebody would make it now; `around` are more fields of it."""
+    return Request(text=text, user=habitus.user(user), now=habitus.clock(), **around)
 
 
 def prospect(habitus: Habitus, request: Request) -> Prospect:

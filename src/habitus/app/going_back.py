@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from habitus.app.habitus import Habitus
 from habitus.memory.past import Step as LessonStep
 from habitus.skills.stores.base import Step as SkillStep
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,7 +15,6 @@ class WayBack:
     """What it takes to have everything as it was at a moment: (layer, step) of skills, and steps of lessons."""
 
     to: datetime
-    is_done: bool
     skills: tuple[tuple[str, SkillStep], ...]
     lessons: tuple[LessonStep, ...]
     undo: tuple[str, ...] = ()
@@ -44,7 +40,7 @@ def return_to(habitus: Habitus, moment: datetime, reason: str, *, dry_run: bool)
     now, author = habitus.clock(), habitus.person(reason)
     skills = habitus.skills.return_to(moment, author, dry_run=dry_run)
     lessons = habitus.memory.return_to(moment, by=author.name, dry_run=dry_run)
-    return WayBack(to=moment, is_done=not dry_run, skills=tuple(skills), lessons=lessons, undo=back_to(now))
+    return WayBack(to=moment, skills=tuple(skills), lessons=lessons, undo=back_to(now))
 
 
 def roll_back(habitus: Habitus, name: str, to: int, reason: str) -> RolledBack:

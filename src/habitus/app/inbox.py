@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from habitus.app.habitus import Habitus
 from habitus.app.writing import ByHand, editable
 from habitus.errors import Invalid
 from habitus.memory.model import Engram
 from habitus.skills.review import Action, Proposal, ProposalState
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 LEARN = "learn"  # what approving a lesson does, beside the actions of proposals
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from habitus.app.habitus import Habitus
 from habitus.skills import trees
 from habitus.skills.lifecycle import reliability
 from habitus.skills.listing import Listed
 from habitus.skills.model import Manifest, Skill, Stage, State
 from habitus.skills.review import Action
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

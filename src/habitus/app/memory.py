@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from habitus import search
+from habitus.app.habitus import Habitus
 from habitus.memory.cortex import Cortex
 from habitus.memory.stores.sql import SqlEngramStore
 from habitus.memory.view_files import ViewFiles
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 
 def open_memory(habitus: Habitus) -> Cortex:

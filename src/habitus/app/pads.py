@@ -6,14 +6,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from habitus.app.habitus import Habitus
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.sandbox import keeper
 from habitus.sandbox.runtimes.base import check_name
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 RanCell = Mapping[str, Any]  # a cell as it is kept on disk: the fields of `Cell`
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from habitus.app.content import high_findings
+from habitus.app.habitus import Habitus
 from habitus.sandbox.machine import base_python
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.pad import Services
@@ -18,9 +18,6 @@ from habitus.tools.environments import Environments
 from habitus.tools.health import ToolHealth
 from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 MayInstall = Callable[[str], Awaitable[bool]]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from habitus.agent.consent import Consent
 from habitus.agent.prompt import BLOCK
 from habitus.app.content import high_findings
+from habitus.app.habitus import Habitus
 from habitus.errors import Refused
 from habitus.learning.drafting import draft_skill
 from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
@@ -18,9 +18,6 @@ from habitus.skills import trees
 from habitus.skills.layers import USER
 from habitus.skills.model import Skill
 from habitus.skills.review import Action, Change
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 _TOOL = "scratchpad"
 

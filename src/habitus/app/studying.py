@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from habitus.app import learning
+from habitus.app.habitus import Habitus
 from habitus.errors import NotFound, Refused
 from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
 from habitus.learning.spending import CapReached
@@ -20,9 +20,6 @@ from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.llm.roles import Models
 from habitus.redact import CountingRedactor
 from habitus.settings import MemoryMode
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 MOST_KEPT = 200  # firings of one detector
 _SUFFIXES = (".jsonl", ".json", ".ndjson")

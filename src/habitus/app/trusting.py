@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from habitus.app.content import high_findings
+from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
 from habitus.files import Tree
 from habitus.skills.model import Source, Stage
 from habitus.skills.powers import powers
 from habitus.skills.trust import APPROVED, IMPORTED, Trust, Trusted
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

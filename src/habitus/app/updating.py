@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from habitus.app.content import near_duplicates
 from habitus.app.going_back import back_to
+from habitus.app.habitus import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
@@ -22,9 +22,6 @@ from habitus.skills.importing import Result, Verdict
 from habitus.skills.layers import USER
 from habitus.skills.listing import Listed
 from habitus.skills.model import State
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 Progress = Callable[[int], None]  # is told how many were taken in so far
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from habitus.agent.identity import LAYER, NAME, identity_skill
+from habitus.app.habitus import Habitus
 from habitus.errors import Invalid
 from habitus.files import Tree
 from habitus.skills import trees
@@ -17,9 +17,6 @@ from habitus.skills.formats import skill_md
 from habitus.skills.library import Fields
 from habitus.skills.listing import Listed
 from habitus.skills.model import Skill
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 ByHand = Callable[[bytes, str], AbstractContextManager[bytes]]  # content and file name in, what a person wrote out
 _SKELETON = """# {title}

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import evaluating, explaining
+from habitus.app import Habitus, evaluating, explaining
 from habitus.app.explaining import PastWhy, Prospect
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.skills.evals import Case, CaseResult
+from habitus.skills.selection import Request
 
 Source = Annotated[str, typer.Option("--source", help="Where the request comes from: repl, talk, email, briefing …")]
 Attach = Annotated[list[str] | None, typer.Option("--attach", help="An attached file; may be repeated.")]
@@ -56,10 +57,7 @@ def select(
 ) -> None:
     """What would reach the prompt for a request: in full, on the menu, or left out, each with its reason."""
     with opened(context) as habitus:
-        asked = explaining.request_of(
-            habitus, request, source=source, user=user, attachments=attach or (), paths=path or ()
-        )
-        seen = explaining.prospect(habitus, asked)
+        seen = explaining.prospect(habitus, _request(habitus, request, source, attach, path, user))
         if as_json:
             output.print_json(_as_json(seen))
             return
@@ -72,6 +70,13 @@ def select(
         for name, reason in sorted(seen.selection.left_out.items()):
             output.say(f"left out  {name}: {reason}", style="dim")
         output.say(f"The menu takes {seen.menu.tokens} of {seen.menu.budget} tokens.")
+
+
+def _request(
+    habitus: Habitus, text: str, source: str, attach: list[str] | None, paths: list[str] | None, user: str | None
+) -> Request:
+    around = {"source_type": source, "attachments": tuple(attach or ()), "paths": tuple(paths or ())}
+    return explaining.request_of(habitus, text, user, **around)
 
 
 def _as_json(seen: Prospect) -> dict[str, Any]:
@@ -106,10 +111,7 @@ def why(
         if turn is not None:
             _print_past(explaining.why_in_turn(habitus, name, turn), as_json)
             return
-        asked = explaining.request_of(
-            habitus, request or "", source=source, user=user, attachments=attach or (), paths=path or ()
-        )
-        explained = explaining.why(habitus, name, asked)
+        explained = explaining.why(habitus, name, _request(habitus, request or "", source, attach, path, user))
         if as_json:
             output.print_json(explained)
         else:
