@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from habitus.agent.consent import Consent
-from habitus.agent.prompt import BLOCK
+from habitus.agent.prompt import is_context
 from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus
 from habitus.errors import Refused
@@ -84,12 +84,8 @@ def _conversation(messages: Sequence[Message]) -> list[Message]:
     kept: list[Message] = []
     for message in messages:
         if isinstance(message, Asked):
-            parts = tuple(part for part in message.parts if not _is_context(part))
+            parts = tuple(part for part in message.parts if not (isinstance(part, Text) and is_context(part.text)))
             kept.append(replace(message, parts=parts))
         elif not (isinstance(message, Returned) and message.tool == _TOOL):
             kept.append(message)
     return kept
-
-
-def _is_context(part: object) -> bool:
-    return isinstance(part, Text) and part.text.startswith(f"<{BLOCK}>")

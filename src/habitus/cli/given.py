@@ -1,4 +1,4 @@
-"""What a person gives on the command line: text from a file, standard input or the line itself, and JSON in it."""
+"""Input of a command: text from a file, standard input or the line itself, and JSON in it."""
 
 from __future__ import annotations
 

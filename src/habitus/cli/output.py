@@ -1,4 +1,4 @@
-"""What the command line prints: tables and colours for a person, plain text for a pipe, JSON when asked."""
+"""Output of a command: tables and colours for a person, plain text for a pipe, JSON when asked."""
 
 from __future__ import annotations
 

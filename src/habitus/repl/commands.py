@@ -1,4 +1,4 @@
-"""What a typed line means: words for the model, or one of the slash commands. Pure, so that anybody can ask."""
+"""The meaning of a typed line: words for the model, or one of the slash commands. Pure, so that anybody can ask."""
 
 from __future__ import annotations
 

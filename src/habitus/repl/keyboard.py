@@ -1,4 +1,4 @@
-"""Where a person types: lines with history and completion, and answers to questions."""
+"""The keyboard: lines with history and completion, and answers to questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a chat takes place, as the chat sees it: a terminal, a pipe of text, or a pipe of JSON."""
+"""The surface of a chat, as the chat sees it: a terminal, a pipe of text, or a pipe of JSON."""
 
 from __future__ import annotations
 
