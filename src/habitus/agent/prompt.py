@@ -108,7 +108,9 @@ def eager(
     room = budget
     for skill, reason in skills:
         if skill.name in already:
-            parts.append(f"### Skill: {skill.name} ({reason})\n\nIts text is in this conversation already, and still holds.")
+            parts.append(
+                f"### Skill: {skill.name} ({reason})\n\nIts text is in this conversation already, and still holds."
+            )
             continue
         part = f"### Skill: {skill.name} ({reason})\n\n{skill.body.strip()}"
         if tokens(part) > room:

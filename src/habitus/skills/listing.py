@@ -54,7 +54,14 @@ class Snapshot:
 class Outside(Protocol):
     """What is known of content that came from outside: whether it is trusted, and what it may claim for itself."""
 
-    def revision(self) -> Hashable: ...
+    def revision(self) -> Hashable:
+        """Changes when somebody trusts something, or no longer."""
+        ...
+
+    def look(self) -> None:
+        """Skills have changed: what is known of where they come from may have, too."""
+        ...
+
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
         """Why the skill is not trusted; nothing when it is."""
         ...
@@ -71,6 +78,9 @@ class Outside(Protocol):
 class TrustEverything:
     def revision(self) -> Hashable:
         return 0
+
+    def look(self) -> None:
+        pass
 
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
         return ""

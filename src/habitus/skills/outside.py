@@ -26,8 +26,10 @@ class OutsideContent:
         self._names: dict[str, frozenset[str]] = {}
 
     def revision(self) -> Hashable:
-        self._names.clear()
         return self._trust.revision()
+
+    def look(self) -> None:
+        self._names = {}
 
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
         if not layer.trust_root:
