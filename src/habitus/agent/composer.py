@@ -48,6 +48,8 @@ class Composer:
         """The prompt of one turn: the steady part, and a block of what was chosen for this request."""
         if selection.drops_memory:
             remembered = Remembered()
+        elif selection.drops_lessons:
+            remembered = replace(remembered, lessons=())
         eager, skills = self._eager(selection)
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import habitus
 from habitus.agent.identity import LAYER
 from habitus.settings import Settings
-from habitus.skills.layers import USER, Layer, project_places
+from habitus.skills.layers import AGENTS, USER, Layer, project_places
 from habitus.skills.model import Source
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.sql import SqlShelf
@@ -49,9 +49,10 @@ class Layers:
                     fills_placeholders=True,
                 )
             )
-        for agent in ("agents", "claude"):
+        for agent in AGENTS:
             root = settings.user_home / f".{agent}" / "skills"
-            layers.append(Layer(name=agent, store=self._store(agent, root, follow_links=True)))
+            store = self._store(agent, root, follow_links=True)
+            layers.append(Layer(name=agent, store=store, claims_root=str(root)))
         layers.append(Layer(name=USER, store=self._user_store()))
         layers += [
             Layer(

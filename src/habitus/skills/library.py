@@ -134,14 +134,17 @@ class Library:
         return replace(skill, body=self._filled(item, skill))
 
     def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[Skill]:
-        wanted = [item.layer] if only_layer else [*item.hidden, item.layer]
         copies = []
-        for name in wanted:
+        for name in () if only_layer else item.hidden:
             layer = self.layer(name)
+            tree_hash = layer.store.contents(look=False).hashes.get(item.name, "")
             skill = layer.store.load(item.name, look=look)
-            if skill is not None:
-                tree_hash = item.tree_hash if name == item.layer else layer.store.contents(look=False).hashes[item.name]
+            if skill is not None and self._outside.is_trusted(layer, item.name, tree_hash):
                 copies.append(self._outside.seen(layer, with_source(skill, layer), tree_hash))
+        layer = self.layer(item.layer)
+        skill = layer.store.load(item.name, look=look)
+        if skill is not None:
+            copies.append(self._outside.seen(layer, with_source(skill, layer), item.tree_hash))
         if not copies:
             raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
         return copies
