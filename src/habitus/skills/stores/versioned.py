@@ -22,7 +22,7 @@ from habitus.skills.model import Actor, Archived, Author, Counters, Diagnostic, 
 from habitus.skills.stores.base import Broken, Contents, Facts, Shelf, Step, refuse_stale
 from habitus.skills.stores.index import RowIndex
 from habitus.skills.stores.intents import Intents
-from habitus.skills.stores.noticing import Noticing
+from habitus.skills.stores.noticing import Inspect, Noticing
 
 _CHUNK = 500  # folders written down in one transaction
 
@@ -39,6 +39,7 @@ class VersionedStore:
         key: str = "",
         clock: Callable[[], datetime],
         look_every: float = 2.0,
+        inspect: Inspect = lambda tree: (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.layer = layer
@@ -46,7 +47,7 @@ class VersionedStore:
         self._shelf = shelf
         self._engine = engine
         self._ledger = Ledger(key or layer, layer)
-        self._noticing = Noticing(shelf, self._ledger, clock)
+        self._noticing = Noticing(shelf, self._ledger, clock, inspect)
         self._intents = Intents(engine, shelf, self._ledger, self._noticing, clock)
         self._clock = clock
         self._look_every = look_every
