@@ -67,6 +67,7 @@ class Composer:
             skills=skills,
             notes=remembered.lessons,
             rules=(*standing, *rules),
+            in_tools=self._parts.memory.in_scratchpad,
             cut=() if selection.drops_memory else self._cut(remembered, rules),
             menu=self._steady.menu,
             news=news,

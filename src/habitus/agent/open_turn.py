@@ -104,6 +104,7 @@ class OpenTurn:
         self._called(call)
         running = Running(
             call=call.id,
+            turn=self.id,
             round_idx=self.rounds,
             progress=lambda text: self._emit(ToolProgress(call=call.id, text=text)),
             observe=self.observe,

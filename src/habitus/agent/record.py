@@ -73,7 +73,7 @@ def _selected(turn: OpenTurn) -> list[Selected]:
     chosen = [
         Selected(
             name=choice.name,
-            place=Place.EAGER,
+            place=Place.STICKY if choice.is_sticky else Place.EAGER,
             reason=choice.reason,
             layer=choice.summary.layer,
             version=choice.summary.version,
@@ -110,7 +110,7 @@ def _exposures(turn: OpenTurn, loaded: Sequence[Skill]) -> list[Exposure]:
         for name, skill in shown.items()
     ]
     notes = [
-        Exposure(item=note.id, kind="lesson", tokens=tokens(note.text))
-        for note in (*turn.composed.rules, *turn.composed.notes)
+        Exposure(item=note.id, kind="lesson", version=note.version, tokens=tokens(note.text))
+        for note in (*turn.composed.rules, *turn.composed.notes, *turn.composed.in_tools)
     ]
     return [*skills, *notes]

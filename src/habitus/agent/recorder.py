@@ -11,7 +11,7 @@ from habitus.agent import outcome
 from habitus.agent.outage import away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
-from habitus.events import OutcomeKind, TurnEnded
+from habitus.events import EventKind, OutcomeKind, TurnEnded
 from habitus.journal.model import Place, Turn
 from habitus.skills.selection import INTERACTIVE
 
@@ -90,7 +90,9 @@ class TurnRecorder:
             *(name for name, skill in used.items() if skill.version), succeeded=went, at=view.snapshot
         )
         if turn.composed is not None:
-            notes = [*turn.composed.rules, *turn.composed.notes]
+            ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
+            # Lessons about cells had their chance only where a cell was run.
+            notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if ran_cells else ())]
             parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, view.snapshot.hashes)
@@ -111,6 +113,7 @@ class TurnRecorder:
         """Tell those who learn that the turn is over; they go on in the background."""
         ended = TurnEnded(
             turn=turn.id,
+            session=self._session,
             request=self._parts.redactor.redact(turn.said.request.text).text,
             outcome=turn.outcome,
             user=self._parts.user.name,

@@ -63,6 +63,7 @@ class Choice:
 
     summary: Summary
     reason: str
+    is_sticky: bool = False  # it is here only because it was in an earlier turn
 
     @property
     def name(self) -> str:
@@ -102,7 +103,7 @@ class Selection:
 
     def chosen(self) -> tuple[str, ...]:
         """What stickiness may carry on: not what is here only because it was sticky."""
-        return tuple(choice.name for choice in self.eager if not choice.reason.startswith("sticky"))
+        return tuple(choice.name for choice in self.eager if not choice.is_sticky)
 
 
 def select(
@@ -120,7 +121,7 @@ def select(
     _by_rules(asking, request, eager)
     for name, reason in _sticky(request, prior, replied_to).items():
         if name in eligible and name not in eager:
-            eager[name] = Choice(summary=eligible[name], reason=reason)
+            eager[name] = Choice(summary=eligible[name], reason=reason, is_sticky=True)
     _add_companions(eligible, eager)
     left_out |= _exclude(eligible, eager)
     left_out |= _off_the_menu(asking, request, eager)

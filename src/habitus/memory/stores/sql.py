@@ -17,13 +17,13 @@ from habitus.memory.model import (
     Counters,
     Engram,
     Evidence,
-    Kind,
     LessonBody,
     Producer,
     Scope,
     State,
     Trust,
     Version,
+    kind_of,
 )
 from habitus.memory.stores.base import Changes
 from habitus.memory.stores.in_memory import erased
@@ -205,7 +205,7 @@ def _as_defined(id: str, row: Mapping[Any, Any]) -> Engram:
     return Engram(
         id=id,
         text=row["text"],
-        kind=Kind(row["kind"]),
+        kind=kind_of(row["kind"]),
         scope=Scope(row["scope"]),
         owner=row["owner"],
         confidence=definition["confidence"],
