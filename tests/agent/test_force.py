@@ -1,4 +1,4 @@
-"""What comes from outside has no force in a prompt before a person trusts it, and never takes what is a person's own."""
+"""Content from outside has no force in a prompt before a person trusts it, and takes nothing of a person's own."""
 
 from __future__ import annotations
 
