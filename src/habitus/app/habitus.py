@@ -6,7 +6,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -86,7 +86,8 @@ class Habitus:
         self.approvals = Trust(shared, clock=clock, scan=high_findings)
         self.skills = open_library(self)
         self.redactor = Redactor(_secret_values(os.environ))
-        self.journal = Journal(shared, clock=clock, redactor=self.redactor)
+        kept_for = timedelta(days=settings.retention.turn_days)
+        self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
         self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"))

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import habitus as package
 from habitus.agent.identity import LAYER
+from habitus.app.content import high_findings
 from habitus.skills.importing import forget, origins
-from habitus.skills.layers import USER, Layer, project_places
+from habitus.skills.layers import AGENTS, USER, Layer, project_places
 from habitus.skills.ledger import newest_generation
 from habitus.skills.library import Library
 from habitus.skills.model import Source
 from habitus.skills.outside import OutsideContent
 from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.noticing import Inspect
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
 
@@ -46,9 +48,10 @@ def _layers(habitus: Habitus) -> list[Layer]:
         root = settings.operator_skills.expanduser()
         operator = _store(habitus, "operator", root, can_write=False, key=f"operator:{root}")
         layers.append(Layer(name="operator", store=operator, source=Source.OPERATOR, fills_placeholders=True))
-    for agent in ("agents", "claude"):
+    for agent in AGENTS:
         root = settings.user_home / f".{agent}" / "skills"
-        layers.append(Layer(name=agent, store=_store(habitus, agent, root, follow_links=True)))
+        store = _store(habitus, agent, root, follow_links=True, inspect=high_findings)
+        layers.append(Layer(name=agent, store=store, claims_root=str(root)))
     layers.append(Layer(name=USER, store=_user_store(habitus)))
     for place in project_places(settings.cwd, settings.user_home):
         store = _store(habitus, place.name, place.root, key=f"project:{place.root}")
@@ -67,7 +70,14 @@ def _user_store(habitus: Habitus) -> VersionedStore:
 
 
 def _store(
-    habitus: Habitus, layer: str, root: Path, *, key: str = "", can_write: bool = True, follow_links: bool = False
+    habitus: Habitus,
+    layer: str,
+    root: Path,
+    *,
+    key: str = "",
+    can_write: bool = True,
+    follow_links: bool = False,
+    inspect: Inspect = lambda tree: (),
 ) -> VersionedStore:
     settings = habitus.settings
     shelf = DirectoryShelf(
@@ -78,5 +88,11 @@ def _store(
         is_durable=settings.durable,
     )
     return VersionedStore(
-        shelf, habitus.local, layer=layer, key=key, clock=habitus.clock, look_every=settings.look_every
+        shelf,
+        habitus.local,
+        layer=layer,
+        key=key,
+        clock=habitus.clock,
+        look_every=settings.look_every,
+        inspect=inspect,
     )

@@ -11,7 +11,13 @@ from habitus.memory.view_files import ViewFiles
 
 def open_memory(habitus: Habitus) -> Cortex:
     settings = habitus.settings
-    files = ViewFiles(settings.home / "memory", habitus.local, clock=habitus.clock, is_durable=settings.durable)
+    files = ViewFiles(
+        settings.home / "memory",
+        habitus.local,
+        clock=habitus.clock,
+        is_durable=settings.durable,
+        renderings=settings.retention.renderings,
+    )
     return Cortex(
         SqlEngramStore(habitus.shared),
         lambda: search.Index.open(habitus.shared, "memory"),
@@ -23,4 +29,5 @@ def open_memory(habitus: Habitus) -> Cortex:
         user=settings.user,
         files=None if habitus.is_read_only else files,
         allow=habitus.refuse_if_read_only,
+        keep=settings.retention,
     )

@@ -67,7 +67,12 @@ def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
 def dangers(found: Trustable) -> tuple[Dangers, ...]:
     """What each of them can do, and what a scan finds in it."""
     return tuple(
-        Dangers(root=root, name=name, powers=tuple(sorted(powers(name, tree))), findings=tuple(high_findings(tree)))
+        Dangers(
+            root=root,
+            name=name,
+            powers=tuple(sorted(map(str, powers(name, tree)))),
+            findings=tuple(high_findings(tree)),
+        )
         for root, skills in found.roots.items()
         for name, tree in sorted(skills.items())
     )

@@ -24,6 +24,7 @@ def commands() -> list[TyperCommand | TyperGroup]:
         Command("identity", "identity:identity", panel=_CURATE),
         Command("tour", "tour:tour", panel=_EVERYDAY),
         Command("learn", "learn:learn", panel=_EVERYDAY),
+        Command("curate", "curate:curate", panel=_CURATE),
         Command("rollback", "going_back:rollback", panel=_CURATE),
         Command("pause", "pausing:pause", panel=_CURATE),
         Command("resume", "pausing:resume", panel=_CURATE),
@@ -98,6 +99,7 @@ def _lessons() -> TyperGroup:
         Command("add", "lessons:add"),
         _OfLesson("edit", "lessons:edit"),
         _OfLesson("remove", "lessons:remove"),
+        Command("retract", "lessons:retract"),
         _OfLesson("restore", "lessons:restore"),
         Command("archive", "lessons:archive"),
     ]

@@ -19,10 +19,10 @@ from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.errors import Refused
-from habitus.learning.learned import KeptAs
 from habitus.learning.transcripts.applying import Applied
 from habitus.learning.transcripts.study import Firing
 from habitus.llm.roles import Models
+from habitus.memory.model import Status
 
 MOST_SHOWN = 5  # firings of one detector
 
@@ -167,7 +167,7 @@ def _print_applied(context: typer.Context, applied: Applied, undo: tuple[str, ..
     output.say(f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else ""))
     for reason, count in applied.reasons.items():
         output.say(f"  {count} ×: {reason}", style="yellow")
-    if applied.lessons.keys() & {KeptAs.STORED, KeptAs.REINFORCED}:
+    if applied.lessons.keys() & {Status.STORED, Status.REINFORCED}:
         output.say_undo(context, *undo)
     if applied.already:
         output.say(f"Already learned from: {output.counted(applied.already, 'turn')}.")

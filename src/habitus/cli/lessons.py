@@ -8,19 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus
+from habitus.app import Habitus, retracting
 from habitus.app.going_back import back_to
 from habitus.cli import completion, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.memory.cortex import Looked
-from habitus.memory.model import Encoded, Engram
+from habitus.memory.model import Encoded, Engram, Kind
 from habitus.memory.retention import utility
 from habitus.memory.view_files import Found
 
 Id = Annotated[str, typer.Argument(help="The id of a lesson.", autocompletion=completion.lesson_ids)]
-KindOption = Annotated[str | None, typer.Option("--kind", "-k", help="always, never, when, lesson or profile.")]
+_KINDS = f"{', '.join(Kind)}."
+KindOption = Annotated[str | None, typer.Option("--kind", "-k", help=_KINDS)]
 ScopeOption = Annotated[str | None, typer.Option("--for", help="Whom it holds for: user, project, workspace, global.")]
 Topic = Annotated[str | None, typer.Option("--topic", help="What it is about, in a word.")]
 
@@ -107,7 +108,7 @@ def _facts(engram: Engram) -> list[tuple[str, str]]:
 def add(
     context: typer.Context,
     text: Annotated[str, typer.Argument(help="One sentence.")],
-    kind: Annotated[str, typer.Option("--kind", "-k", help="always, never, when, lesson or profile.")] = "lesson",
+    kind: Annotated[str, typer.Option("--kind", "-k", help=_KINDS)] = Kind.LESSON.value,
     scope: Annotated[str, typer.Option("--for", help="Whom it holds for: user, project, workspace, global.")] = "user",
     topic: Annotated[str, typer.Option("--topic", help="What it is about, in a word.")] = "",
     as_json: AsJson = False,
@@ -230,6 +231,20 @@ def remove(
         lines = [f"Removed: {engram.id}  {engram.text}" for engram in gone]
         undo = ("lessons", "restore", *(engram.id for engram in gone))
         output.done(context, as_json, {"removed": [as_plain(engram) for engram in gone]}, *lines, undo=undo)
+
+
+def retract(
+    context: typer.Context,
+    turn: Annotated[str, typer.Option("--turn", help="What this turn taught.")] = "",
+    session: Annotated[str, typer.Option("--session", help="What all turns of this session taught.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Withdraw all that one conversation taught; it goes to the archive and is not learned again by itself."""
+    with opened(context) as habitus:
+        gone = retracting.retract(habitus, turn=turn, session=session)
+        data = {"retracted": [as_plain(engram) for engram in gone.lessons], "undo": gone.undo}
+        lines = [f"Withdrawn: {engram.id}  {engram.text}" for engram in gone.lessons]
+        output.done(context, as_json, data, *lines, undo=gone.undo)
 
 
 def restore(

@@ -1,0 +1,36 @@
+"""`habitus curate`: what has aged, and sending it to the archive."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from habitus.app import curating
+from habitus.cli import output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
+
+
+def curate(
+    context: typer.Context,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; what goes can be restored.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Retire degraded tools, compact rules, prune lessons that never helped, and test tools whose proof is stale."""
+    with opened(context) as habitus:
+        found = asyncio.run(curating.curate(habitus, apply=apply))
+    rows = [(step.action.value, step.item, step.reason, step.text) for step in found.steps]
+    output.listed(as_json, found, ("what", "item", "why", "text"), rows, wide="text", empty="Nothing has aged.")
+    if as_json or not found.steps:
+        return
+    if not found.is_done:
+        output.say("Nothing was changed; --apply does it.")
+        return
+    lessons = [step.item for step in found.steps if step.undo[:1] == ("lessons",)]
+    if lessons:
+        output.say_undo(context, "lessons", "restore", *lessons)
+    for step in found.steps:
+        if step.undo[:1] == ("tools",):
+            output.say_undo(context, *step.undo)
