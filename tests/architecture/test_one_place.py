@@ -89,6 +89,7 @@ said = {
     "talk": asyncio.run(talk()),
     "import": run("skills", "import", "tea.book"),
     "export": run("skills", "export", "tea", "--format", "notebook", "--to", "out"),
+    "layouts": run("skills", "export", "--help"),
     "formats": run("skills", "export", "tea", "--format", "none-of-them", "--to", "out"),
     "doctor": run("doctor", "--json"),
     "providers": run("ask", "hello", "--model", "zzz:y"),
@@ -148,6 +149,7 @@ def test_a_new_format_is_imported_exported_and_named(said: dict[str, object]) ->
     assert "imported" in str(said["import"])
     assert "'notebook'" in str(said["export"])
     assert str(said["written"]).startswith("How tea is made.\n")
+    assert "notebook, anton" in str(said["layouts"])
     assert "Use one of notebook, anton" in str(said["formats"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,9 @@ def journal_turn(
     tools: Sequence[tuple[str, int]],
 ) -> Turn:
     """`loaded` are the skills that the model or the person asked for; `tools` the code tools that were offered, with
-    their versions."""
+    their versions. Of a turn that has not ended, only what was asked."""
     request = turn.said.request
-    return Turn(
+    kept = Turn(
         id=turn.id,
         session=session,
         request=request.text,
@@ -42,10 +43,15 @@ def journal_turn(
         reply_to=request.reply_to,
         messages=tuple(pack(message) for message in turn.messages),
         events=tuple(turn.events),
+        usage=_usage(turn),
+    )
+    if ended_on is None:
+        return kept
+    return replace(
+        kept,
         selected=(*_selected(turn), *(_loaded(skill, turn.said.invoked) for skill in loaded)),
         exposures=(*_exposures(turn, loaded), *(Exposure(item=name, kind="tool", version=v) for name, v in tools)),
-        outcomes=() if turn.is_cancelled or ended_on is None else (outcome.ended(turn.outcome, capped=turn.is_capped),),
-        usage=_usage(turn),
+        outcomes=() if turn.is_cancelled else (outcome.ended(turn.outcome, capped=turn.is_capped),),
     )
 
 

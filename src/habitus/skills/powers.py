@@ -23,6 +23,7 @@ class PowerKind(StrEnum):
     JOINS_SOURCE = "is put into every prompt of source {}"
     JOINS_ALL = "is put into every prompt"
     PUSHES_OUT = "pushes out the skill {}"
+    CLAIMS = "claims {}"
     HOOKS = "installs hooks {}"
     NETWORK = "uses the network"
     READS = "reads files in {}"
@@ -65,10 +66,15 @@ def _rights(skill: Skill) -> Iterator[Power]:
         yield Power(PowerKind.PUSHES_OUT, name)
     if manifest.always_include:
         yield Power(PowerKind.JOINS_ALL)
+    for name, value in manifest.claims.items():
+        if name not in _NAMED:
+            parts = value if isinstance(value, tuple) else [value]
+            yield from (Power(PowerKind.CLAIMS, name if part is True else f"{name} {part}") for part in parts)
     if "hooks" in skill.extra:
         yield Power(PowerKind.HOOKS, json.dumps(skill.extra["hooks"], sort_keys=True, default=str)[:80])
 
 
+_NAMED = ("env", "source_types", "exclude_skills", "always_include")  # each has a kind of power of its own
 _ASKED = {"read": PowerKind.READS, "write": PowerKind.WRITES, "env": PowerKind.ASKS_VARIABLE}
 
 

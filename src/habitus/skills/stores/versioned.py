@@ -19,10 +19,10 @@ from habitus.skills import names, records, trees
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Actor, Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
-from habitus.skills.stores.base import Broken, Contents, Facts, Shelf, Step, refuse_stale
+from habitus.skills.stores.base import TOLD, Broken, Contents, Facts, Shelf, Step, refuse_stale
 from habitus.skills.stores.index import RowIndex
 from habitus.skills.stores.intents import Intents
-from habitus.skills.stores.noticing import Noticing
+from habitus.skills.stores.noticing import Inspect, Noticing
 
 _CHUNK = 500  # folders written down in one transaction
 
@@ -39,6 +39,7 @@ class VersionedStore:
         key: str = "",
         clock: Callable[[], datetime],
         look_every: float = 2.0,
+        inspect: Inspect = lambda tree: (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.layer = layer
@@ -46,7 +47,7 @@ class VersionedStore:
         self._shelf = shelf
         self._engine = engine
         self._ledger = Ledger(key or layer, layer)
-        self._noticing = Noticing(shelf, self._ledger, clock)
+        self._noticing = Noticing(shelf, self._ledger, clock, inspect)
         self._intents = Intents(engine, shelf, self._ledger, self._noticing, clock)
         self._clock = clock
         self._look_every = look_every
@@ -314,27 +315,32 @@ class VersionedStore:
             plus["succeeded" if succeeded else "failed"] = 1
         self._count(wanted, stage, plus, last_used=self._clock())
 
-    def _count(self, wanted: Sequence[str], stage: Stage, plus: dict[str, int], last_used: datetime | None) -> None:
-        loadable = self._fresh(look=False).loadable
+    def _count(
+        self,
+        wanted: Sequence[str],
+        stage: Stage,
+        plus: dict[str, int],
+        last_used: datetime | None,
+        version: int | None = None,
+    ) -> None:
+        loadable = self._index.loadable
+        if any(names.canonical(name) not in loadable for name in wanted):
+            loadable = self._fresh(look=False).loadable
         rows = [row for name in wanted if (row := loadable.get(names.canonical(name))) is not None]
         if len(rows) < len(wanted):
             unknown = next(name for name in wanted if names.canonical(name) not in loadable)
             raise NotFound(f"No skill '{unknown}' to count for.", mend="See 'habitus skills list'.")
+        if not rows:
+            return
         with sql.writing(self._engine) as connection:
-            self._ledger.count(connection, {row.id: row.version for row in rows}, stage, plus, last_used)
+            counted = {row.id: row.version if version is None else version for row in rows}
+            self._ledger.count(connection, counted, stage, plus, last_used)
 
-    def add_counters(self, name: str, stage: Stage, plus: Counters) -> None:
-        """Take over what another system has counted."""
-        numbers = {
-            "recommended": plus.recommended,
-            "used": plus.used,
-            "succeeded": plus.succeeded,
-            "failed": plus.failed,
-        }
-        self._count([name], stage, numbers, last_used=plus.last_used)
+    def keep_told(self, name: str, stage: Stage, counted: Counters) -> None:
+        numbers = {each: getattr(counted, each) for each in ("recommended", "used", "succeeded", "failed")}
+        self._count([name], stage, numbers, last_used=counted.last_used, version=TOLD)
 
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
-        """Per stage, over all versions or for one."""
         row = self._fresh().taken.get(names.canonical(name))
         if row is None:
             return {}
@@ -342,7 +348,7 @@ class VersionedStore:
             found = self._ledger.counters(connection, row.id)
         result: dict[Stage, Counters] = {}
         for (number, stage), counters in found.items():
-            if version is None or version == number:
+            if number == version or (version is None and number != TOLD):
                 result[stage] = result.get(stage, Counters()) + counters
         return result
 
@@ -362,14 +368,22 @@ class VersionedStore:
         """
         with self._lock:
             self._catch_up()
-            is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
-            if is_due if look is None else look:
-                known = {row.folder: row.stamp for row in self._rows.values()}
-                stamps = self._shelf.look(known)
-                changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
-                self._look_at([*changed, *(folder for folder in known if folder not in stamps)])
-                self._looked_at = self._monotonic()
+            if look is not False:
+                self.look(now=bool(look))
             return self._index
+
+    def look(self, *, now: bool = False) -> bool:
+        with self._lock:
+            is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
+            if not (now or is_due):
+                return False
+            known = {row.folder: row.stamp for row in self._rows.values()}
+            stamps = self._shelf.look(known)
+            changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
+            changed += [folder for folder in known if folder not in stamps]
+            self._look_at(changed)
+            self._looked_at = self._monotonic()
+            return bool(changed)
 
     def _look_at(self, folders: Sequence[str]) -> None:
         """Read these folders and take down what changed."""
