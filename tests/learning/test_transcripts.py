@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from habitus.errors import NotFound
 from habitus.events import Event, EventKind
 from habitus.learning import acc
-from habitus.learning.transcripts import SkillUse, Transcript, Turn, format_of, habitus, read
+from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, format_of, habitus, read
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
 
@@ -27,7 +27,7 @@ def only(path: Path) -> Transcript:
     return transcript
 
 
-def outcomes(turn: Turn) -> list[tuple[object, object]]:
+def outcomes(turn: TranscriptTurn) -> list[tuple[object, object]]:
     return [
         (event.detail["name"], event.detail["success"]) for event in turn.events if event.kind is EventKind.TOOL_RESULT
     ]
@@ -341,7 +341,7 @@ def test_rows_give_one_turn_per_trace(tmp_path: Path) -> None:
 
 texts = st.text("abc xyz", max_size=8)
 turns = st.builds(
-    Turn,
+    TranscriptTurn,
     id=st.integers(1, 99).map(str),
     events=st.lists(
         st.builds(
@@ -360,7 +360,7 @@ turns = st.builds(
 
 @pytest.mark.req("EL-08")
 @given(st.lists(turns, min_size=1, max_size=4, unique_by=lambda turn: turn.id).map(tuple))
-def test_our_own_export_reads_back_the_same(turns: tuple[Turn, ...]) -> None:
+def test_our_own_export_reads_back_the_same(turns: tuple[TranscriptTurn, ...]) -> None:
     transcript = Transcript(id="s1", source="habitus", turns=turns)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "export.jsonl"

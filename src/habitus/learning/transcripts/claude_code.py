@@ -11,7 +11,7 @@ from pathlib import Path
 
 from habitus.events import EventKind, event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Draft, OpenTurn, SkillUse, Transcript
+from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.refusals import found_nothing, was_refused
 from habitus.learning.transcripts.results import Reading, from_fields
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -49,10 +49,10 @@ _LINES_REMEMBERED = 200_000
 
 class _Session:
     def __init__(self, session_id: str, redactor: Redactor) -> None:
-        self.draft = Draft(id=session_id, source=SOURCE)
+        self.draft = TranscriptDraft(id=session_id, source=SOURCE)
         self._redactor = redactor
-        self._main: OpenTurn | None = None
-        self._sides: dict[str, OpenTurn] = {}
+        self._main: TurnDraft | None = None
+        self._sides: dict[str, TurnDraft] = {}
         self._roots: dict[str, str] = {}  # line → first line of its sidechain
         self._answers: dict[str, str] = {}  # turn → the answer that its current round belongs to
         self._calls: dict[str, _Call] = {}
@@ -126,7 +126,7 @@ class _Session:
             if block.get("type") in ("tool_use", "server_tool_use"):
                 self._called(turn, block)
 
-    def _called(self, turn: OpenTurn, block: Mapping[str, object]) -> None:
+    def _called(self, turn: TurnDraft, block: Mapping[str, object]) -> None:
         call_id, name = _str(block.get("id")), _str(block.get("name")) or "unknown"
         if call_id and call_id in self._calls:
             return
@@ -136,7 +136,7 @@ class _Session:
         called = tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor)
         self.draft.add(turn, called)
 
-    def _returned(self, turn: OpenTurn, row: Mapping[str, object], block: Mapping[str, object]) -> None:
+    def _returned(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
         call_id = _str(block.get("tool_use_id"))
         call = self._calls.get(call_id)
         if call is None:
@@ -176,7 +176,7 @@ class _Session:
             return []
         return [block for block in content if isinstance(block, Mapping)]
 
-    def _turn(self, row: Mapping[str, object]) -> OpenTurn:
+    def _turn(self, row: Mapping[str, object]) -> TurnDraft:
         if row.get("isSidechain"):
             turn = self._side(row)
         else:
@@ -184,7 +184,7 @@ class _Session:
         turn.last_line = self._line
         return turn
 
-    def _side(self, row: Mapping[str, object]) -> OpenTurn:
+    def _side(self, row: Mapping[str, object]) -> TurnDraft:
         uuid, parent = _str(row.get("uuid")), _str(row.get("parentUuid"))
         root = _str(row.get("agentId")) or self._roots.get(parent) or uuid
         self._roots[uuid] = root
@@ -194,7 +194,7 @@ class _Session:
 
 
 class _Call:
-    def __init__(self, name: str, args: object, turn: OpenTurn, round_idx: int, skill: str) -> None:
+    def __init__(self, name: str, args: object, turn: TurnDraft, round_idx: int, skill: str) -> None:
         self.name = name
         self.args = args
         self.turn = turn

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from habitus.events import tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Draft, OpenTurn, Transcript
+from habitus.learning.transcripts.model import Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.refusals import found_nothing, was_refused
 from habitus.learning.transcripts.results import from_text
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -68,7 +68,7 @@ def _conversation_of(row: Mapping[str, object]) -> list[object] | None:
 
 class _Conversation:
     def __init__(self, conversation_id: str, redactor: Redactor) -> None:
-        self.draft = Draft(id=conversation_id, source=SOURCE)
+        self.draft = TranscriptDraft(id=conversation_id, source=SOURCE)
         self._redactor = redactor
         self._calls: dict[str, tuple[str, object]] = {}  # call id → tool and arguments
 
@@ -139,7 +139,7 @@ class _Conversation:
         )
         self.draft.add(turn, returned)
 
-    def _turn(self) -> OpenTurn:
+    def _turn(self) -> TurnDraft:
         return self.draft.turns[-1] if self.draft.turns else self.draft.open()
 
 

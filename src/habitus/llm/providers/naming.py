@@ -107,7 +107,7 @@ _FAMILIES = {start: name for name, provider in PROVIDERS.items() for start in pr
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class ModelChoice:
     """One model at one address, with what opens the door."""
 
     name: str  # provider:model, as the person knows it
@@ -144,7 +144,7 @@ def telling_keys() -> list[str]:
     return [provider.keys[0] for provider in PROVIDERS.values() if provider.main]
 
 
-def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> Choice:
+def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
     """What `provider:model` stands for; every mistake in it is one line that says how to mend it."""
     provider_name, model = _split(name.strip())
     provider = PROVIDERS[provider_name]
@@ -157,7 +157,7 @@ def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> Choice:
         )
     # An address of one's own need not know what only OpenAI's does, but chat is understood everywhere.
     dialect = Dialect.CHAT if provider.dialect is Dialect.OPENAI and address else provider.dialect
-    return Choice(
+    return ModelChoice(
         name=f"{provider_name}:{model}",
         model=model,
         provider=provider,
@@ -234,7 +234,7 @@ _SEEING = re.compile(
 )
 
 
-def sees_images(choice: Choice) -> bool:
+def sees_images(choice: ModelChoice) -> bool:
     """A big provider's model sees unless it is known not to; one of another server, if its name says so."""
     if _BLIND.search(choice.model.lower()):
         return False
