@@ -14,7 +14,7 @@ from pathlib import Path
 from habitus.app.habitus import Habitus
 from habitus.errors import Invalid, UserError
 from habitus.sandbox.protections import describe
-from habitus.settings import AccMode, MemoryMode
+from habitus.settings import AccMode, MemoryMode, account_name
 from habitus.skills import lint as whole_set
 from habitus.skills import menu, trees
 from habitus.skills.lint import SetFinding
@@ -69,6 +69,7 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
     return (
         _python(),
         *_home(habitus),
+        _user(habitus),
         *_skills(habitus),
         _search(habitus),
         _model(habitus),
@@ -77,6 +78,13 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
         _git(),
         *_sandbox(habitus),
     )
+
+
+def _user(habitus: Habitus) -> Check:
+    settings = habitus.settings
+    role = "admin" if settings.is_admin else "no admin"
+    claim = f", claimed by a setting or HABITUS_USER; the account is {account_name()}" if settings.is_claimed else ""
+    return Check(name="user", state=CheckState.OK, detail=f"{settings.user} ({role}){claim}")
 
 
 def unusable(error: UserError) -> tuple[Check, ...]:

@@ -58,7 +58,9 @@ Clock = Callable[[], datetime]
 
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """The settings of this process: environment, then habitus.toml, then defaults."""
-    return settings_module.load(os.environ if environ is None else environ, Path.cwd(), home)
+    if environ is not None:
+        return settings_module.load(environ, Path.cwd(), home)
+    return settings_module.load(os.environ, Path.cwd(), home, account=settings_module.account_name())
 
 
 class Habitus:
@@ -140,9 +142,16 @@ class Habitus:
         settings = self.settings
         return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
 
-    def person(self, reason: str = "") -> Author:
-        """The person at this process, as the author of a change."""
-        return Author(actor=Actor.USER, name=self.settings.user, reason=reason)
+    def person(self, reason: str = "", *, user: User | None = None) -> Author:
+        """The person at this process, or the user of a session, as the author of a change."""
+        is_other = user is not None and user.name != self.settings.user
+        name = user.name if user is not None and is_other else self.settings.signature
+        return Author(actor=Actor.USER, name=name, reason=reason)
+
+    def refuse_unless_admin(self, what: str) -> None:
+        """What changes things for everybody on a shared database is for admins."""
+        if self.settings.database_url and not self.settings.is_admin:
+            raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
 
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
