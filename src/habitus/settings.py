@@ -45,6 +45,13 @@ class ExperimentalSettings(_Section):
     features: Names = ()
 
 
+class RetentionSettings(_Section):
+    """How long things are kept before they leave by themselves."""
+
+    degraded_tool_days: int = Field(default=7, gt=0)
+    degraded_tool_curator_runs: int = Field(default=3, gt=0)
+
+
 class MemoryMode(StrEnum):
     AUTOPILOT = "autopilot"  # what is learned is kept at once
     COPILOT = "copilot"  # a person is asked unless it is sure
@@ -72,6 +79,7 @@ class Settings(_Section):
     users: dict[str, UserSettings] = Field(default_factory=dict, description="Known users and their rights.")
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
     review: ReviewSettings = Field(default_factory=ReviewSettings)
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
     model: str = Field(default="", description="The model that answers, as provider:model.")
     cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")
@@ -153,7 +161,11 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
     return {key: value for key, value in values.items() if key in known}, warnings
 
 
-_SECTIONS: Mapping[str, type[_Section]] = {"review": ReviewSettings, "experimental": ExperimentalSettings}
+_SECTIONS: Mapping[str, type[_Section]] = {
+    "review": ReviewSettings,
+    "experimental": ExperimentalSettings,
+    "retention": RetentionSettings,
+}
 
 
 def _unknown(file: str, section: str, values: object, known: set[str]) -> list[str]:

@@ -284,11 +284,12 @@ class Habitus:
             ToolHealth(self._shared),
             trust=self.trust,
             approvals=self.approvals,
-            hire=self._workshop,
+            workshop=self._workshop,
             clock=self.clock,
             scan=high_findings,
             environ=os.environ,
             redacted=self.redacted,
+            retention=self.settings.retention,
         )
 
     def scratchpads(

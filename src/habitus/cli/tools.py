@@ -15,8 +15,7 @@ from habitus.cli.opening import opened
 if TYPE_CHECKING:
     from habitus.app import Habitus
     from habitus.sandbox.model import Permissions
-    from habitus.tools.model import Tool
-    from habitus.tools.program import Regression
+    from habitus.tools.model import CodeTool, Regression
 
 app = typer.Typer(help="Make, run and test tools: code that passed its test, in the sandbox.")
 
@@ -138,7 +137,7 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
         output.say(code)
 
 
-def _print_facts(tool: Tool, calls: str) -> None:
+def _print_facts(tool: CodeTool, calls: str) -> None:
     import json
 
     from habitus.tools.model import asked_for
@@ -232,7 +231,7 @@ def _print_report(name: str, report: Regression) -> None:
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Take a tool out of use; a skill that is nothing else goes to the archive."""
     with opened(context) as habitus:
-        gone = habitus.tools.remove(name, habitus.person())
+        gone = habitus.tools.retire(name, habitus.person())
         if as_json:
             output.print_json(gone)
             return
