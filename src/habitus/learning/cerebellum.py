@@ -14,7 +14,7 @@ from habitus.learning.post_mortem import MOST_CELLS, PATIENCE_S, post_mortem
 from habitus.learning.spending import CapReached, Spending
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.redact import Redactor
-from habitus.sandbox.model import CANCELLED, Cell
+from habitus.sandbox.model import Cell, Stop
 
 log = logging.getLogger(__name__)
 
@@ -146,4 +146,4 @@ def main_signature(cells: Sequence[Cell]) -> str:
 
 
 def _teaches(cell: Cell) -> bool:
-    return not cell.is_clean and not (cell.error or "").startswith(CANCELLED)
+    return not cell.is_clean and cell.stopped is not Stop.CANCELLED
