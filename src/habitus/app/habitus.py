@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from habitus.memory.cortex import Cortex
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.pad import Services
+    from habitus.sandbox.runtimes.base import Runtime
     from habitus.sandbox.scratchpads import Scratchpads
     from habitus.search.index import Index
     from habitus.skills.review import Proposal
@@ -299,24 +300,37 @@ class Habitus:
         may_install: Callable[[str], Awaitable[bool]] | None = None,
         services: Services | None = None,
     ) -> Scratchpads:
-        """Scratchpads in a folder of this home. The settings may say to install missing modules unasked."""
+        """Scratchpads in a folder of this home, or of the machine that the settings name.
+
+        The settings may say to install missing modules unasked.
+        """
+        from habitus.sandbox.scratchpads import Scratchpads
+
+        if self.settings.install_missing:
+            may_install = _always
+        return Scratchpads(self._runtime(folder), services=services, may_install=may_install)
+
+    def _runtime(self, folder: str) -> Runtime:
         from habitus.sandbox.machine import base_python
         from habitus.sandbox.model import Limits, Permissions
         from habitus.sandbox.runtimes.local import LocalRuntime
-        from habitus.sandbox.scratchpads import Scratchpads
+        from habitus.sandbox.runtimes.ssh import SshRuntime
         from habitus.sandbox.venvs import Venvs
 
-        runtime = LocalRuntime(
+        settings = self.settings
+        permissions, limits = Permissions(), Limits(cpu_s=None)
+        may_be_weaker = settings.allow_weaker_sandbox
+        if settings.sandbox.runtime != "local":
+            address = settings.sandbox.runtime
+            return SshRuntime.at(address, folder, permissions=permissions, limits=limits, allow_weaker=may_be_weaker)
+        return LocalRuntime(
             self.machine,
-            self.settings.home / folder,
+            settings.home / folder,
             Venvs(os.environ, python=base_python()),
-            permissions=Permissions(),
-            limits=Limits(cpu_s=None),
-            allow_weaker=self.settings.allow_weaker_sandbox,
+            permissions=permissions,
+            limits=limits,
+            allow_weaker=may_be_weaker,
         )
-        if self.settings.install_missing:
-            may_install = _always
-        return Scratchpads(runtime, services=services, may_install=may_install)
 
     def _workshop(self) -> Workshop:
         from habitus.sandbox.machine import base_python

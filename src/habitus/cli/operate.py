@@ -14,7 +14,7 @@ import typer
 
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
-from habitus.errors import UserError
+from habitus.errors import HabitusError, UserError
 
 if TYPE_CHECKING:
     from habitus.app import Habitus
@@ -116,6 +116,7 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
                 _spending(habitus),
                 _git(),
                 *_sandbox(habitus),
+                _runtime(habitus),
             ]
     except UserError as error:
         checks = [_python(), Check(name="home", state="broken", detail=error.message, mend=error.mend)]
@@ -228,3 +229,18 @@ def _sandbox(habitus: Habitus) -> list[Check]:
         detail = "off; needed to run code." if protection.required else "off."
         checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
     return checks
+
+
+def _runtime(habitus: Habitus) -> Check:
+    """Where scratchpads run, and whether that machine answers."""
+    import asyncio  # slow to import, and no other check needs it
+
+    where = habitus.settings.sandbox.runtime
+    if where == "local":
+        return Check(name="sandbox: runtime", state="ok", detail="scratchpads run on this machine")
+    try:
+        asyncio.run(habitus.scratchpads().names())
+    except HabitusError as error:
+        mend = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
+        return Check(name="sandbox: runtime", state="broken", detail=str(error), mend=mend)
+    return Check(name="sandbox: runtime", state="ok", detail=f"scratchpads run on {where}, which answers")

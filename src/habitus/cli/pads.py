@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -134,6 +135,7 @@ def remove(
     import asyncio  # slow to import, and no other command needs it
 
     from habitus.cli import pad_keeper
+    from habitus.sandbox.inside import folders
 
     with opened(context) as habitus:
         habitus.refuse_if_read_only()
@@ -147,10 +149,13 @@ def remove(
         pads = habitus.scratchpads()
 
         async def gone() -> None:
-            await pads.remove(name)
+            with contextlib.suppress(NotFound):  # its files are on another machine, or never came to be
+                await pads.remove(name)
             await pads.close()
 
         asyncio.run(gone())
+        if folder.exists():
+            folders.remove(str(folder))
         if as_json:
             output.print_json({"removed": name})
         else:
@@ -183,5 +188,8 @@ def _existing(habitus: Habitus, name: str) -> Path:
 
 
 def _names(habitus: Habitus) -> list[str]:
-    top = habitus.settings.home / "pads"
-    return sorted(pad.name for pad in top.iterdir() if (pad / "lock").is_file()) if top.is_dir() else []
+    from habitus.cli import pad_keeper
+
+    top, marks = habitus.settings.home / "pads", ("lock", pad_keeper.LOCK)
+    found = top.iterdir() if top.is_dir() else ()
+    return sorted(pad.name for pad in found if any((pad / mark).is_file() for mark in marks))
