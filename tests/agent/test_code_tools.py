@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.consent import Consent, Question
-from habitus.agent.offer import CODE_TOOLS
+from habitus.agent.offered_tools import CODE_TOOLS
 from habitus.agent.session import Session
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
@@ -136,8 +136,8 @@ async def test_many_tools_are_offered_by_how_they_fit(talk: Talk, habitus: Habit
         habitus.tools.approve(target.name, "ann")
     session, model = talk([says("ok")])
     await session.turn("add the numbers of this list up to a total")
-    built_in = {tool.name for tool in session._offer._built_in}
-    code = [tool.name for tool in model.asked[0].tools if tool.name not in built_in]
+    made = {tool.callable_name for tool in habitus.tools.all()}
+    code = [tool.name for tool in model.asked[0].tools if tool.name in made]
     assert len(code) == CODE_TOOLS
     assert "add_up" in code
 

@@ -280,7 +280,7 @@ async def test_a_waiting_skill_is_corrected_in_place(talk: Talk, habitus: Habitu
     await session.turn("keep this")
     waiting = habitus.review.list()
     assert len(waiting) == 1
-    assert "1. Boil water.\n2. Wait." in session.waiting_skills()["tea"].body
+    assert "1. Boil water.\n2. Wait." in habitus.review.in_conversation(session.id)["tea"].body
 
 
 @pytest.mark.req("AG-06")

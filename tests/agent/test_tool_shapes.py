@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from habitus.agent.consent import Consent, Question
+from habitus.agent.outage import Outage
 from habitus.agent.session import Session
-from habitus.agent.tools.recall_skill import Shelf, recall_skill
+from habitus.agent.tools.recall_skill import recall_skill
 from habitus.agent.tools.registry import Arguments, Registry, Running, Tool, capped
+from habitus.agent.view import View
 from habitus.app import Habitus
 from habitus.errors import ToolFailed
 from habitus.events import OutcomeKind, ToolCall, ToolResult
 from habitus.llm.model import Returned
 from habitus.llm.scripted import calls, says
+from habitus.skills.gates import GateContext
+from habitus.skills.library import Library
 from tests.agent.conftest import Talk
 
 SKILL_TOOLS: dict[str, tuple[dict[str, str], list[str]]] = {
@@ -125,14 +129,9 @@ async def test_without_a_person_changes_of_the_agent_are_proposals(talk: Talk, h
 
 @pytest.mark.req("SE-09")
 async def test_an_empty_library_says_so(habitus: Habitus) -> None:
-    shelf = Shelf(
-        library=habitus.skills,
-        may_load=lambda: (),
-        waiting=dict,
-        in_view=lambda: (),
-        loaded=lambda skill: None,
-    )
-    result = await Registry([recall_skill(shelf)]).run(_call("recall_skill", {"name": "x"}), Running())
+    nothing = Library([], gate_context=GateContext(), fill={})
+    view = View(nothing, habitus.review, Outage(), habitus.redactor, conversation="c1")
+    result = await Registry([recall_skill(view)]).run(_call("recall_skill", {"name": "x"}), Running())
     assert result.content.startswith("Error: There are no skills yet.")
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from habitus.agent.consent import Consent, Question
 from habitus.agent.history import MISSING
-from habitus.agent.model import MAX_ROUNDS
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, TurnEvent
+from habitus.agent.turn import MAX_ROUNDS
 from habitus.app import Habitus
 from habitus.events import Event, EventKind, OutcomeKind, TurnEnded
 from habitus.llm.model import Answered, Ask, Asked, ContextOverflow, ProviderFault, Returned, Text
@@ -312,7 +312,7 @@ def _content(seen: Sequence[TurnEvent]) -> str:
 
 @pytest.mark.req("EL-07", "SB-04")
 async def test_an_observer_that_fails_or_hangs_fails_nothing(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("habitus.agent.turn._ADVICE_S", 0.05)
+    monkeypatch.setattr("habitus.agent.open_turn._ADVICE_S", 0.05)
     good = Watcher()
     session, _ = talk([calls("list_skills"), says("fine")], observers=[Watcher(raises=True), Watcher(hangs=True), good])
     done = await session.turn("go")

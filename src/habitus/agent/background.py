@@ -1,15 +1,28 @@
-"""Work that goes on after a reply: owned by a session, waited for when it closes, but not for ever."""
+"""Work beside the event loop: a step in a thread, and tasks that go on after a reply until their session closes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 CLOSING_S = 20.0
+
+
+async def in_thread(step: Callable[[], T]) -> T:
+    """What a step that looks into a database or a disk comes to. A cancel waits for it, so that none is left behind."""
+    work = asyncio.ensure_future(asyncio.to_thread(step))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if not work.done():
+            await asyncio.wait([work])
+        raise
 
 
 class Background:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+from habitus.agent.background import in_thread
 from habitus.agent.consent import AskPerson, Consent, Question
+from habitus.agent.view import View
 from habitus.errors import Refused
 from habitus.files import Tree
 from habitus.skills import names
-from habitus.skills.library import Library, diff_trees
+from habitus.skills.diffing import diff_trees
 from habitus.skills.model import Actor, Author
 from habitus.skills.review import Action, Change, Review
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,20 +35,36 @@ class Changed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    library: Library
+    view: View
     review: Review
     scan: Callable[[Tree], Sequence[str]]
     person: Author
-    conversation: str
     ask: AskPerson
+
+    @property
+    def conversation(self) -> str:
+        return self.view.conversation
+
+    def done(self, what: T) -> T:
+        """Something was changed: the rest of the turn sees the library with it."""
+        self.view.look()
+        return what
+
+    def is_taken(self, name: str) -> bool:
+        return self.view.library.is_taken(name) or name in self.view.waiting()
 
     async def write(self, layer: str, name: str, tree: Tree, reason: str, question: str) -> Changed:
         """Make a skill consist of these files."""
-        before = self.library.layer(layer).store.tree(name) or {}
-        change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree, findings=tuple(self.scan(tree)))
-        return await self.submit(change, reason, Question(text=question, detail=diff_trees(before, tree, "now", "new")))
+        change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree)
 
-    async def propose(self, layer: str, name: str, tree: Tree, reason: str) -> Changed:
+        def look() -> tuple[Change, str]:
+            before = self.view.library.layer(layer).store.tree(name) or {}
+            return replace(change, findings=tuple(self.scan(tree))), diff_trees(before, tree, "now", "new")
+
+        change, detail = await in_thread(look)
+        return await self.submit(change, reason, Question(text=question, detail=detail))
+
+    def propose(self, layer: str, name: str, tree: Tree, reason: str) -> Changed:
         """What a person has to decide at leisure, whoever is there."""
         change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree, findings=tuple(self.scan(tree)))
         author = Author(actor=Actor.AGENT, name="agent", reason=reason)
@@ -67,6 +88,9 @@ class Changes:
             raise Refused("The person said no.", mend="Go on without it, or ask what they would rather have.")
         if answer is Consent.YES:
             author = replace(self.person, reason=f"{reason} (confirmed in the conversation)")
+        return await in_thread(lambda: self.done(self._submitted(change, author)))
+
+    def _submitted(self, change: Change, author: Author) -> Changed:
         earlier = self._earlier(change)
         done = self.review.submit(change, author, conversation=self.conversation)
         number = None if done.proposal is None else done.proposal.id

@@ -1,23 +1,20 @@
-"""The prompts of a session: what stays the same from turn to turn, and what is chosen for one request."""
+"""The prompts of a conversation: what stays the same from turn to turn, and what is chosen for one request."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from habitus.agent import budget, prompt
 from habitus.agent.budget import Section
-from habitus.agent.history import History
-from habitus.agent.outage import Outage
+from habitus.agent.choosing import choose
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Composed, Note, Prompt, Remembered
-from habitus.agent.tools.recall_skill import loadable
 from habitus.errors import HabitusError
 from habitus.skills import fingerprint, menu
+from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, Summary
 from habitus.skills.selection import INTERACTIVE, Request, Selection
-
-SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,39 +24,39 @@ class _Steady:
     identity: str
     standing: Remembered
     menu: menu.Menu
-    hashes: Mapping[str, str]
+    seen: Snapshot
 
 
 class Composer:
-    def __init__(self, parts: Parts, outage: Outage, history: History) -> None:
+    """Every method but `system` looks into the database: call them beside the event loop."""
+
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._outage = outage
-        self._history = history
-        self._in_view: dict[str, Skill] = {}  # those whose text was put into this conversation
-        self._selection: Selection  # the last one, also for when the database is away
+        self._away = parts.outage.unless_away
+        self._told: Snapshot | None = None  # of this one the user knows everything
         self._steady = self._settle()
 
+    def recall(self, request: Request) -> Remembered:
+        return self._away(lambda: self._parts.memory.recall(request.text), Remembered())
+
     def select(self, request: Request) -> Selection:
-        self._selection = self._outage.unless_away(lambda: self._parts.select(request), self._selection)
-        return self._selection
+        parts, view = self._parts, self._parts.view
+        view.selection = self._away(lambda: choose(view.snapshot, request, parts.gates, parts.journal), view.selection)
+        return view.selection
 
     def compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
         """The prompt of one turn: the steady part, and a block of what was chosen for this request."""
         if selection.drops_memory:
             remembered = Remembered()
-        chosen = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
-        eager, shown = prompt.eager(chosen, int(self._parts.context_tokens * budget.EAGER_SHARE))
-        skills = tuple(skill for skill, _ in chosen if skill.name in shown)
-        for skill in skills:
-            self.saw(skill)
+        eager, skills = self._eager(selection)
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)
         news = self._news(request)
         context = (
             eager,
-            prompt.bullets("rules", "Rules for this request", [note.line for note in rules]),
-            prompt.bullets("lessons", "Lessons from earlier work", [note.line for note in remembered.lessons]),
-            prompt.fitting(self._outage.unless_away(lambda: self._fitting(request, selection, shown), [])),
+            prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),
+            prompt.bullets("lessons", "Lessons from earlier work", self._unsaid(remembered.lessons)),
+            prompt.fitting(self._away(lambda: self._fitting(request, selection), [])),
             prompt.whats_new(news),
         )
         standing = () if selection.drops_memory else self._steady.standing.rules
@@ -85,99 +82,106 @@ class Composer:
             menu=steady.menu,
         )
 
-    # What the model may load, and what it has before its eyes
+    def has_told(self) -> None:
+        """The turn went well: what it said of new skills need not be said again."""
+        self._told = self._parts.view.snapshot
 
-    def may_load(self) -> set[str]:
-        """The skills the model may have in this turn: what selection let through, and what has come since."""
-        now = loadable(self._parts.library.listing())
-        eligible = self._selection.eligible()
-        return {name for name in now if name in eligible or name not in self._selection.left_out}
-
-    def in_view(self, loaded: Collection[str] = ()) -> set[str]:
-        """The skills whose text, as it is now, stands in the conversation; `loaded` are on their way into it."""
-        versions = {item.name: item.summary.version for item in self._parts.library.listing() if item.summary}
-        return {
-            name
-            for name, skill in self._in_view.items()
-            if versions.get(name, skill.version) == skill.version and (name in loaded or self._is_there(skill))
-        }
-
-    def _is_there(self, skill: Skill) -> bool:
-        """Its turn may have left the conversation since, or was cancelled before the text came in."""
-        return self._history.contains(self._parts.redactor.redact(skill.body).text.strip()[:SHOWN_WHOLE])
-
-    def saw(self, skill: Skill) -> None:
-        self._in_view[skill.name] = skill
+    @property
+    def has_news(self) -> bool:
+        """Whether there may be something in the library that the user does not know."""
+        return self._told is None or self._told.hashes is not self._parts.view.snapshot.hashes
 
     # The parts for one request
 
+    def _eager(self, selection: Selection) -> tuple[Section, tuple[Skill, ...]]:
+        """What rules put into the prompt. A text that stands in the conversation is referred to, not said again."""
+        view = self._parts.view
+        chosen = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
+        there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
+        room = int(self._parts.context_tokens * budget.EAGER_SHARE)
+        section, shown = prompt.eager(chosen, room, already=there)
+        for skill, _ in chosen:
+            if skill.name in shown:
+                view.saw(skill)
+        return section, tuple(skill for skill, _ in chosen if skill.name in shown or skill.name in there)
+
     def _load(self, name: str) -> Skill | None:
         try:
-            return self._outage.unless_away(lambda: self._parts.library.load(name), None)
+            return self._away(lambda: self._parts.view.load(name), None)
         except HabitusError:
             return None  # somebody removed it a moment ago
+
+    def _unsaid(self, notes: Sequence[Note]) -> list[str]:
+        """The lines that do not stand in the conversation already."""
+        return [note.line for note in notes if not self._parts.view.has_said(f"- {note.line}")]
 
     def _cut(self, remembered: Remembered, rules: Sequence[Note]) -> tuple[str, ...]:
         """The rules that found room neither in the system prompt nor beside the request."""
         shown = {note.id for note in (*self._steady.standing.rules, *rules)}
         return tuple(id for id in remembered.cut if id not in shown)
 
-    def _fitting(self, request: Request, selection: Selection, shown: Sequence[str]) -> list[Summary]:
+    def _fitting(self, request: Request, selection: Selection) -> list[Summary]:
         """What search finds on the menu, while something really fits."""
         on_menu = {summary.name: summary for summary in selection.menu}
         if not on_menu:
             return []
-        results = self._parts.finder.search(request.text, k=budget.FITTING, among=set(on_menu))
+        snapshot = self._parts.view.snapshot
+        results = self._parts.finder.search(request.text, k=budget.FITTING, among=on_menu, at=snapshot)
         if not results.fits:
             return []
-        near = [hit.id for hit in results.hits if hit.score >= results.hits[0].score * budget.NEARLY_AS_FITTING]
-        return [on_menu[name] for name in near if name not in shown]
+        least = results.hits[0].score * budget.NEARLY_AS_FITTING
+        return [on_menu[hit.id] for hit in results.hits if hit.score >= least and hit.id in on_menu]
 
     def _news(self, request: Request) -> fingerprint.News:
         """What this user has not seen of the library, where somebody is there to be told."""
         parts, nothing = self._parts, fingerprint.News()
-        if request.source_type not in INTERACTIVE:
+        if request.source_type not in INTERACTIVE or not self.has_news:
             return nothing
-
-        def look() -> fingerprint.News:
-            return fingerprint.news(parts.journal.seen(parts.user.name), parts.library.tree_hashes(), parts.changelog())
-
-        return self._outage.unless_away(look, nothing)
+        return self._away(
+            lambda: fingerprint.news(parts.journal.seen(parts.user.name), parts.view.snapshot.hashes), nothing
+        )
 
     # What stays the same
 
     def refresh(self) -> None:
         """A person's change is told to the model at once; the agent's own must not unsettle its prompt."""
-        self._outage.unless_away(self._refresh, None)
+        self._away(self._refresh, None)
 
     def _refresh(self) -> None:
-        hashes, known = self._parts.library.tree_hashes(), self._steady.hashes
-        if hashes == known and self._parts.identity() == self._steady.identity:
-            return
-        changed = [name for name in {*hashes, *known} if hashes.get(name) != known.get(name)]
-        if changed and all(self._is_own_change(name) for name in changed):
-            self._steady = replace(self._steady, hashes=hashes)
+        now, steady = self._parts.view.snapshot, self._steady
+        changed = _changed(steady.seen, now)
+        is_same = self._parts.identity.text() == steady.identity
+        if is_same and all(self._is_own_change(name) for name in changed):
+            self._steady = replace(steady, seen=now)
         else:
             self._steady = self._settle()
 
     def _is_own_change(self, name: str) -> bool:
         try:
-            return self._parts.library.history(name)[-1].author.is_automatic
+            return self._parts.view.library.history(name)[-1].author.is_automatic
         except (HabitusError, IndexError):
             return False  # it is gone
 
     def _settle(self) -> _Steady:
         parts = self._parts
         neutral = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
-        self._selection = selection = parts.select(neutral)
+        parts.view.selection = selection = choose(parts.view.snapshot, neutral, parts.gates, parts.journal)
         summaries = sorted((*selection.menu, *(choice.summary for choice in selection.eager)), key=lambda s: s.name)
         used = {
             name: sum(counted.used + counted.recommended for counted in stages.values())
-            for (_, name), stages in parts.library.all_counters().items()
+            for (_, name), stages in parts.view.library.all_counters().items()
         }
         return _Steady(
-            identity=parts.identity(),
+            identity=parts.identity.text(),
             standing=parts.memory.standing(),
             menu=menu.compose(summaries, menu.budget_for(parts.context_tokens), utility=used),
-            hashes=parts.library.tree_hashes(),
+            seen=parts.view.snapshot,
         )
+
+
+def _changed(before: Snapshot, now: Snapshot) -> list[str]:
+    """The skills that were written, removed, or switched on or off."""
+    if before is now:
+        return []
+    a, b = ({item.name: (item.tree_hash, item.state) for item in seen.listing} for seen in (before, now))
+    return [name for name in {*a, *b} if a.get(name) != b.get(name)]

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from habitus.events import ToolCall
 from habitus.journal.model import Message as Kept
+from habitus.journal.model import Turn
 from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text
 from habitus.skills.menu import tokens
 
@@ -67,6 +68,16 @@ class History:
         before = sum(map(size, self.messages))
         self.messages = [_cut(message, limit) for message in self.messages]
         return sum(map(size, self.messages)) < before
+
+
+def resumed(past: Sequence[Turn]) -> History:
+    """The messages of earlier turns. One that a killed process left without an end gets one."""
+    history = History()
+    for turn in past:
+        if history.messages:
+            history.end_turn("This turn was interrupted.")
+        history.add(*(message for kept in turn.messages if (message := unpack(kept)) is not None))
+    return history
 
 
 def repaired(messages: Sequence[Message]) -> tuple[list[Message], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from habitus.agent import prompt
 from habitus.skills import placeholders
@@ -13,13 +14,19 @@ LAYER = "prompt"
 NAME = "identity"
 
 
-def identity_skill(library: Library) -> Skill:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    library: Library
+    fill: Mapping[str, str]  # what placeholders become
+
+    def text(self) -> str:
+        """As the library last saw it."""
+        return placeholders.fill(identity_skill(self.library, look=False).body, self.fill).strip()
+
+
+def identity_skill(library: Library, *, look: bool = True) -> Skill:
     """The text as somebody last wrote it, or the one that comes along."""
-    written = library.layer(LAYER).store.load(NAME)
+    written = library.layer(LAYER).store.load(NAME, look=look)
     return written or Skill(
         name=NAME, description="Who the assistant is and how it speaks.", body=prompt.text("identity")
     )
-
-
-def identity_text(library: Library, fill: Mapping[str, str]) -> str:
-    return placeholders.fill(identity_skill(library).body, fill).strip()

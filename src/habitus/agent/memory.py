@@ -36,6 +36,10 @@ class SessionMemory:
         """A request went well: lessons shown for it a moment ago get the credit."""
         self.cortex.record_helpful(request, user=self.user, project=self.project)
 
+    def waiting(self) -> int:
+        """How many lessons wait for a person."""
+        return len(self.cortex.waiting())
+
     def scratchpad_lessons(self) -> list[str]:
         return [engram.text for engram in self.cortex.scratchpad_lessons(user=self.user, project=self.project)]
 

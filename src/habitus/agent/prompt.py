@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -95,13 +95,21 @@ def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu
     return tuple(sections)
 
 
-def eager(skills: Iterable[tuple[Skill, str]], budget: int) -> tuple[Section, list[str]]:
-    """The skills that a rule puts into the prompt, in full while there is room; and the names of those that are."""
+def eager(
+    skills: Iterable[tuple[Skill, str]], budget: int, *, already: Collection[str] = ()
+) -> tuple[Section, list[str]]:
+    """The skills that a rule puts into the prompt, in full while there is room; and the names of those that are.
+
+    Of those that stand in the conversation `already`, a line says so.
+    """
     parts: list[str] = []
     shown: list[str] = []
     cut: list[str] = []
     room = budget
     for skill, reason in skills:
+        if skill.name in already:
+            parts.append(f"### Skill: {skill.name} ({reason})\n\nIts text is in this conversation already, and still holds.")
+            continue
         part = f"### Skill: {skill.name} ({reason})\n\n{skill.body.strip()}"
         if tokens(part) > room:
             cut.append(skill.name)

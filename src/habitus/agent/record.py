@@ -4,50 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from habitus.agent import outcome
 from habitus.agent.history import pack
-from habitus.agent.model import TurnRecord
 from habitus.journal.model import Exposure, Place, Selected, Turn
 from habitus.skills.menu import tokens
 from habitus.skills.model import Skill
+
+if TYPE_CHECKING:
+    from habitus.agent.open_turn import OpenTurn
 
 _MOST_LINES = 2000  # of a menu that are written down for one turn
 
 
 def journal_turn(
-    turn: TurnRecord,
+    turn: OpenTurn,
     *,
     session: str,
-    started_on: datetime,
     ended_on: datetime | None,
     loaded: Sequence[Skill],
     tools: Sequence[tuple[str, int]],
 ) -> Turn:
     """`loaded` are the skills that the model or the person asked for; `tools` the code tools that were offered, with
     their versions."""
-    request = turn.incoming.request
+    request = turn.said.request
     return Turn(
         id=turn.id,
         session=session,
         request=request.text,
-        started_on=started_on,
+        started_on=turn.began_on,
         ended_on=ended_on,
-        caller_id=turn.incoming.caller_id,
+        caller_id=turn.said.caller_id,
         source_type=request.source_type,
         user=request.user.name,
         conversation=request.conversation,
         reply_to=request.reply_to,
-        messages=tuple(pack(message) for message in turn.history.messages[turn.first_message :]),
+        messages=tuple(pack(message) for message in turn.messages),
         events=tuple(turn.events),
-        selected=(*_selected(turn), *(_loaded(skill, turn.incoming.invoked) for skill in loaded)),
+        selected=(*_selected(turn), *(_loaded(skill, turn.said.invoked) for skill in loaded)),
         exposures=(*_exposures(turn, loaded), *(Exposure(item=name, kind="tool", version=v) for name, v in tools)),
         outcomes=() if turn.is_cancelled or ended_on is None else (outcome.ended(turn.outcome, capped=turn.is_capped),),
         usage=_usage(turn),
     )
 
 
-def _usage(turn: TurnRecord) -> dict[str, float]:
+def _usage(turn: OpenTurn) -> dict[str, float]:
     used = turn.usage
     counted: dict[str, float] = {
         "input_tokens": used.input_tokens,
@@ -58,7 +60,7 @@ def _usage(turn: TurnRecord) -> dict[str, float]:
     return counted if used.cost is None else {**counted, "cost": used.cost}
 
 
-def _selected(turn: TurnRecord) -> list[Selected]:
+def _selected(turn: OpenTurn) -> list[Selected]:
     if turn.selection is None:
         return []
     cut = set() if turn.composed is None or turn.composed.menu is None else set(turn.composed.menu.cut)
@@ -93,7 +95,7 @@ def _loaded(skill: Skill, invoked: Skill | None) -> Selected:
     )
 
 
-def _exposures(turn: TurnRecord, loaded: Sequence[Skill]) -> list[Exposure]:
+def _exposures(turn: OpenTurn, loaded: Sequence[Skill]) -> list[Exposure]:
     if turn.composed is None:
         return []
     shown = {skill.name: skill for skill in (*turn.composed.skills, *loaded)}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from habitus.agent.changes import Changes
 from habitus.agent.memory import SessionMemory
-from habitus.agent.session import Session
-from habitus.agent.tools.code_tools import code_tools
 from habitus.agent.tools.create_skill import create_skill
 from habitus.agent.tools.create_tool import create_tool
 from habitus.agent.tools.delete_skill import delete_skill
@@ -16,22 +14,20 @@ from habitus.agent.tools.list_lessons import list_lessons
 from habitus.agent.tools.list_skills import list_skills
 from habitus.agent.tools.manage_skills import manage_skills
 from habitus.agent.tools.memorize import memorize
-from habitus.agent.tools.recall_skill import Shelf, read_skill, recall_skill
+from habitus.agent.tools.recall_skill import read_skill, recall_skill
 from habitus.agent.tools.registry import Tool
 from habitus.agent.tools.scratchpad import scratchpad
 from habitus.agent.tools.search_skills import search_skills
 from habitus.agent.tools.switch_skill import disable_skill, enable_skill
 from habitus.agent.tools.update_skill import update_skill
-from habitus.sandbox.model import ToolRun
 from habitus.sandbox.scratchpads import CellObserver, Scratchpads
 from habitus.skills.finding import Finder
 from habitus.tools.tools import Tools
 
 
 def standard_tools(
-    session: Session,
-    *,
     changes: Changes,
+    *,
     finder: Finder,
     pads: Scratchpads,
     cell_observers: Sequence[CellObserver] = (),
@@ -39,45 +35,27 @@ def standard_tools(
     memory: SessionMemory,
 ) -> list[Tool]:
     """Built-in tools; what comes of skills' code is offered beside them."""
-    library = changes.library
+    view = changes.view
     built_in: list[Tool] = []
 
     def is_taken(name: str) -> bool:
         return any(tool.name == name for tool in built_in)
 
-    shelf = Shelf(
-        library=library,
-        may_load=session.may_load,
-        waiting=session.waiting_skills,
-        in_view=session.in_view,
-        loaded=session.note_loaded,
-    )
     built_in += [
         scratchpad(pads, cell_observers, memory.scratchpad_lessons()),
-        recall_skill(shelf),
-        search_skills(finder, library, session.may_load),
+        recall_skill(view),
+        search_skills(finder, view),
         create_skill(changes),
         update_skill(changes),
         delete_skill(changes),
-        list_skills(library, session.may_load),
-        read_skill(shelf),
+        list_skills(view),
+        read_skill(view),
         enable_skill(changes),
         disable_skill(changes),
         memorize(memory.cortex, user=memory.user, project=memory.project, ask=changes.ask),
         list_lessons(memory.cortex, user=memory.user),
         create_tool(tools, changes, is_taken=is_taken),
-        manage_skills(tools, person=changes.person, ask=changes.ask),
+        manage_skills(tools, changes),
         edit_system_prompt(changes),
     ]
     return built_in
-
-
-def offered_code(tools: Tools, conversation: str, barred: Collection[str] = ()) -> list[Tool]:
-    """The code of skills as tools: what may run, and what waits and was written in this conversation."""
-    active = {tool.name: tool for tool in tools.active() if tool.name not in barred}
-    waiting = [tool for tool in tools.waiting(conversation) if tool.name not in active]
-
-    async def run_waiting(name: str, payload: object) -> ToolRun:
-        return await tools.run_waiting(conversation, name, payload)
-
-    return [*code_tools(active.values(), tools.run), *code_tools(waiting, run_waiting)]

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.agent import budget, prompt
+from habitus.agent.background import in_thread
 from habitus.agent.history import History, size
-from habitus.agent.model import Incoming, TurnRecord, World
-from habitus.agent.prompt import Composed
-from habitus.agent.stream import Done, Emit, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted
-from habitus.agent.tools.registry import Registry, Running
+from habitus.agent.open_turn import OpenTurn
+from habitus.agent.stream import Done, Emit, Noticed, Said
+from habitus.agent.tools.registry import Registry
 from habitus.encodable import encodable
-from habitus.events import (
-    OK,
-    Event,
-    EventKind,
-    Outcome,
-    ToolCall,
-    ToolResult,
-    TurnObserver,
-    event,
-    failed,
-    infra,
-    tool_called,
-    tool_returned,
-)
+from habitus.events import EventKind, ToolCall, ToolResult, event, infra
 from habitus.llm.model import (
     Answer,
     Answered,
@@ -45,88 +31,78 @@ from habitus.llm.model import (
     TextDelta,
     ToolSpec,
 )
-from habitus.redact import Redactor
 from habitus.skills.menu import tokens
 
-log = logging.getLogger(__name__)
-
+MAX_ROUNDS = 25
 _FIRST_ROOM = 8192  # tokens of an answer; twice as much when a call did not fit
 _MOST_ROOM = 65536
-_ADVICE_S = 2.0  # an observer that takes longer has nothing to say in this round
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Now:
-    """The turn that runs, with everything its steps need."""
+    """The turn that runs, and the conversation with a model that it is part of."""
 
-    turn: TurnRecord
-    world: World
+    turn: OpenTurn
+    model: Model
+    history: History
+    context_tokens: int
     emit: Emit
+    first: int  # where the turn begins in the history
 
-    @property
-    def history(self) -> History:
-        return self.turn.history
+    def keep_messages(self) -> None:
+        self.turn.messages = tuple(self.history.messages[self.first :])
 
 
-async def run_turn(id: str, incoming: Incoming, history: History, world: World, emit: Emit) -> Done:
+async def run_turn(turn: OpenTurn, model: Model, history: History, *, context_tokens: int, emit: Emit) -> Done:
     """The turn from a request to its reply. A fault of the provider is an outcome; only a cancel goes through."""
     mended = history.end_turn("This turn was not kept whole.")  # one that was resumed, and is damaged
-    turn = TurnRecord(id=id, incoming=incoming, history=history, first_message=len(history.messages))
-    now = _Now(turn=turn, world=world, emit=emit)
+    first = len(history.messages)
+    now = _Now(turn=turn, model=model, history=history, context_tokens=context_tokens, emit=emit, first=first)
     _note_repair(now, mended)
-    for notice in incoming.notices:
+    for notice in turn.said.notices:
         emit(Noticed(text=notice))
     try:
-        remembered = world.recall(incoming.request)
-        turn.selection = world.select(incoming.request)
-        turn.composed = world.compose(incoming.request, turn.selection, remembered)
-        turn.system = world.redactor.redact(turn.composed.prompt.system_text).text
-        history.add(_message(incoming, turn.composed, world.redactor))
-        world.begin(turn)
-        turn.reply = await _converse(now)
-        turn.outcome = _how_it_went(turn)
+        await in_thread(turn.recall)
+        await in_thread(turn.select)
+        await in_thread(turn.compose)
+        history.add(turn.message)
+        now.keep_messages()
+        await in_thread(turn.begin)
+        turn.done(await _converse(now))
     except ProviderFault as fault:
         turn.outcome = infra(str(fault))
         emit(Noticed(text=str(fault)))
     except asyncio.CancelledError:
-        turn.is_cancelled = True
         turn.outcome = infra("cancelled")
-        _tell(world.observers, lambda observer: observer.cancelled())
+        turn.cancelled()
         raise
     finally:
-        _finish(now)
+        waiting = await _finish(now)
     done = Done(
-        turn=id,
+        turn=turn.id,
         reply=turn.reply,
         outcome=turn.outcome,
         usage=turn.usage,
         rounds=turn.rounds,
         seconds=time.monotonic() - turn.began,
-        waiting=world.waiting(),
+        waiting=waiting,
     )
     emit(done)
     return done
 
 
-def _message(incoming: Incoming, composed: Composed, redactor: Redactor) -> Asked:
-    """The marked block, what is attached, and the person's words, in this order."""
-    context = redactor.redact(composed.prompt.context_text).text
-    said = incoming.request.text
-    return Asked(parts=(*([Text(text=context)] if context else []), *incoming.parts, Text(text=said)))
-
-
 async def _converse(now: _Now) -> str:
     """Ask, act and advise until the model has nothing more to call, or may call no more."""
     turn, history = now.turn, now.history
-    while turn.rounds < now.world.max_rounds:
-        tools = now.world.tools(turn.incoming.request)
+    while turn.rounds < MAX_ROUNDS:
+        tools = await in_thread(turn.tools)
         answered = await _ask(now, tools.specs())
         history.add(answered)
         if not answered.calls:
             return answered.text or await _insist(now)
         turn.rounds += 1
         history.add(*await _act(now, answered.calls, tools))
-        nudges = await _advise(now)
+        nudges = await turn.advise()
         if nudges:
             history.add(Asked(parts=tuple(Text(text=nudge) for nudge in nudges)))
     return await _sum_up(now)
@@ -140,7 +116,7 @@ async def _ask(now: _Now, tools: tuple[ToolSpec, ...] = ()) -> Answered:
     while True:
         ask = Ask(system=now.turn.system, messages=tuple(now.history.messages), tools=tools, max_tokens=room)
         try:
-            answer, said = await _stream(ask, now.world.model, now.emit)
+            answer, said = await _stream(ask, now.model, now.emit)
         except ContextOverflow:
             if not _drop_more(now):
                 raise
@@ -189,7 +165,7 @@ async def _act(now: _Now, calls: Sequence[ToolCall], tools: Registry) -> list[Re
     """Run the calls of one answer: neighbours that may run side by side do, the others wait their turn."""
     results: list[ToolResult] = []
     for group in _groups(calls, tools):
-        results += await asyncio.gather(*(_call(now, call, tools) for call in group))
+        results += await asyncio.gather(*(now.turn.run(call, tools) for call in group))
     now.turn.last_results = [result.outcome for result in results]
     return [
         Returned(call=call.id, tool=call.name, content=result.content)
@@ -205,50 +181,6 @@ def _groups(calls: Sequence[ToolCall], tools: Registry) -> Iterator[list[ToolCal
             yield from ([call] for call in neighbours)
 
 
-async def _call(now: _Now, call: ToolCall, tools: Registry) -> ToolResult:
-    """Run one call, and let everybody see it begin and end."""
-    began, rounds, redactor = time.monotonic(), now.turn.rounds, now.world.redactor
-    now.emit(ToolStarted(call=call.id, tool=call.name, arguments=call.arguments))
-    _observe(now, tool_called(call.name, call.arguments, round_idx=rounds, call_id=call.id, redactor=redactor))
-    running = Running(
-        call=call.id,
-        round_idx=rounds,
-        progress=lambda text: now.emit(ToolProgress(call=call.id, text=text)),
-        observe=lambda seen: _observe(now, seen),
-    )
-    raw = await tools.run(call, running)
-    content, outcome = redactor.redact(encodable(raw.content)).text, raw.outcome
-    returned = tool_returned(
-        call.name,
-        success=outcome.is_ok,
-        error=outcome.reason,
-        result=content,
-        round_idx=rounds,
-        call_id=call.id,
-    )
-    _observe(now, returned)
-    seconds = time.monotonic() - began
-    now.emit(ToolFinished(call=call.id, tool=call.name, outcome=outcome, content=content, seconds=seconds))
-    return ToolResult(content=content, outcome=outcome)
-
-
-async def _advise(now: _Now) -> list[str]:
-    """What the observers want said beside the results. One that fails or dawdles says nothing."""
-    said: list[str] = []
-    for observer in now.world.observers:
-        try:
-            said += await asyncio.wait_for(_begun(observer.advise()), _ADVICE_S)
-        except Exception:
-            log.warning("An observer could not advise; the turn goes on.", exc_info=True)
-    for nudge in said:
-        now.emit(Nudged(text=nudge))
-    return said
-
-
-async def _begun(advice: Awaitable[Sequence[str]]) -> Sequence[str]:
-    return await advice
-
-
 async def _insist(now: _Now) -> str:
     """An empty answer is asked for once more, in words."""
     now.history.messages.pop()
@@ -258,7 +190,7 @@ async def _insist(now: _Now) -> str:
 async def _sum_up(now: _Now) -> str:
     """The rounds are used up: one more answer, without tools."""
     now.turn.is_capped = True
-    _observe(now, event(EventKind.CAP_EXHAUSTED, {}, round_idx=now.turn.rounds))
+    now.turn.observe(event(EventKind.CAP_EXHAUSTED, {}, round_idx=now.turn.rounds))
     now.emit(Noticed(text=f"Stopped after {now.turn.rounds} rounds of tools."))
     return await _without_tools(now, prompt.text("stop"))
 
@@ -270,30 +202,18 @@ async def _without_tools(now: _Now, wanted: str) -> str:
     return answered.text
 
 
-def _finish(now: _Now) -> None:
+async def _finish(now: _Now) -> int:
     """Leave a history that goes on, write the turn down, and let those learn who do."""
     why = "Cancelled by the user." if now.turn.is_cancelled else "The turn ended without an answer."
     _note_repair(now, now.history.end_turn(why))
-    for notice in now.world.finish(now.turn):
-        now.emit(Noticed(text=notice))
-
-
-def _how_it_went(turn: TurnRecord) -> Outcome:
-    """By how it ended, not by what it says of itself."""
-    if turn.is_capped:
-        return failed("the tool rounds ran out")
-    if not turn.reply.strip():
-        return failed("the answer was empty")
-    bad = [outcome for outcome in turn.last_results if not outcome.is_ok]
-    if bad and len(bad) == len(turn.last_results):
-        return failed(f"the last tool call failed: {bad[-1].reason}")
-    return OK
+    now.keep_messages()
+    return await now.turn.close()
 
 
 def _make_room(now: _Now, tools: tuple[ToolSpec, ...]) -> None:
     """Forget the oldest turns before the model has to refuse."""
     fixed = tokens(now.turn.system) + sum(tokens(tool.description) + tokens(str(tool.parameters)) for tool in tools)
-    _shorten(now, max(int(now.world.context_tokens * budget.HISTORY_SHARE) - fixed, 0))
+    _shorten(now, max(int(now.context_tokens * budget.HISTORY_SHARE) - fixed, 0))
 
 
 def _drop_more(now: _Now) -> bool:
@@ -305,24 +225,11 @@ def _shorten(now: _Now, room: int) -> bool:
     before = len(now.history.messages)
     dropped = now.history.shorten(room)
     if dropped:
-        now.turn.first_message = max(0, now.turn.first_message - (before - len(now.history.messages)))
+        now.first = max(0, now.first - (before - len(now.history.messages)))
         now.emit(Noticed(text=f"The conversation is long: {dropped} of its oldest turns are no longer in view."))
     return bool(dropped)
 
 
 def _note_repair(now: _Now, count: int) -> None:
     for _ in range(count):
-        _observe(now, event(EventKind.HISTORY_REPAIR, {"reason": "a call had no result"}, round_idx=now.turn.rounds))
-
-
-def _observe(now: _Now, seen: Event) -> None:
-    now.turn.events.append(seen)
-    _tell(now.world.observers, lambda observer: observer.observe(seen))
-
-
-def _tell(observers: Sequence[TurnObserver], what: Callable[[TurnObserver], None]) -> None:
-    for observer in observers:
-        try:
-            what(observer)
-        except Exception:
-            log.warning("An observer failed; the turn goes on.", exc_info=True)
+        now.turn.observe(event(EventKind.HISTORY_REPAIR, {"reason": "a call had no result"}, round_idx=now.turn.rounds))

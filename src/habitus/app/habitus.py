@@ -18,32 +18,33 @@ import sqlalchemy as sa
 
 from habitus import settings as settings_module
 from habitus import sql
+from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app.content import high_findings
 from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private
 from habitus.app.layers import Layers
 from habitus.errors import Refused
-from habitus.events import OutcomeKind, TurnObserver
+from habitus.events import TurnObserver
 from habitus.files import Tree
-from habitus.journal.journal import Journal, effective, loaded_or_ruled
-from habitus.journal.model import Turn
+from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.settings import Settings
-from habitus.skills import fetching, gates, lock, names, trees
+from habitus.skills import fetching, lock, names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
 from habitus.skills.importing import Importer, Result, Verdict, forget, origins
 from habitus.skills.layers import project_root
+from habitus.skills.ledger import newest_generation
 from habitus.skills.library import Library
 from habitus.skills.lint import DUPLICATE
 from habitus.skills.model import Actor, Author
 from habitus.skills.outside import OutsideContent
 from habitus.skills.review import Review
-from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, User, select
+from habitus.skills.selection import Request, Selection, User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
@@ -349,12 +350,7 @@ class Habitus:
 
     def select(self, request: Request) -> Selection:
         """The skills for a request, with stickiness from the journal."""
-        prior = [_prior(turn) for turn in self.journal.recent(request.conversation, limit=STICKY_TURNS)]
-        answered = _prior(self.journal.turn(request.reply_to)) if request.reply_to else None
-        context = self._gates(request.user.name)
-        return select(
-            self.skills.listing(), request, context, prior=prior if request.conversation else (), replied_to=answered
-        )
+        return choose(self.skills.snapshot(), request, self.gates(request.user), self.journal)
 
     def near_duplicates(self, name: str, tree: Tree) -> list[str]:
         """Which skills of the library say much the same as these files."""
@@ -370,14 +366,9 @@ class Habitus:
         known = self.settings.model_copy(update={"user": name})
         return User(name=name, is_admin=known.is_admin)
 
-    def barred(self, user: User) -> frozenset[str]:
-        """The skills that are switched off or closed for somebody, whoever this process belongs to."""
-        context = replace(self._gates(user.name), is_admin=user.is_admin)
-        return frozenset(
-            item.name
-            for item in self.skills.listing()
-            if item.summary and (gates.disabled_by(item.summary, context) or gates.closed(item.summary, context))
-        )
+    def gates(self, user: User) -> GateContext:
+        """What is switched off or closed for somebody, whoever this process belongs to."""
+        return replace(self._gates(user.name), is_admin=user.is_admin)
 
     def _gates(self, user: str) -> GateContext:
         known = self.settings.model_copy(update={"user": user})
@@ -401,6 +392,7 @@ class Habitus:
             gate_context=self._gates(settings.user),
             fill=self.fill,
             allow=self._allow,
+            newest=lambda: tuple(map(newest_generation, dict.fromkeys((self._local, self._shared)))),
             outside=OutsideContent(
                 self.trust,
                 imported=lambda layer: origins(self._shared, layer),
@@ -421,12 +413,6 @@ class Habitus:
 
 async def _always(package: str) -> bool:
     return True
-
-
-def _prior(turn: Turn) -> PriorTurn:
-    judged = effective(turn.outcomes)
-    succeeded = judged is not None and judged.kind is OutcomeKind.OK
-    return PriorTurn(id=turn.id, at=turn.started_on, succeeded=succeeded, skills=loaded_or_ruled(turn))
 
 
 def _open_index(engine: sa.Engine, collection: str) -> Index:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from habitus.agent.background import Background
+from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import AskPerson, Consent, Question
-from habitus.agent.identity import identity_text
+from habitus.agent.conversation import Conversation, new_id
+from habitus.agent.history import resumed
+from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
-from habitus.agent.outage import away
+from habitus.agent.offered_tools import OfferedTools
+from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
-from habitus.agent.session import Session, new_id
-from habitus.agent.toolbox import offered_code, standard_tools
+from habitus.agent.session import Session
+from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
+from habitus.agent.view import View
 from habitus.app.content import high_findings
 from habitus.app.learning import lesson_keeper, open_learner
 from habitus.errors import NotFound
@@ -52,62 +56,42 @@ def open_session(
     past = habitus.journal.turns_of(id) if id and resume else []
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
-    is_ours = model is None
     cheap = cheap or (habitus.models.cheap if model is None else None)
-    model = model or habitus.models.main
-    id = id or new_id()
     learner = learner or open_learner(habitus, lesson_keeper(habitus), cheap)
-    pads = _scratchpads(habitus, id, ask, lambda: session.may_load())
+    id, history, outage = id or new_id(), resumed(past), Outage()
+    view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history)
+    pads = _scratchpads(habitus, ask, view)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
-    changes = Changes(
-        library=habitus.skills,
-        review=habitus.review,
-        scan=high_findings,
-        person=habitus.person(),
-        conversation=id,
-        ask=ask,
+    changes = Changes(view=view, review=habitus.review, scan=high_findings, person=habitus.person(), ask=ask)
+    built_in = standard_tools(
+        changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory, cell_observers=(learner,)
     )
-
-    async def close() -> None:
-        await pads.close()
-        await habitus.tools.close()
-        _let_go_of_the_old(habitus)
-        if is_ours:
-            await habitus.models.close()
-
+    gates = habitus.gates(user)
     parts = Parts(
-        model=model,
-        library=habitus.skills,
+        view=view,
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
         memory=memory,
-        select=habitus.select,
-        waiting=habitus.waiting_count,
-        identity=lambda: identity_text(habitus.skills, habitus.fill),
-        built_in=lambda session: standard_tools(
-            session,
-            changes=changes,
-            finder=habitus.finder,
-            pads=pads,
-            tools=habitus.tools,
-            memory=memory,
-            cell_observers=(learner,),
-        ),
-        code_tools=lambda: offered_code(habitus.tools, id, habitus.barred(user)),
+        identity=Identity(library=habitus.skills, fill=habitus.fill),
+        gates=gates,
+        tools=OfferedTools(built_in, habitus.tools, habitus.finder, view, outage, gates),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
-        background=Background(),
-        close=close,
-        clock=habitus.clock,
+        outage=outage,
         redactor=habitus.redactor,
+        clock=habitus.clock,
         context_tokens=habitus.settings.context_tokens,
         user=user,
         project=habitus.project,
         source_type=source_type,
     )
-    session = Session(parts, id=id, past=past)
-    return session
+    if model is None:
+        parts.closing.push_async_callback(habitus.models.close)
+    parts.closing.push_async_callback(in_thread, lambda: _let_go_of_the_old(habitus))
+    parts.closing.push_async_callback(habitus.tools.close)
+    parts.closing.push_async_callback(pads.close)
+    return Session(Conversation(parts, id, past), model or habitus.models.main, history)
 
 
 def _let_go_of_the_old(habitus: Habitus) -> None:
@@ -121,14 +105,12 @@ def _let_go_of_the_old(habitus: Habitus) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _scratchpads(
-    habitus: Habitus, session: str, ask: AskPerson, may_load: Callable[[], Collection[str]]
-) -> Scratchpads:
+def _scratchpads(habitus: Habitus, ask: AskPerson, view: View) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
 
     async def may_install(package: str) -> bool:
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
     return habitus.scratchpads(
-        folder=f"{PADS}/{session}", may_install=may_install, services=sandbox_services(habitus.skills, may_load)
+        folder=f"{PADS}/{view.conversation}", may_install=may_install, services=sandbox_services(view)
     )

@@ -15,7 +15,7 @@ from habitus.errors import Invalid, StorageFailed, did_you_mean
 
 if TYPE_CHECKING:
     from habitus.app import Habitus
-    from habitus.skills.library import Listed
+    from habitus.skills.listing import Listed
     from habitus.skills.model import Skill
 
 app = typer.Typer(help="List, read, write and undo skills. NAME may be 'name' or 'name@layer'.")
@@ -64,7 +64,7 @@ def list_skills(
 
 def _held(habitus: Habitus) -> list[Listed]:
     """Skills that wait for a person before they are there at all."""
-    from habitus.skills.library import Listed
+    from habitus.skills.listing import Listed
     from habitus.skills.model import State
 
     waiting = habitus.review.list(with_contents=False) if habitus.review.waiting_count() else []

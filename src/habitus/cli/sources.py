@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from habitus.app import Habitus
     from habitus.skills.formats.base import Entry, Outgoing
     from habitus.skills.importing import Result
-    from habitus.skills.library import Listed
+    from habitus.skills.listing import Listed
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Take theirs where one here differs; history stays.")]
@@ -262,7 +262,7 @@ def _lock(habitus: Habitus, results: list[Result], entries: Iterable[Entry], add
 
 
 def _diff(habitus: Habitus, entry: Any) -> str:
-    from habitus.skills.library import diff_trees
+    from habitus.skills.diffing import diff_trees
 
     here = habitus.skills.layer("user").store.tree(entry.name) or {}
     return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")

@@ -36,6 +36,13 @@ class Journal:
         self._redactor = redactor
         self._kept_for = kept_for
 
+    def begin(self, turn: Turn) -> None:
+        """Write down what was asked, and nothing else yet."""
+        with sql.writing(self._engine) as connection:
+            connection.execute(turns.insert().values(self._row(turn)))
+            rows = [{"role": m.role, "content": self._safe(m.content)} for m in turn.messages]
+            _insert(connection, messages, turn.id, rows)
+
     def record(self, turn: Turn) -> None:
         """Write a turn down whole, or replace what was written of it; secrets stay out."""
         with sql.writing(self._engine) as connection:
@@ -83,16 +90,28 @@ class Journal:
         return [self.turn(id) for id in ids]
 
     def recent(self, conversation: str, *, limit: int) -> list[Turn]:
-        """The last turns of a conversation, newest first."""
-        query = (
-            sa.select(turns.c.id)
-            .where(turns.c.conversation == conversation)
-            .order_by(turns.c.started_on.desc(), turns.c.id.desc())
-            .limit(limit)
-        )
+        """The last turns of a conversation, newest first, in brief: what was chosen or loaded, and how it went."""
+        query = sa.select(turns).where(turns.c.conversation == conversation)
+        return self._brief(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))
+
+    def brief(self, id: str) -> Turn | None:
+        """One turn in the same way, by its id or the caller's own; None for one that nobody kept."""
+        query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id))
+        return next(iter(self._brief(query.order_by(turns.c.started_on.desc()).limit(1))), None)
+
+    def _brief(self, query: sa.Select[Any]) -> list[Turn]:
         with sql.reading(self._engine) as connection:
-            ids = connection.execute(query).scalars().all()
-        return [self.turn(id) for id in ids]
+            rows = connection.execute(query).mappings().all()
+            ids = [row["id"] for row in rows]
+            parts: dict[str, dict[str, list[Mapping[Any, Any]]]] = {id: {} for id in ids}
+            for table, wanted in (
+                (selections, selections.c.place.in_([Place.EAGER.value, Place.LOADED.value])),
+                (outcomes, sa.true()),
+            ):
+                chosen = sa.select(table).where(table.c.turn.in_(ids), wanted).order_by(table.c.number)
+                for entry in connection.execute(chosen).mappings() if ids else ():
+                    parts[entry["turn"]].setdefault(table.name, []).append(entry)
+        return [_turn(row, parts[row["id"]]) for row in rows]
 
     def sessions(self, *, limit: int = 50) -> list[Session]:
         """The sessions with their turns counted, the latest first."""
@@ -243,7 +262,7 @@ def _object(packed: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _turn(row: Mapping[Any, Any], parts: Mapping[str, list[Mapping[Any, Any]]]) -> Turn:
+def _turn(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[Any, Any]]]) -> Turn:
     turn = Turn(
         id=row["id"],
         session=row["session"],
@@ -259,7 +278,7 @@ def _turn(row: Mapping[Any, Any], parts: Mapping[str, list[Mapping[Any, Any]]]) 
     )
     return replace(
         turn,
-        messages=tuple(Message(role=m["role"], content=_value(m["content"])) for m in parts["turn_messages"]),
+        messages=tuple(Message(role=m["role"], content=_value(m["content"])) for m in parts.get("turn_messages", ())),
         events=tuple(
             Event(
                 kind=EventKind(e["kind"]),
@@ -267,14 +286,14 @@ def _turn(row: Mapping[Any, Any], parts: Mapping[str, list[Mapping[Any, Any]]]) 
                 severity=e["severity"],
                 round_idx=e["round_idx"],
             )
-            for e in parts["turn_events"]
+            for e in parts.get("turn_events", ())
             if e["kind"] in _EVENT_KINDS
         ),
         selected=tuple(
             Selected(
                 name=s["name"], layer=s["layer"], version=s["version"], place=Place(s["place"]), reason=s["reason"]
             )
-            for s in parts["turn_selections"]
+            for s in parts.get("turn_selections", ())
             if s["place"] in _PLACES
         ),
         exposures=tuple(
@@ -286,13 +305,13 @@ def _turn(row: Mapping[Any, Any], parts: Mapping[str, list[Mapping[Any, Any]]]) 
                 tokens=e["tokens"],
                 propensity=e["propensity"],
             )
-            for e in parts["turn_exposures"]
+            for e in parts.get("turn_exposures", ())
         ),
         outcomes=tuple(
             TurnOutcome(
                 kind=OutcomeKind(o["kind"]), weight=o["weight"], source=o["source"], reason=o["reason"], at=o["at"]
             )
-            for o in parts["turn_outcomes"]
+            for o in parts.get("turn_outcomes", ())
             if o["kind"] in _OUTCOME_KINDS
         ),
     )

@@ -44,7 +44,7 @@ def skill_report(habitus: Habitus, session: Session, name: str) -> Report:
     eligible = last.selection.eligible()
     if item.name not in eligible and item.name not in last.selection.left_out:
         raise Invalid(f"'{item.name}' was not there yet when the last turn began.", mend="Ask again; then look.")
-    request = last.incoming.request.text
+    request = last.said.request.text
     results = habitus.finder.search(request, k=len(eligible) or 1, among=eligible)
     menu = last.composed.menu if last.composed is not None else None
     said = explain(item, last.selection, menu or Menu(text="", tokens=0, budget=0, shown=()), results).sentences()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.search import Document, Hit, Results
-from habitus.skills.library import Library, Listed
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Summary
 from habitus.skills.tables import indexed
 
@@ -20,59 +22,68 @@ _CHUNK = 500
 
 
 class Finder:
-    """Opens the index when it is first needed; a look at the library costs nothing while nothing has changed."""
+    """Opens the index when it is first needed; a look at the library costs nothing while nothing has changed.
+
+    `at` is the snapshot of the library to search in; without one, the library is looked at anew.
+    """
 
     def __init__(self, library: Library, engine: sa.Engine, open_index: Callable[[], Index]) -> None:
         self._library = library
         self._engine = engine
         self._open = open_index
+        self._lock = threading.RLock()
         self._opened: Index | None = None
         self._seen: object = None
 
-    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None) -> Results:
+    def search(
+        self, query: str, *, k: int = 10, among: Collection[str] | None = None, at: Snapshot | None = None
+    ) -> Results:
         """The skills that fit a request best, each with what its score is made of."""
-        return self._index().search(query, k=k, among=among)
+        with self._lock:
+            return self._index(at).search(query, k=k, among=among)
 
     def similar(self, name: str, *, k: int = 5) -> tuple[Hit, ...]:
         """The skills most like one of the library."""
-        index = self._index()
-        return tuple(hit for hit in index.similar(self._document(self._library.find(name)), k=k + 1) if hit.id != name)[
-            :k
-        ]
+        with self._lock:
+            index = self._index()
+            found = index.similar(self._document(self._library.find(name)), k=k + 1)
+        return tuple(hit for hit in found if hit.id != name)[:k]
 
     def similar_to(self, summary: Summary, body: str, *, k: int = 3) -> tuple[Hit, ...]:
         """The skills most like one that is not in the library yet."""
-        found = self._index().similar(document_of(summary, body), k=k + 1)
+        with self._lock:
+            found = self._index().similar(document_of(summary, body), k=k + 1)
         return tuple(hit for hit in found if hit.id != summary.name)[:k]
 
-    def learn(self, name: str, request: str, *, weight: float = 1.0) -> None:
+    def learn(self, name: str, request: str, *, weight: float = 1.0, at: Snapshot | None = None) -> None:
         """Remember that this request was served well by this skill. The caller has redacted it."""
-        self._index().learn(name, request, weight=weight)
+        with self._lock:
+            self._index(at).learn(name, request, weight=weight)
 
     def describe(self) -> str:
-        report = self._index().describe()
+        with self._lock:
+            report = self._index().describe()
         notes = f"; {'; '.join(report.notes)}" if report.notes else ""
         return f"{report.documents} skills, {report.learned} learned requests, {report.embedding}{notes}"
 
-    def _index(self) -> Index:
+    def _index(self, at: Snapshot | None = None) -> Index:
         if self._opened is None:
             self._opened = self._open()
-        seen = self._library.revision()
-        if seen != self._seen:
-            self._catch_up(self._opened)
-            self._seen = seen
+        seen = at or self._library.snapshot()
+        if seen.revision != self._seen:
+            self._catch_up(self._opened, seen)
+            self._seen = seen.revision
         return self._opened
 
-    def _catch_up(self, index: Index) -> None:
+    def _catch_up(self, index: Index, seen: Snapshot) -> None:
         """Bring the index up to date with the skills that are in view; only what changed is read."""
-        listing = {item.name: item for item in self._library.listing() if item.summary is not None}
-        now = {name: self._library.tree_hash(item) for name, item in listing.items()}
+        now = seen.hashes
         with sql.reading(self._engine) as connection:
             known = {row.name: row.tree_hash for row in connection.execute(sa.select(indexed))}
         changed = [name for name, digest in now.items() if known.get(name) != digest]
         gone = [name for name in known if name not in now]
         for names in _chunks(changed):
-            index.put(self._document(listing[name]) for name in names)
+            index.put(self._document(seen.by_name[name]) for name in names)
             self._remember(names, now)
         if gone:
             index.remove(gone)
@@ -87,7 +98,7 @@ class Finder:
 
     def _document(self, item: Listed) -> Document:
         assert item.summary is not None
-        skill = self._library.layer(item.layer).store.load(item.name)
+        skill = self._library.layer(item.layer).store.load(item.name, look=False)
         return document_of(item.summary, skill.body if skill is not None else "")
 
 

@@ -51,6 +51,11 @@ def disabled_by(summary: Summary, context: GateContext) -> str:
     return ""
 
 
+def is_barred(summary: Summary, context: GateContext) -> bool:
+    """Whether the skill is switched off or closed for somebody."""
+    return bool(disabled_by(summary, context) or closed(summary, context))
+
+
 def closed(summary: Summary, context: GateContext) -> list[str]:
     """The gates that are closed for this skill, each with what would open it."""
     manifest = summary.manifest

@@ -62,6 +62,15 @@ class Changes:
     gone: tuple[int, ...]  # ids
 
 
+def newest_generation(engine: sa.Engine) -> int:
+    """A number that grows with every change to any layer in a database."""
+    with sql.reading(engine) as connection:
+        return connection.execute(sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)).scalar() or 0
+
+
+_GENERATION = "skill_generation"
+
+
 class Ledger:
     """`key` marks the layer's rows in the database, `layer` is what people call it."""
 
@@ -226,10 +235,10 @@ class Ledger:
 
     def _next(self, connection: sa.Connection, count: int = 1) -> int:
         """The last of `count` new generations."""
-        sql.insert_missing(connection, sequences, [{"name": "skill_generation", "value": 0}])
+        sql.insert_missing(connection, sequences, [{"name": _GENERATION, "value": 0}])
         query = (
             sequences.update()
-            .where(sequences.c.name == "skill_generation")
+            .where(sequences.c.name == _GENERATION)
             .values(value=sequences.c.value + count)
             .returning(sequences.c.value)
         )
@@ -356,19 +365,21 @@ class Ledger:
     def count(
         self,
         connection: sa.Connection,
-        identity: int,
-        version: int,
+        counted: Mapping[int, int],
         stage: Stage,
         plus: Mapping[str, int],
         last_used: datetime | None,
     ) -> None:
-        key = {"skill": identity, "version": version, "stage": stage.value}
-        sql.insert_missing(connection, counters, [key])
+        """Add to the counters of these skills, each at its version."""
+        keys = [{"skill": skill, "version": version, "stage": stage.value} for skill, version in counted.items()]
+        sql.insert_missing(connection, counters, keys)
         values: dict[str, Any] = {name: counters.c[name] + number for name, number in plus.items()}
         if last_used is not None:
             values["last_used"] = last_used
+        each = [counters.c[name] == sa.bindparam(f"the_{name}") for name in ("skill", "version", "stage")]
         connection.execute(
-            counters.update().where(*(counters.c[name] == value for name, value in key.items())).values(values)
+            counters.update().where(*each).values(values),
+            [{f"the_{name}": value for name, value in key.items()} for key in keys],
         )
 
     def counters(self, connection: sa.Connection, identity: int) -> dict[tuple[int, Stage], Counters]:

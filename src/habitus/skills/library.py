@@ -2,81 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
-from habitus.files import File, Tree, checked_path, file_of
-from habitus.skills import edits, gates, lifecycle, names, placeholders, records, trees
+from habitus.files import Tree, checked_path, file_of
+from habitus.skills import edits, names, placeholders, records, trees
+from habitus.skills.diffing import diff_trees
 from habitus.skills.edits import Edit
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer, merged, merged_body
+from habitus.skills.listing import Listed, Outside, Snapshot, TrustEverything, composed, listed, with_source
 from habitus.skills.model import (
     Archived,
     Author,
     Counters,
-    Diagnostic,
-    Manifest,
     Skill,
     Stage,
-    State,
-    Summary,
     Version,
 )
 from habitus.skills.names import Address
 from habitus.skills.stores.base import Facts, Step, refuse_stale
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
-    """One line of a listing: a skill, or a directory that should be one, with the state it is in and why."""
-
-    name: str
-    layer: str
-    state: State
-    reason: str = ""
-    summary: Summary | None = None
-    diagnostics: tuple[Diagnostic, ...] = ()
-    hidden: tuple[str, ...] = ()  # the lower layers that have a copy of the same name
-    inert: tuple[str, ...] = ()  # what it asks for and does not get before a person trusts it
-
-
-AnySkill = TypeVar("AnySkill", bound=Summary)
-
-
-class Outside(Protocol):
-    """What is known of content that came from outside: whether it is trusted, and what it may claim for itself."""
-
-    def revision(self) -> Hashable: ...
-    def objection(self, layer: Layer, name: str) -> str:
-        """Why the skill is not trusted; nothing when it is."""
-        ...
-
-    def seen(self, layer: Layer, summary: AnySkill) -> AnySkill:
-        """The summary as it counts: claims of an imported skill have no force until a person trusts it."""
-        ...
-
-    def forget(self, layer: Layer, name: str) -> None:
-        """The name is now that of a skill written here."""
-        ...
-
-
-class TrustEverything:
-    def revision(self) -> Hashable:
-        return 0
-
-    def objection(self, layer: Layer, name: str) -> str:
-        return ""
-
-    def seen(self, layer: Layer, summary: AnySkill) -> AnySkill:
-        return summary
-
-    def forget(self, layer: Layer, name: str) -> None:
-        pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +44,8 @@ class Fields:
 
 
 class Library:
+    """Threads may share it: what it knows of the layers is replaced whole, under a lock."""
+
     def __init__(
         self,
         layers: Sequence[Layer],
@@ -102,109 +54,71 @@ class Library:
         fill: Mapping[str, str],
         allow: Callable[[Author], None] = lambda author: None,
         outside: Outside | None = None,
+        newest: Callable[[], Hashable] | None = None,
     ) -> None:
         self.layers = tuple(layers)
         self._outside = outside or TrustEverything()
         self._gates = gate_context
         self._fill = dict(fill)
         self._allow = allow
-        self._seen: tuple[Hashable, ...] = ()
-        self._listing: list[Listed] = []
-        self._by_name: dict[str, Listed] = {}
+        self._newest = newest  # changes with every change to a layer that a database knows of
+        self._lock = threading.RLock()
+        self._mark: Hashable = None
+        self._snapshot = Snapshot(revision=(), listing=())
 
     # Reading
 
+    def snapshot(self, *, look: bool = True) -> Snapshot:
+        """The library as it is now, the same object while nothing changes.
+
+        Without a look the directories are not read, so what somebody changed there by hand is not noticed.
+        """
+        with self._lock:
+            trust = self._outside.revision()
+            mark = None if self._newest is None else (trust, self._newest())
+            if look or mark is None or mark != self._mark:
+                contents = [(layer, layer.store.contents(look=look)) for layer in self.layers]
+                revision = (trust, *(content.revision for _, content in contents))
+                if revision != self._snapshot.revision:
+                    shown = [(layer, content) for layer, content in contents if layer.is_listed]
+                    listing = composed(shown, self._outside, self._gates)
+                    self._snapshot = Snapshot(revision=revision, listing=listing)
+                self._mark = mark
+            return self._snapshot
+
     def listing(self) -> list[Listed]:
         """Every name once, as the highest layer has it, broken ones included, sorted by name."""
-        revisions = (self._outside.revision(), *(layer.store.revision() for layer in self._listed_layers()))
-        if revisions != self._seen:
-            self._listing = self._compose()
-            self._by_name = {}
-            for item in self._listing:
-                self._by_name.setdefault(item.name, item)
-            self._seen = revisions
-        return list(self._listing)
+        return list(self.snapshot().listing)
 
-    def _compose(self) -> list[Listed]:
-        found: dict[str, Listed] = {}
-        broken: list[Listed] = []
-        for layer in self._listed_layers():
-            for summary in layer.store.list_summaries():
-                found[summary.name] = self._listed(layer, summary, found.get(summary.name))
-            broken += [
-                Listed(
-                    name=item.name,
-                    layer=layer.name,
-                    state=State.BROKEN,
-                    reason=item.diagnostics[-1].what if item.diagnostics else "",
-                    diagnostics=item.diagnostics,
-                )
-                for item in layer.store.list_broken()
-            ]
-        return sorted([*found.values(), *broken], key=lambda item: (item.name, item.state is State.BROKEN))
-
-    def _listed(self, layer: Layer, summary: Summary, lower: Listed | None) -> Listed:
-        hidden = () if lower is None else (*lower.hidden, lower.layer)
-        stated = summary.manifest
-        summary = self._outside.seen(layer, _with_source(summary, layer))
-        inert = tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))
-        if summary.manifest.extends and lower is not None and lower.summary is not None:
-            summary = merged(lower.summary, summary)
-        standing = lifecycle.standing(
-            problem=None,
-            distrusted_for=self._outside.objection(layer, summary.name),
-            held_for="",
-            disabled_by=gates.disabled_by(summary, self._gates),
-            closed_gates=gates.closed(summary, self._gates),
-        )
-        return Listed(
-            name=summary.name,
-            layer=layer.name,
-            state=standing.state,
-            reason=standing.reason,
-            summary=summary,
-            diagnostics=layer.store.diagnostics(summary.name),
-            hidden=hidden,
-            inert=inert,
-        )
-
-    def revision(self) -> Hashable:
-        """Changes whenever the listing does."""
-        self.listing()
-        return self._seen
-
-    def tree_hash(self, item: Listed) -> str:
-        return self.layer(item.layer).store.tree_hash(item.name)
-
-    def tree_hashes(self) -> dict[str, str]:
-        """Name → hash over all files, of every skill that is in view and can be loaded."""
-        return {item.name: self.tree_hash(item) for item in self.listing() if item.summary is not None}
-
-    def find(self, address: str) -> Listed:
+    def find(self, address: str, *, at: Snapshot | None = None) -> Listed:
         """The entry that a name, or `name@layer`, stands for; an error with the nearest name when there is none."""
         wanted = names.parse_address(address)
-        listing = self.listing()
+        seen = at or self.snapshot()
         if wanted.layer is None:
-            item = self._by_name.get(wanted.name)
+            item = seen.by_name.get(wanted.name)
             if item is None:
-                raise self._unknown(address, [entry.name for entry in listing])
+                raise self._unknown(address, list(seen.by_name))
             return item
         layer = self.layer(wanted.layer)
-        summary = layer.store.summary(wanted.name)
-        if summary is not None:
-            return self._listed(layer, summary, None)
-        for item in listing:
+        contents = layer.store.contents(look=at is None)
+        for summary in contents.summaries:
+            if summary.name == wanted.name:
+                return listed(layer, contents, summary, None, self._outside, self._gates)
+        for item in seen.listing:
             if item.name == wanted.name and item.layer == layer.name:
                 return item
-        raise self._unknown(address, [f"{entry.name}@{layer.name}" for entry in layer.store.list_summaries()])
+        raise self._unknown(address, [f"{entry.name}@{layer.name}" for entry in contents.summaries])
 
-    def load(self, address: str) -> Skill:
-        """The skill with its body, ready to be read by a model: layers merged, placeholders filled."""
-        item = self.find(address)
+    def load(self, address: str, *, at: Snapshot | None = None) -> Skill:
+        """The skill with its body, ready to be read by a model: layers merged, placeholders filled.
+
+        With a snapshot, the one that stood in the library then; no database is asked.
+        """
+        item = self.find(address, at=at)
         if item.summary is None:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
         wanted = names.parse_address(address)
-        copies = self._copies(item, only_layer=wanted.layer is not None)
+        copies = self._copies(item, only_layer=wanted.layer is not None, look=at is None)
         skill = copies[0]
         for higher in copies[1:]:
             if higher.manifest.extends:
@@ -214,14 +128,15 @@ class Library:
                 skill = higher
         return replace(skill, body=self._filled(item, skill))
 
-    def _copies(self, item: Listed, *, only_layer: bool) -> list[Skill]:
+    def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[Skill]:
         wanted = [item.layer] if only_layer else [*item.hidden, item.layer]
         copies = []
         for name in wanted:
             layer = self.layer(name)
-            skill = layer.store.load(item.name)
+            skill = layer.store.load(item.name, look=look)
             if skill is not None:
-                copies.append(self._outside.seen(layer, _with_source(skill, layer)))
+                tree_hash = item.tree_hash if name == item.layer else layer.store.contents(look=False).hashes[item.name]
+                copies.append(self._outside.seen(layer, with_source(skill, layer), tree_hash))
         if not copies:
             raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
         return copies
@@ -242,7 +157,7 @@ class Library:
         return any(layer.store.is_taken(name) for layer in self._listed_layers())
 
     def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
-        return names.closest_match(name, {item.name for item in self.listing() if item.summary}, cutoff=cutoff)
+        return names.closest_match(name, self.snapshot().hashes, cutoff=cutoff)
 
     # Changing
 
@@ -377,13 +292,19 @@ class Library:
     # Counting
 
     def count_recommended(self, address: str, *, stage: Stage = Stage.STEPS) -> None:
-        item = self.find(address)
+        item = self.find(address, at=self.snapshot(look=False))
         self.layer(item.layer).store.increment_recommended(item.name, stage=stage)
 
-    def count_use(self, address: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
-        """It was used; `succeeded` is None when nobody can say."""
-        item = self.find(address)
-        self.layer(item.layer).store.record_use(item.name, stage=stage, succeeded=succeeded)
+    def count_use(self, *addresses: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
+        """Each was used; `succeeded` is None when nobody can say. What is gone meanwhile is passed over."""
+        seen = self.snapshot(look=False)
+        found: dict[str, list[str]] = {}
+        for address in addresses:
+            with suppress(NotFound):
+                item = self.find(address, at=seen)
+                found.setdefault(item.layer, []).append(item.name)
+        for layer, wanted in found.items():
+            self.layer(layer).store.record_use(*wanted, stage=stage, succeeded=succeeded)
 
     # History
 
@@ -452,41 +373,6 @@ class Library:
         near = names.closest_match(address, known)
         mend = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
         return NotFound(f"No skill '{address}'.", mend=mend)
-
-
-def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
-    parts = []
-    for path in sorted({*old, *new}):
-        before, after = old.get(path), new.get(path)
-        if before is not None and after is not None and before.sha256 == after.sha256:
-            continue
-        a, b = _text(before), _text(after)
-        if a is None or b is None:
-            parts.append(f"--- {old_label}/{path}\n+++ {new_label}/{path}\nnot text, or too large to be compared\n")
-            continue
-        lines = difflib.unified_diff(
-            a.splitlines(keepends=True),
-            b.splitlines(keepends=True),
-            f"{old_label}/{path}" if before else "/dev/null",
-            f"{new_label}/{path}" if after else "/dev/null",
-        )
-        parts += [line if line.endswith("\n") else f"{line}\n\\ no newline at end of file\n" for line in lines]
-    return "".join(parts)
-
-
-def _text(file: File | None) -> str | None:
-    if file is None:
-        return ""
-    try:
-        return None if file.content is None else file.content.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _with_source(summary: AnySkill, layer: Layer) -> AnySkill:
-    if layer.source is None or "source" in summary.stated or summary.source is layer.source:
-        return summary
-    return replace(summary, source=layer.source)
 
 
 def _matches(address: Address, archived: Archived) -> bool:

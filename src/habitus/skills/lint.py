@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from habitus.search import Hit, Results
 from habitus.skills import menu
-from habitus.skills.library import Listed
+from habitus.skills.listing import Listed
 from habitus.skills.model import Severity
 
 DUPLICATE = 0.8

@@ -29,13 +29,12 @@ class OutsideContent:
         self._names.clear()
         return self._trust.revision()
 
-    def objection(self, layer: Layer, name: str) -> str:
+    def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
         if not layer.trust_root:
             return ""
-        digest = layer.store.tree_hash(name)
-        return self._trust.objection(layer.trust_root, name, digest, lambda: layer.store.tree(name) or {})
+        return self._trust.objection(layer.trust_root, name, tree_hash, lambda: layer.store.tree(name) or {})
 
-    def seen(self, layer: Layer, summary: AnySkill) -> AnySkill:
+    def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
         if layer.name not in self._names:
             self._names[layer.name] = frozenset(self._imported(layer.name))
         if summary.name not in self._names[layer.name]:
@@ -43,12 +42,9 @@ class OutsideContent:
         summary = replace(summary, source=Source.IMPORTED)
         manifest = summary.manifest
         claims = {name: value for name, value in _CLAIMS.items() if getattr(manifest, name) != value}
-        if not claims or self._is_trusted(layer, summary.name):
+        if not claims or self._trust.is_trusted_as_it_is(IMPORTED, summary.name, tree_hash):
             return summary
         return replace(summary, manifest=replace(manifest, **claims))
 
     def forget(self, layer: Layer, name: str) -> None:
         self._forget(layer.name, name)
-
-    def _is_trusted(self, layer: Layer, name: str) -> bool:
-        return self._trust.is_trusted_as_it_is(IMPORTED, name, layer.store.tree_hash(name))

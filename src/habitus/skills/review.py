@@ -19,9 +19,10 @@ from habitus import sql
 from habitus.errors import Invalid, NotFound, Stale
 from habitus.files import Tree, checked_path, file_of, is_same, tree_hash
 from habitus.skills import names, records, trees
+from habitus.skills.diffing import diff_trees
 from habitus.skills.layers import USER
 from habitus.skills.ledger import Ledger
-from habitus.skills.library import Library, diff_trees
+from habitus.skills.library import Library
 from habitus.skills.model import Author, Skill
 from habitus.skills.powers import has_code, powers
 from habitus.skills.tables import proposals

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from habitus.skills import gates, names
 from habitus.skills.gates import GateContext
-from habitus.skills.library import Listed
+from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, State, Summary
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ A skill that changed since follows only when a scan finds nothing and it gained 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,6 +46,7 @@ class Trust:
         self._engine = engine
         self._clock = clock
         self._scan = scan
+        self._lock = threading.RLock()
         self._known: dict[str, dict[str, _Record]] = {}
         self._seen: tuple[int, str] = (-1, "")
         self._followed: dict[tuple[str, str, str], str] = {}
@@ -102,10 +104,11 @@ class Trust:
         with sql.reading(self._engine) as connection:
             count, newest = connection.execute(sa.select(sa.func.count(), sa.func.max(trusted.c.trusted_on))).one()
         seen = (int(count), str(newest or ""))
-        if seen != self._seen:
-            self._known.clear()
-            self._followed.clear()
-            self._seen = seen
+        with self._lock:
+            if seen != self._seen:
+                self._known.clear()
+                self._followed.clear()
+                self._seen = seen
         return seen
 
     def objection(self, root: str, name: str, digest: str, read: Callable[[], Tree]) -> str:
@@ -119,9 +122,10 @@ class Trust:
         if record is not None and record.tree_hash == digest:
             return ""
         key = (root, name, digest)
-        if key not in self._followed:
-            self._followed[key] = self._objection_to_change(root, name, record, read())
-        return self._followed[key]
+        with self._lock:
+            if key not in self._followed:
+                self._followed[key] = self._objection_to_change(root, name, record, read())
+            return self._followed[key]
 
     def is_trusted_as_it_is(self, root: str, name: str, digest: str) -> bool:
         record = self._records(root).get(name)
@@ -139,11 +143,15 @@ class Trust:
         return f"{what} since {since}: {findings[0]}; see '{mend}'" if findings else ""
 
     def _records(self, root: str) -> dict[str, _Record]:
-        if root not in self._known:
-            query = sa.select(trusted).where(trusted.c.root == root)
-            with sql.reading(self._engine) as connection:
-                self._known[root] = {
-                    row["name"]: _Record(tree_hash=row["tree_hash"], powers=frozenset(json.loads(row["powers"])))
-                    for row in connection.execute(query).mappings()
-                }
-        return self._known[root]
+        with self._lock:
+            if root not in self._known:
+                self._known[root] = self._read(root)
+            return self._known[root]
+
+    def _read(self, root: str) -> dict[str, _Record]:
+        query = sa.select(trusted).where(trusted.c.root == root)
+        with sql.reading(self._engine) as connection:
+            return {
+                row["name"]: _Record(tree_hash=row["tree_hash"], powers=frozenset(json.loads(row["powers"])))
+                for row in connection.execute(query).mappings()
+            }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from habitus.search import Results
-from habitus.skills.library import Listed
+from habitus.skills.listing import Listed
 from habitus.skills.menu import Menu
 from habitus.skills.selection import Selection
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.files import Tree
 from habitus.skills import names
-from habitus.skills.library import Library, Listed
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Source, Stage, State
 from habitus.skills.trust import APPROVED, IMPORTED, Trust
 from habitus.tools.code_stage import program_of
@@ -35,15 +36,17 @@ class ToolCatalogue:
         self._approvals = approvals
         self._known: dict[tuple[str, str, str], _Read] = {}
 
-    def active(self) -> tuple[CodeTool, ...]:
+    def active(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
         """What may be offered to a model, by name."""
-        return tuple(tool for tool in self.all() if tool.status is ToolStatus.ACTIVE)
+        return tuple(tool for tool in self.all(at=at) if tool.status is ToolStatus.ACTIVE)
 
-    def all(self) -> tuple[CodeTool, ...]:
+    def all(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
         """Every skill that has a code stage, whatever keeps it from use."""
+        items = [item for item in (at or self._library.snapshot()).listing if _has_code(item)]
+        if not items:
+            return ()
         known = self._health.all()
         self._approvals.revision()
-        items = [item for item in self._library.listing() if _has_code(item)]
         return tuple(self._tool(item, known.get((self.place(item), item.name), Health())) for item in items)
 
     def get(self, name: str) -> CodeTool:
@@ -117,7 +120,7 @@ class ToolCatalogue:
 
     def _objection(self, item: Listed) -> str:
         """Why no person stands behind this code; nothing when one does."""
-        layer, digest = self._library.layer(item.layer), self._library.tree_hash(item)
+        layer, digest = self._library.layer(item.layer), item.tree_hash
         if layer.source in (Source.BUNDLED, Source.OPERATOR) or layer.trust_root:
             return ""  # its owner answers for it, and the listing says whether a project is trusted
         is_imported = item.summary is not None and item.summary.source is Source.IMPORTED
@@ -126,7 +129,7 @@ class ToolCatalogue:
         return self._approvals.objection(APPROVED, item.name, digest, lambda: self.tree(item))
 
     def _read(self, item: Listed) -> _Read:
-        key = (item.layer, item.name, self._library.tree_hash(item))
+        key = (item.layer, item.name, item.tree_hash)
         if key not in self._known:
             try:
                 program = program_of(item.name, self.tree(item))

@@ -9,7 +9,8 @@ from datetime import datetime
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.settings import RetentionSettings
 from habitus.skills import names, trees
-from habitus.skills.library import Library, Listed
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Stage
 from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import is_only_a_tool, without_tool

@@ -11,7 +11,8 @@ from habitus.files import Tree
 from habitus.sandbox.model import Permissions
 from habitus.skills import names, trees
 from habitus.skills.layers import USER, Layer
-from habitus.skills.library import Library, Listed
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed
 from habitus.skills.model import Author
 from habitus.skills.review import Action, Change, Proposal, Review
 from habitus.skills.trust import APPROVED, Scan, Trust

@@ -10,7 +10,8 @@ from habitus.errors import NotFound, Refused
 from habitus.events import Outcome, OutcomeKind
 from habitus.sandbox.model import ToolRun
 from habitus.skills import names, trees
-from habitus.skills.library import Library, Listed
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed
 from habitus.skills.model import Stage
 from habitus.skills.review import Action, Review
 from habitus.tools.catalogue import ToolCatalogue, code_tool

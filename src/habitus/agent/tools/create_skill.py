@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.errors import ToolFailed
@@ -24,7 +25,7 @@ class CreateSkill(Arguments):
 def create_skill(changes: Changes) -> Tool:
     async def run(given: CreateSkill, running: Running) -> ToolResult:
         name = names.checked(given.name)
-        if changes.library.is_taken(name) or name in changes.review.in_conversation(changes.conversation):
+        if await in_thread(lambda: changes.is_taken(name)):
             raise ToolFailed(f"There is a skill '{name}' already. Change it with update_skill, or take another name.")
         if not given.content.strip():
             raise ToolFailed("The procedure is empty. Write its steps into 'content'.")

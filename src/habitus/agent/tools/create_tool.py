@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 from pydantic import Field
 
+from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import Consent, Question
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
@@ -46,6 +47,7 @@ def create_tool(tools: Tools, changes: Changes, *, is_taken: Callable[[str], boo
             dependencies=tuple(given.dependencies or ()),
             conversation=changes.conversation,
         )
+        await in_thread(changes.view.look)
         told: dict[str, object] = {"name": name, "next": f"call {name} by its name"}
         if made.proposal is not None and not await _let_in(changes, made.proposal, name, given.python_code):
             told |= {"status": "proposed", "proposal": made.proposal}
@@ -65,10 +67,11 @@ async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool
     answer = await changes.ask(Question(text=f"'{name}' passed its test. Keep it as a tool?", detail=code))
     match answer:
         case Consent.YES:
-            changes.review.approve(proposal, changes.person)
+            await in_thread(lambda: changes.done(changes.review.approve(proposal, changes.person)))
             return True
         case Consent.NO:
-            changes.review.reject(proposal, changes.person, "turned down in the conversation")
+            reason = "turned down in the conversation"
+            await in_thread(lambda: changes.review.reject(proposal, changes.person, reason))
             raise Refused("The person does not want it as a tool.", mend="Go on without it.")
         case Consent.LATER:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.identity import LAYER, NAME, identity_skill
 from habitus.agent.tools.editing import EditArguments
@@ -17,11 +18,16 @@ def edit_system_prompt(changes: Changes) -> Tool:
     async def run(given: EditArguments, running: Running) -> ToolResult:
         if given.operation is None:
             raise ToolFailed("Say in 'operation' what to do with the text.")
-        skill = identity_skill(changes.library)
-        edited = replace(skill, body=edits.apply(skill.body, given.edit))
-        tree = trees.with_skill(changes.library.layer(LAYER).store.tree(NAME) or {}, edited)
-        done = await changes.propose(LAYER, NAME, tree, "the agent wants to change who it is")
-        return returned({"version": skill.version, **done.told()})
+
+        def propose() -> ToolResult:
+            library = changes.view.library
+            skill = identity_skill(library)
+            edited = replace(skill, body=edits.apply(skill.body, given.edit))
+            tree = trees.with_skill(library.layer(LAYER).store.tree(NAME) or {}, edited)
+            done = changes.propose(LAYER, NAME, tree, "the agent wants to change who it is")
+            return returned({"version": skill.version, **done.told()})
+
+        return await in_thread(propose)
 
     return Tool(
         name="edit_system_prompt",

@@ -19,7 +19,7 @@ class ListLessons(Arguments):
 
 
 def list_lessons(cortex: Cortex, *, user: str) -> Tool:
-    async def run(given: ListLessons, running: Running) -> ToolResult:
+    def run(given: ListLessons, running: Running) -> ToolResult:
         found = cortex.list_lessons(given.scope or "all", given.limit or 20, user=user)
         return returned(
             {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 from pydantic import Field
 
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
+from habitus.agent.view import View
 from habitus.events import ToolResult
-from habitus.skills.library import Library
 from habitus.skills.model import State
 
 
@@ -17,13 +15,13 @@ class ListSkills(Arguments):
     include_disabled: bool | None = Field(default=None, description="Those that are switched off, too.")
 
 
-def list_skills(library: Library, may_load: Callable[[], Collection[str]]) -> Tool:
-    async def run(given: ListSkills, running: Running) -> ToolResult:
-        allowed = may_load()
+def list_skills(view: View) -> Tool:
+    def run(given: ListSkills, running: Running) -> ToolResult:
+        allowed = view.may_load()
         others = {State.GATED, *([State.DISABLED] if given.include_disabled else [])}
         found = [
             item.summary
-            for item in library.listing()
+            for item in view.snapshot.listing
             if item.summary is not None
             and (item.name in allowed or (item.state in others and not item.summary.manifest.admin_only))
         ]

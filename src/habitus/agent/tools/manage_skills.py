@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from habitus.agent.consent import AskPerson, Consent, Question
+from habitus.agent.background import in_thread
+from habitus.agent.changes import Changes
+from habitus.agent.consent import Consent, Question
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.errors import Refused, ToolFailed
 from habitus.events import OK, ToolResult, failed
 from habitus.skills.model import Author
 from habitus.tools.model import CodeTool
 from habitus.tools.tools import Tools
+
+T = TypeVar("T")
 
 
 class ManageSkills(Arguments):
@@ -22,22 +27,20 @@ class ManageSkills(Arguments):
     name: str | None = Field(default=None, description="Which tool; not for list.")
 
 
-def manage_skills(tools: Tools, *, person: Author, ask: AskPerson) -> Tool:
+def manage_skills(tools: Tools, changes: Changes) -> Tool:
     async def run(given: ManageSkills, running: Running) -> ToolResult:
         if given.action == "list":
-            return returned({"tools": [_line(tool) for tool in tools.all()]})
+            return returned({"tools": [_line(tool) for tool in await in_thread(tools.all)]})
         if not given.name:
             raise ToolFailed(f"Say which tool to {given.action} in 'name'.")
         match given.action:
             case "test":
                 return await _test(tools, given.name)
             case "retire":
-                await _confirmed(ask, f"Retire the tool '{given.name}'?")
-                gone = tools.retire(given.name, person)
+                gone = await _confirmed(changes, tools.retire, given.name, f"Retire the tool '{given.name}'?")
                 return returned({"name": gone.name, "retired": True})
             case "restore":
-                await _confirmed(ask, f"Restore the tool '{given.name}'?")
-                back = tools.restore(given.name, person)
+                back = await _confirmed(changes, tools.restore, given.name, f"Restore the tool '{given.name}'?")
                 return returned({"name": back.name, "status": back.status.value})
 
     return Tool(
@@ -59,6 +62,7 @@ async def _test(tools: Tools, name: str) -> ToolResult:
     return returned({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
 
 
-async def _confirmed(ask: AskPerson, question: str) -> None:
-    if await ask(Question(text=question)) is not Consent.YES:
+async def _confirmed(changes: Changes, do: Callable[[str, Author], T], name: str, question: str) -> T:
+    if await changes.ask(Question(text=question)) is not Consent.YES:
         raise Refused("Only a person can do that, and none said yes.", mend="Say what you would change, and why.")
+    return await in_thread(lambda: changes.done(do(name, changes.person)))

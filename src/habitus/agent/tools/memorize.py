@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from habitus.agent.background import in_thread
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.events import OK, ToolResult, failed
@@ -35,7 +36,7 @@ def memorize(cortex: Cortex, *, user: str, project: str, ask: AskPerson) -> Tool
             project=project,
             produced_by=Producer.MODEL,
         )
-        done = cortex.encode(draft)
+        done = await in_thread(lambda: cortex.encode(draft))
         if done.status is Status.WAITING and done.engram is not None:
             done = await _decided(cortex, done, user, ask)
         told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": done.reason}
@@ -54,13 +55,15 @@ def memorize(cortex: Cortex, *, user: str, project: str, ask: AskPerson) -> Tool
 async def _decided(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) -> Encoded:
     """What needs a person's word is asked of the person who is there."""
     assert waiting.engram is not None
+    id = waiting.engram.id
     question = Question(text=f"Remember this? {waiting.engram.text}", detail=f"It waits because {waiting.reason}.")
     match await ask(question):
         case Consent.YES:
-            kept = cortex.approve(waiting.engram.id, by=user)
+            kept = await in_thread(lambda: cortex.approve(id, by=user))
             return Encoded(status=Status.STORED, engram=kept, reason="confirmed by the person")
         case Consent.NO:
-            turned_down = cortex.reject(waiting.engram.id, by=user, reason="turned down in the conversation")
+            reason = "turned down in the conversation"
+            turned_down = await in_thread(lambda: cortex.reject(id, by=user, reason=reason))
             return Encoded(status=Status.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
             return waiting

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from pydantic import Field
 
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
+from habitus.agent.view import View
 from habitus.errors import ToolFailed
 from habitus.events import ToolResult
 from habitus.skills import names
-from habitus.skills.library import Library, Listed
+from habitus.skills.library import Library
 from habitus.skills.lifecycle import best_stage
-from habitus.skills.model import Skill, Stage, State
+from habitus.skills.model import Skill, Stage
 from habitus.skills.selection import companions_of
 
 
@@ -21,31 +21,20 @@ class RecallSkill(Arguments):
     name: str = Field(description="The skill's name, as the list of available skills has it.")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shelf:
-    """What the model may load, what waits in this conversation, what is in view already, and whom to tell of a load."""
-
-    library: Library
-    may_load: Callable[[], Collection[str]]  # names that selection left for the menu, or put into the prompt
-    waiting: Callable[[], Mapping[str, Skill]]
-    in_view: Callable[[], Collection[str]]
-    loaded: Callable[[Skill], None]
-
-
-def recall_skill(shelf: Shelf) -> Tool:
-    async def run(given: RecallSkill, running: Running) -> ToolResult:
-        waiting = shelf.waiting()
-        name, warning = _resolved(given.name, {*shelf.may_load(), *waiting})
-        if name in shelf.in_view():
+def recall_skill(view: View) -> Tool:
+    def run(given: RecallSkill, running: Running) -> ToolResult:
+        waiting = view.waiting()
+        name, warning = _resolved(given.name, {*view.may_load(), *waiting})
+        if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
-        skill = waiting.get(name) or shelf.library.load(name)
-        parts = [warning + _shown(shelf.library, skill)]
-        shelf.loaded(skill)
-        for companion in companions_of(skill, shelf.may_load()):
-            if companion not in shelf.in_view():
-                other = shelf.library.load(companion)
-                parts.append(_shown(shelf.library, other))
-                shelf.loaded(other)
+        skill = waiting.get(name) or view.load(name)
+        parts = [warning + _shown(view.library, skill)]
+        view.note_loaded(skill)
+        for companion in companions_of(skill, view.may_load()):
+            if not view.is_in_view(companion):
+                other = view.load(companion)
+                parts.append(_shown(view.library, other))
+                view.note_loaded(other)
         return ToolResult(content="\n\n".join(parts))
 
     return Tool(
@@ -58,12 +47,12 @@ def recall_skill(shelf: Shelf) -> Tool:
     )
 
 
-def read_skill(shelf: Shelf) -> Tool:
-    async def run(given: RecallSkill, running: Running) -> ToolResult:
-        waiting = shelf.waiting()
-        name, _ = _resolved(given.name, {*shelf.may_load(), *waiting})
-        skill = waiting.get(name) or shelf.library.load(name)
-        shelf.loaded(skill)
+def read_skill(view: View) -> Tool:
+    def run(given: RecallSkill, running: Running) -> ToolResult:
+        waiting = view.waiting()
+        name, _ = _resolved(given.name, {*view.may_load(), *waiting})
+        skill = waiting.get(name) or view.load(name)
+        view.note_loaded(skill)
         return returned(
             {
                 "name": skill.name,
@@ -120,12 +109,3 @@ def _stages(library: Library, skill: Skill) -> list[str]:
     if first is Stage.CODE:
         return [f"Try the tool `{tool}` first: it is tested. The steps are for when it fails."]
     return [f"There is a tool `{tool}` for it, too."]
-
-
-def loadable(listing: list[Listed]) -> set[str]:
-    """Every skill that a model may load, whatever the request."""
-    return {
-        item.name
-        for item in listing
-        if item.summary is not None and item.state is State.OK and not item.summary.manifest.disable_model_invocation
-    }

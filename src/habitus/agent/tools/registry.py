@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from habitus.agent.background import in_thread
 from habitus.encodable import encodable_value
 from habitus.errors import ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
@@ -43,7 +46,7 @@ class Tool:
     name: str
     description: str
     arguments: type[Arguments] | Mapping[str, object]
-    run: Callable[[Any, Running], Awaitable[ToolResult]]
+    run: Callable[[Any, Running], Awaitable[ToolResult] | ToolResult]  # a plain function runs in a thread
     is_parallel: bool = False  # may run beside other calls of the same answer
     version: int = 0
 
@@ -92,13 +95,22 @@ class Registry:
             near = did_you_mean(call.name, self._tools) or f"There are: {', '.join(self._tools)}."
             return _failure(f"There is no tool '{call.name}'. {near}")
         try:
-            return capped(await tool.run(_arguments(tool, call.arguments), running))
+            given = _arguments(tool, call.arguments)
+            if inspect.iscoroutinefunction(tool.run):
+                return capped(await tool.run(given, running))
+            return capped(await in_thread(partial(_run_plain, tool, given, running)))
         except (ToolFailed, UserError) as error:
             return _failure(str(error))
         except Exception as error:
             log.exception("The tool %s has a bug.", call.name)
             said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."
             return ToolResult(content=said, outcome=infra(f"{type(error).__name__} in {call.name}"))
+
+
+def _run_plain(tool: Tool, given: object, running: Running) -> ToolResult:
+    done = tool.run(given, running)
+    assert isinstance(done, ToolResult)
+    return done
 
 
 def _arguments(tool: Tool, text: str) -> object:

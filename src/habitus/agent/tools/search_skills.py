@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 from pydantic import Field
 
 from habitus.agent.tools.registry import Arguments, Running, Tool
+from habitus.agent.view import View
 from habitus.errors import ToolFailed
 from habitus.events import ToolResult
 from habitus.skills.finding import Finder
-from habitus.skills.library import Library
 from habitus.skills.menu import line
 
 
@@ -19,16 +17,16 @@ class SearchSkills(Arguments):
     limit: int | None = Field(default=None, ge=1, le=20, description="How many at most; 5 without.")
 
 
-def search_skills(finder: Finder, library: Library, may_load: Callable[[], Collection[str]]) -> Tool:
-    async def run(given: SearchSkills, running: Running) -> ToolResult:
+def search_skills(finder: Finder, view: View) -> Tool:
+    def run(given: SearchSkills, running: Running) -> ToolResult:
         if not given.query.strip():
             raise ToolFailed("The query is empty. Say in a sentence what is to be done.")
-        results = finder.search(given.query, k=given.limit or 5, among=may_load())
+        seen = view.snapshot
+        results = finder.search(given.query, k=given.limit or 5, among=view.may_load(), at=seen)
         if not results.hits:
             return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
         head = "Load one with recall_skill:" if results.fits else "Nothing fits well; the nearest:"
-        summaries = {item.name: item.summary for item in library.listing()}
-        found = [summary for hit in results.hits if (summary := summaries.get(hit.id)) is not None]
+        found = [summary for hit in results.hits if (summary := seen.by_name[hit.id].summary) is not None]
         return ToolResult(content="\n".join([head, *map(line, found)]))
 
     return Tool(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
+from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.tools.editing import EditArguments
 from habitus.agent.tools.registry import Running, Tool, returned
@@ -26,7 +27,7 @@ class UpdateSkill(EditArguments):
 
 def update_skill(changes: Changes) -> Tool:
     async def run(given: UpdateSkill, running: Running) -> ToolResult:
-        layer, name, tree, skill = _as_it_is(changes, given.name)
+        layer, name, tree, skill = await in_thread(lambda: _as_it_is(changes, given.name))
         fields = Fields(
             title=given.title,
             description=given.description,
@@ -55,7 +56,7 @@ def _as_it_is(changes: Changes, wanted: str) -> tuple[str, str, Tree, Skill]:
     if waiting is not None:
         layer, name, tree = waiting
     else:
-        layer, name, tree = writable_copy(changes.library, wanted)
+        layer, name, tree = writable_copy(changes.view.library, wanted)
     parsed = trees.parse(name, tree)
     assert parsed.skill is not None  # find() refuses the broken ones
     return layer, name, tree, parsed.skill

@@ -68,9 +68,11 @@ class SqlEngramStore:
                 new = [row for row in rows if row["id"] not in known]
                 if new:
                     connection.execute(engrams.insert(), new)
-                for row in rows:
-                    if row["id"] in known:
-                        connection.execute(engrams.update().where(engrams.c.id == row["id"]).values(row))
+                old = [{f"new_{name}": value for name, value in row.items()} for row in rows if row["id"] in known]
+                if old:
+                    values: dict[str, Any] = {name: sa.bindparam(f"new_{name}") for name in rows[0] if name != "id"}
+                    query = engrams.update().where(engrams.c.id == sa.bindparam("new_id")).values(values)
+                    connection.execute(query, old)
                 if cause is not None:
                     connection.execute(engram_versions.insert(), [_version_row(engram, cause) for engram in part])
         return tuple(changed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +25,17 @@ class Broken:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Contents:
+    """A layer at one moment, to be read without asking anybody again."""
+
+    revision: int
+    summaries: Sequence[Summary]  # sorted by name
+    broken: Sequence[Broken]
+    hashes: Mapping[str, str]  # name → hash over all files, of what is there, broken or not
+    diagnostics: Mapping[str, tuple[Diagnostic, ...]]  # of what has any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
     """What returning to an earlier moment does to one skill."""
 
@@ -40,10 +51,17 @@ class SkillStore(Protocol):
     layer: str
     can_write: bool
 
+    def contents(self, *, look: bool = True) -> Contents:
+        """Everything at once, up to date with the database; with a look, with what changed by hand as well."""
+        ...
+
     def list_all(self) -> list[Skill]: ...
     def list_summaries(self) -> list[Summary]: ...
     def list_broken(self) -> list[Broken]: ...
-    def load(self, name: str) -> Skill | None: ...
+    def load(self, name: str, *, look: bool = True) -> Skill | None:
+        """The skill with its body; without a look, as it was last seen, and no database is asked."""
+        ...
+
     def summary(self, name: str) -> Summary | None: ...
     def is_taken(self, name: str) -> bool: ...
     def diagnostics(self, name: str) -> tuple[Diagnostic, ...]: ...
@@ -73,14 +91,10 @@ class SkillStore(Protocol):
     ) -> list[Step]: ...
 
     def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None: ...
-    def record_use(self, name: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None: ...
+    def record_use(self, *wanted: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None: ...
     def add_counters(self, name: str, stage: Stage, plus: Counters) -> None: ...
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]: ...
     def all_counters(self) -> dict[str, dict[Stage, Counters]]: ...
-
-    def revision(self) -> int:
-        """A number that grows when anything a listing shows has changed."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

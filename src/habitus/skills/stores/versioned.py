@@ -19,8 +19,8 @@ from habitus.skills import names, records, trees
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Actor, Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
-from habitus.skills.stores.base import Broken, Facts, Shelf, Step, refuse_stale
-from habitus.skills.stores.index import Index
+from habitus.skills.stores.base import Broken, Contents, Facts, Shelf, Step, refuse_stale
+from habitus.skills.stores.index import RowIndex
 from habitus.skills.stores.intents import Intents
 from habitus.skills.stores.noticing import Noticing
 
@@ -53,7 +53,7 @@ class VersionedStore:
         self._monotonic = monotonic
         self._lock = threading.RLock()
         self._rows: dict[int, Row] = {}
-        self._index = Index()
+        self._index = RowIndex()
         self._generation = 0
         self._looked_at: float | None = None
         with sql.reading(engine) as connection:
@@ -64,22 +64,22 @@ class VersionedStore:
 
     # Reading
 
+    def contents(self, *, look: bool = True) -> Contents:
+        return self._fresh(look=None if look else False).contents
+
     def list_summaries(self) -> list[Summary]:
-        return list(self._fresh().summaries)
+        return list(self.contents().summaries)
 
     def list_broken(self) -> list[Broken]:
-        return [
-            Broken(name=row.name, folder=row.folder, layer=self.layer, diagnostics=diagnostics)
-            for row, diagnostics in self._fresh().broken
-        ]
+        return list(self.contents().broken)
 
     def list_all(self) -> list[Skill]:
         found = (self.load(summary.name) for summary in self.list_summaries())
         return [skill for skill in found if skill is not None]
 
-    def load(self, name: str) -> Skill | None:
-        row = self._fresh().loadable.get(names.canonical(name))
-        if row is not None and not self._shelf.is_fresh(row.folder, row.stamp):
+    def load(self, name: str, *, look: bool = True) -> Skill | None:
+        row = (self._fresh() if look else self._index).loadable.get(names.canonical(name))
+        if look and row is not None and not self._shelf.is_fresh(row.folder, row.stamp):
             self._look_at([row.folder])
             row = self._index.loadable.get(row.name)
         if row is None or row.summary is None:
@@ -94,8 +94,7 @@ class VersionedStore:
         return names.canonical(name) in self._fresh().taken
 
     def diagnostics(self, name: str) -> tuple[Diagnostic, ...]:
-        row = self._fresh().taken.get(names.canonical(name))
-        return () if row is None else row.diagnostics
+        return self.contents().diagnostics.get(names.canonical(name), ())
 
     def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
         return names.closest_match(name, self._fresh().loadable, cutoff=cutoff)
@@ -104,10 +103,6 @@ class VersionedStore:
         """Where the skill's files lie, for those who run or open them."""
         row = self._fresh().taken.get(names.canonical(name))
         return None if row is None else self._shelf.directory(row.folder)
-
-    def revision(self) -> int:
-        self._fresh()
-        return self._generation
 
     def _body(self, folder: str) -> str:
         for main in trees.MAIN_FILES:
@@ -184,8 +179,7 @@ class VersionedStore:
 
     def tree_hash(self, name: str) -> str:
         """The hash over all files of a skill; nothing when there is none of that name."""
-        row = self._fresh().taken.get(names.canonical(name))
-        return "" if row is None else row.tree_hash
+        return self.contents().hashes.get(names.canonical(name), "")
 
     def tree_hashes(self) -> dict[str, str]:
         """Name → hash over all files, of every skill that can be loaded."""
@@ -311,21 +305,23 @@ class VersionedStore:
     # Counters
 
     def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None:
-        self._count(name, stage, {"recommended": 1}, last_used=None)
+        self._count([name], stage, {"recommended": 1}, last_used=None)
 
-    def record_use(self, name: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
-        """Count one use; `succeeded` is None when nobody knows how it went."""
+    def record_use(self, *wanted: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
+        """Count one use of each; `succeeded` is None when nobody knows how it went."""
         plus = {"used": 1}
         if succeeded is not None:
             plus["succeeded" if succeeded else "failed"] = 1
-        self._count(name, stage, plus, last_used=self._clock())
+        self._count(wanted, stage, plus, last_used=self._clock())
 
-    def _count(self, name: str, stage: Stage, plus: dict[str, int], last_used: datetime | None) -> None:
-        row = self._fresh().loadable.get(names.canonical(name))
-        if row is None:
-            raise NotFound(f"No skill '{name}' to count for.", mend="See 'habitus skills list'.")
+    def _count(self, wanted: Sequence[str], stage: Stage, plus: dict[str, int], last_used: datetime | None) -> None:
+        loadable = self._fresh(look=False).loadable
+        rows = [row for name in wanted if (row := loadable.get(names.canonical(name))) is not None]
+        if len(rows) < len(wanted):
+            unknown = next(name for name in wanted if names.canonical(name) not in loadable)
+            raise NotFound(f"No skill '{unknown}' to count for.", mend="See 'habitus skills list'.")
         with sql.writing(self._engine) as connection:
-            self._ledger.count(connection, row.id, row.version, stage, plus, last_used)
+            self._ledger.count(connection, {row.id: row.version for row in rows}, stage, plus, last_used)
 
     def add_counters(self, name: str, stage: Stage, plus: Counters) -> None:
         """Take over what another system has counted."""
@@ -335,7 +331,7 @@ class VersionedStore:
             "succeeded": plus.succeeded,
             "failed": plus.failed,
         }
-        self._count(name, stage, numbers, last_used=plus.last_used)
+        self._count([name], stage, numbers, last_used=plus.last_used)
 
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
         """Per stage, over all versions or for one."""
@@ -359,12 +355,15 @@ class VersionedStore:
 
     # Being up to date
 
-    def _fresh(self, *, look: bool = False) -> Index:
-        """The index of this layer, up to date with the database, and with the shelf as of at most a moment ago."""
+    def _fresh(self, *, look: bool | None = None) -> RowIndex:
+        """The index of this layer, up to date with the database, and with the shelf as of at most a moment ago.
+
+        `look` says whether to look at the shelf whatever happened (True), or not (False).
+        """
         with self._lock:
             self._catch_up()
             is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
-            if look or is_due:
+            if is_due if look is None else look:
                 known = {row.folder: row.stamp for row in self._rows.values()}
                 stamps = self._shelf.look(known)
                 changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
@@ -391,7 +390,7 @@ class VersionedStore:
                 self._rows.pop(identity, None)
             self._rows |= {row.id: row for row in changes.present}
             self._generation = changes.generation
-            self._index = Index(self._rows.values())
+            self._index = RowIndex(self.layer, self._rows.values(), changes.generation)
 
     def _current(self, connection: sa.Connection, name: str) -> Row | None:
         """The row of a name, after unfinished changes were completed and its folder was looked at."""

@@ -1,23 +1,22 @@
-"""What becomes of a turn: it is written down, what was used is counted, and those who learn begin to."""
+"""After a turn: journal it, count uses, credit what served it, start the learners."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
-from datetime import datetime
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from habitus.agent import outcome
-from habitus.agent.model import TurnRecord
-from habitus.agent.outage import Outage, away
+from habitus.agent.outage import away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
-from habitus.agent.tools.registry import Tool
-from habitus.errors import NotFound
 from habitus.events import OutcomeKind, TurnEnded
 from habitus.journal.model import Place, Turn
-from habitus.skills.model import Skill, Stage
 from habitus.skills.selection import INTERACTIVE
+
+if TYPE_CHECKING:
+    from habitus.agent.open_turn import OpenTurn
 
 log = logging.getLogger(__name__)
 
@@ -25,37 +24,43 @@ MOST_UNWRITTEN = 100  # turns that wait for a database that is away
 _SEEMED_GOOD, _SAID_GOOD = 0.5, 1.0  # how much a request that went well teaches search
 
 
-class Afterwards:
-    def __init__(self, parts: Parts, outage: Outage, session: str) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    notices: tuple[str, ...] = ()  # what to tell the person
+    waiting: int = 0  # changes and lessons that wait for a person
+
+
+class TurnRecorder:
+    """What looks into the database is for a thread; `teach` belongs on the event loop."""
+
+    def __init__(self, parts: Parts, session: str) -> None:
         self._parts = parts
-        self._outage = outage
+        self._outage = parts.outage
         self._session = session
         self._unwritten: list[Turn] = []  # turns that wait for the database
 
-    def begin(self, turn: TurnRecord, began: datetime) -> None:
+    def begin(self, turn: OpenTurn) -> None:
         """Write down what was asked, so that not even a killed process loses it."""
-        so_far = journal_turn(turn, session=self._session, started_on=began, ended_on=None, loaded=(), tools=())
-        self._outage.safely(lambda: self._parts.journal.record(so_far), "write down that a turn began")
+        so_far = journal_turn(turn, session=self._session, ended_on=None, loaded=(), tools=())
+        self._outage.safely(lambda: self._parts.journal.begin(so_far), "write down that a turn began")
 
-    def finish(
-        self, turn: TurnRecord, *, began: datetime, loaded: Sequence[Skill], offered: Sequence[Tool]
-    ) -> list[str]:
-        """Everything that has to be done with a turn; what to tell the person about it."""
+    def finish(self, turn: OpenTurn, *, has_news: bool) -> Recorded:
+        """Everything that has to be written down of a turn."""
+        parts, outage = self._parts, self._outage
         kept = journal_turn(
             turn,
             session=self._session,
-            started_on=began,
-            ended_on=self._parts.clock(),
-            loaded=loaded,
-            tools=[(tool.name, tool.version) for tool in offered],
+            ended_on=parts.clock(),
+            loaded=tuple(parts.view.loaded.values()),
+            tools=[(tool.name, tool.version) for tool in parts.tools.code],
         )
         self._unwritten = [*self._unwritten, kept][-MOST_UNWRITTEN:]
         self.write_down()
-        if not turn.is_cancelled:
-            if not self._outage.trouble:
-                self._outage.safely(lambda: self._count(turn, loaded), "count what was used")
-            self._teach(turn)
-        return [f"{self._outage.trouble} {self._consequence()}"] if self._outage.trouble else []
+        if not turn.is_cancelled and not outage.trouble:
+            outage.safely(lambda: self._count(turn, has_news), "count what was used")
+        waiting = outage.unless_away(lambda: parts.review.waiting_count() + parts.memory.waiting(), 0)
+        notices = (f"{outage.trouble} {self._consequence()}",) if outage.trouble else ()
+        return Recorded(notices=notices, waiting=waiting)
 
     def _consequence(self) -> str:
         if not self._unwritten:
@@ -76,33 +81,32 @@ class Afterwards:
 
         self._outage.safely(record, "write the turn down")
 
-    def _count(self, turn: TurnRecord, loaded: Sequence[Skill]) -> None:
-        parts, request = self._parts, turn.incoming.request
+    def _count(self, turn: OpenTurn, has_news: bool) -> None:
+        parts, request, view = self._parts, turn.said.request, self._parts.view
         went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
         shown = turn.composed.skills if turn.composed else ()
-        for skill in {skill.name: skill for skill in (*loaded, *shown)}.values():
-            if skill.version:
-                with suppress(NotFound):  # the turn may have removed it
-                    parts.library.count_use(skill.name, stage=Stage.STEPS, succeeded=went)
+        used = {skill.name: skill for skill in (*view.loaded.values(), *shown)}
+        view.library.count_use(*(name for name, skill in used.items() if skill.version), succeeded=went)
         if turn.composed is not None:
             notes = [*turn.composed.rules, *turn.composed.notes]
             parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
         if turn.outcome.is_ok:
-            self._credit(request.text, [skill.name for skill in loaded], _SEEMED_GOOD)
-            if request.source_type in INTERACTIVE:
-                parts.journal.mark_seen(parts.user.name, parts.library.tree_hashes())
+            self._credit(request.text, list(view.loaded), _SEEMED_GOOD)
+            if has_news and request.source_type in INTERACTIVE:
+                parts.journal.mark_seen(parts.user.name, view.snapshot.hashes)
 
     def _credit(self, request: str, loaded: Sequence[str], weight: float) -> None:
         """A request went well: search learns which skills served it, memory which lessons were there."""
         said = self._parts.redactor.redact(request).text
         for name in loaded:
-            self._parts.finder.learn(name, said, weight=weight)
+            self._parts.finder.learn(name, said, weight=weight, at=self._parts.view.snapshot)
         self._parts.memory.helped(request)
 
-    def _teach(self, turn: TurnRecord) -> None:
+    def teach(self, turn: OpenTurn) -> None:
+        """Tell those who learn that the turn is over; they go on in the background."""
         ended = TurnEnded(
             turn=turn.id,
-            request=self._parts.redactor.redact(turn.incoming.request.text).text,
+            request=self._parts.redactor.redact(turn.said.request.text).text,
             outcome=turn.outcome,
             user=self._parts.user.name,
             project=self._parts.project,

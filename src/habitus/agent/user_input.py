@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.agent import attachments, budget, prompt
-from habitus.agent.model import Incoming
 from habitus.agent.parts import Parts
 from habitus.encodable import encodable
 from habitus.errors import Invalid
@@ -16,42 +16,57 @@ from habitus.skills.model import Skill
 from habitus.skills.selection import Request
 
 
-async def incoming(
-    parts: Parts,
-    text: str,
-    attach: Sequence[Path],
-    *,
-    conversation: str,
-    caller_id: str,
-    reply_to: str,
-    invoked: Skill | None,
-) -> Incoming:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asking:
+    """What somebody hands in for a turn, as it is."""
+
+    text: str
+    attach: Sequence[Path] = ()
+    caller_id: str = ""
+    reply_to: str = ""
+    invoked: Skill | None = None  # a skill the person calls by its name
+    sees_images: bool = False  # whether the model that will read it does
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserInput:
+    """The request as the rules read it, and what is attached to it."""
+
+    request: Request
+    parts: tuple[Text | Image, ...] = ()
+    notices: tuple[str, ...] = ()
+    caller_id: str = ""
+    invoked: Skill | None = None
+
+
+async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
     attached = await attachments.read(
-        attach,
-        sees_images=parts.model.sees_images,
+        asking.attach,
+        sees_images=asking.sees_images,
         transcribe=parts.transcribe,
         budget=int(parts.context_tokens * budget.ATTACHED_SHARE),
     )
     redactor = CountingRedactor(parts.redactor)
-    said = redactor.redact(encodable("\n\n".join(part for part in (text, *attached.heard) if part.strip()))).text
-    if not said.strip() and not attached.parts:
+    said = [part for part in (asking.text, *attached.heard) if part.strip()]
+    text = redactor.redact(encodable("\n\n".join(said))).text
+    if not text.strip() and not attached.parts:
         raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
     request = Request(
-        text=said,
+        text=text,
         source_type=parts.source_type,
         user=parts.user,
         attachments=tuple(map(encodable, attached.names)),
         conversation=conversation,
-        reply_to=reply_to,
+        reply_to=asking.reply_to,
         now=parts.clock(),
     )
-    called = [prompt.invoked(invoked)] if invoked else []
-    return Incoming(
+    called = [prompt.invoked(asking.invoked)] if asking.invoked else []
+    return UserInput(
         request=request,
         parts=tuple(_sound(part, redactor) for part in (*called, *attached.parts)),
         notices=(*attached.notices, *_told(redactor)),
-        caller_id=encodable(caller_id),
-        invoked=invoked,
+        caller_id=encodable(asking.caller_id),
+        invoked=asking.invoked,
     )
 
 

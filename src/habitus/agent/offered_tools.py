@@ -1,0 +1,84 @@
+"""The tools that are offered to the model: the built-in ones first, then the code of skills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from habitus.agent.outage import Outage
+from habitus.agent.tools.code_tools import code_tools
+from habitus.agent.tools.registry import Registry, Tool
+from habitus.agent.view import View
+from habitus.sandbox.model import ToolRun
+from habitus.skills.finding import Finder
+from habitus.skills.gates import GateContext, is_barred
+from habitus.skills.selection import Request
+from habitus.tools.tools import Tools
+
+CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
+
+
+class OfferedTools:
+    """The list only grows at its end within a session, so that a provider can go on caching it.
+
+    The code of skills is looked at once a turn, and again when the turn itself has changed the library.
+    """
+
+    def __init__(
+        self,
+        built_in: Sequence[Tool],
+        tools: Tools,
+        finder: Finder,
+        view: View,
+        outage: Outage,
+        gates: GateContext,
+    ) -> None:
+        self._built_in = tuple(built_in)
+        self._tools = tools
+        self._finder = finder
+        self._view = view
+        self._outage = outage
+        self._gates = gates
+        self._looks = -1
+        self.code: list[Tool] = sorted(self._current(), key=lambda tool: tool.name)
+
+    def registry(self, request: Request) -> Registry:
+        if self._looks != self._view.looks:
+            self._look()
+            self._looks = self._view.looks
+        few = len(self.code) <= CODE_TOOLS
+        return Registry([*self._built_in, *(self.code if few else self._most_fitting(request))])
+
+    def _look(self) -> None:
+        known: Sequence[Tool] = self.code
+        now = {tool.name: tool for tool in self._outage.unless_away(self._current, known)}
+        kept = [now.get(tool.name, tool) for tool in self.code]  # what left since says so itself when it is called
+        names = {tool.name for tool in kept}
+        self.code = [*kept, *(tool for name, tool in now.items() if name not in names)]
+
+    def _current(self) -> Sequence[Tool]:
+        """What may run for this user, and what waits and was written in this conversation."""
+        seen, conversation = self._view.snapshot, self._view.conversation
+        active = {tool.name: tool for tool in self._tools.active(at=seen) if not self._is_barred(tool.name)}
+        waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
+
+        async def run_waiting(name: str, payload: object) -> ToolRun:
+            return await self._tools.run_waiting(conversation, name, payload)
+
+        return [*code_tools(active.values(), self._tools.run), *code_tools(waiting, run_waiting)]
+
+    def _is_barred(self, name: str) -> bool:
+        item = self._view.snapshot.by_name.get(name)
+        return item is None or item.summary is None or is_barred(item.summary, self._gates)
+
+    def _most_fitting(self, request: Request) -> list[Tool]:
+        by_skill = {tool.name.replace("_", "-"): tool for tool in self.code}
+
+        def search() -> list[Tool]:
+            at = self._view.snapshot
+            found = self._finder.search(request.text, k=CODE_TOOLS, among=set(by_skill), at=at)
+            return [by_skill[hit.id] for hit in found.hits]
+
+        nothing: list[Tool] = []
+        ranked = self._outage.unless_away(search, nothing)
+        rest = [tool for tool in self.code if tool not in ranked]
+        return sorted((ranked + rest)[:CODE_TOOLS], key=lambda tool: tool.name)

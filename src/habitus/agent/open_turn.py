@@ -1,0 +1,198 @@
+"""A turn between its request and its end, for whoever runs the loop: prompt, tools, calls, results, nudges, outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from habitus.agent.background import in_thread
+from habitus.agent.composer import Composer
+from habitus.agent.parts import Parts
+from habitus.agent.prompt import Composed, Remembered
+from habitus.agent.recorder import TurnRecorder
+from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
+from habitus.agent.tools.registry import Registry, Running
+from habitus.agent.user_input import UserInput
+from habitus.encodable import encodable
+from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, TurnObserver, failed, tool_called, tool_returned
+from habitus.llm.model import Asked, Message, Text, Usage
+from habitus.skills.selection import Selection
+
+log = logging.getLogger(__name__)
+
+_ADVICE_S = 2.0  # an observer that takes longer has nothing to say in this round
+
+
+class OpenTurn:
+    """No model is needed. `open` it, show `system` and `context`, hand in every call, and `close` it in any case."""
+
+    def __init__(
+        self, id: str, said: UserInput, parts: Parts, composer: Composer, recorder: TurnRecorder, emit: Emit
+    ) -> None:
+        self.id = id
+        self.said = said
+        self.began_on = parts.clock()
+        self.began = time.monotonic()
+        self.selection: Selection | None = None
+        self.composed: Composed | None = None
+        self.system = ""  # as it is sent, without secrets
+        self.context = ""  # the marked block beside the request
+        self.messages: Sequence[Message] = ()  # of this turn, as far as whoever runs the loop has them
+        self.events: list[Event] = []
+        self.last_results: list[Outcome] = []
+        self.usage = Usage()
+        self.rounds = 0
+        self.reply = ""
+        self.outcome: Outcome = OK
+        self.is_capped = False
+        self.is_cancelled = False
+        self._remembered = Remembered()
+        self._parts = parts
+        self._composer = composer
+        self._recorder = recorder
+        self._emit = emit
+
+    # Opening. These look into the database: call them beside the event loop, in this order.
+
+    def recall(self) -> None:
+        """See the library as it is now, and bring up what memory has for the request."""
+        self._parts.view.begin()
+        self._composer.refresh()
+        if self.said.invoked is not None:
+            self._parts.view.note_loaded(self.said.invoked)
+        self._remembered = self._composer.recall(self.said.request)
+
+    def select(self) -> None:
+        self.selection = self._composer.select(self.said.request)
+
+    def compose(self) -> None:
+        assert self.selection is not None
+        redact = self._parts.redactor.redact
+        self.composed = self._composer.compose(self.said.request, self.selection, self._remembered)
+        self.system = redact(self.composed.prompt.system_text).text
+        self.context = redact(self.composed.prompt.context_text).text
+
+    def begin(self) -> None:
+        """Write down what was asked."""
+        self._recorder.begin(self)
+
+    async def open(self) -> None:
+        """All of the opening, for those who run a loop of their own."""
+        for step in (self.recall, self.select, self.compose, self.begin):
+            await in_thread(step)
+
+    @property
+    def message(self) -> Asked:
+        """The marked block, what is attached, and the person's words, in this order."""
+        block = [Text(text=self.context)] if self.context else []
+        return Asked(parts=(*block, *self.said.parts, Text(text=self.said.request.text)))
+
+    # In between
+
+    def tools(self) -> Registry:
+        """What the model may call now. It may look into the database."""
+        return self._parts.tools.registry(self.said.request)
+
+    async def run(self, call: ToolCall, tools: Registry) -> ToolResult:
+        """Run one call, and let everybody see it begin and end."""
+        began, redactor = time.monotonic(), self._parts.redactor
+        self._emit(ToolStarted(call=call.id, tool=call.name, arguments=call.arguments))
+        self._called(call)
+        running = Running(
+            call=call.id,
+            round_idx=self.rounds,
+            progress=lambda text: self._emit(ToolProgress(call=call.id, text=text)),
+            observe=self.observe,
+        )
+        raw = await tools.run(call, running)
+        result = ToolResult(content=redactor.redact(encodable(raw.content)).text, outcome=raw.outcome)
+        self._returned(call, result)
+        seconds = time.monotonic() - began
+        self._emit(
+            ToolFinished(call=call.id, tool=call.name, outcome=result.outcome, content=result.content, seconds=seconds)
+        )
+        return result
+
+    def saw(self, call: ToolCall, result: ToolResult) -> None:
+        """A call that somebody else has run: observers see it as one of ours."""
+        self._called(call)
+        self._returned(call, result)
+        self.last_results = [result.outcome]
+
+    def _called(self, call: ToolCall) -> None:
+        redactor = self._parts.redactor
+        self.observe(tool_called(call.name, call.arguments, round_idx=self.rounds, call_id=call.id, redactor=redactor))
+
+    def _returned(self, call: ToolCall, result: ToolResult) -> None:
+        self.observe(
+            tool_returned(
+                call.name,
+                success=result.outcome.is_ok,
+                error=result.outcome.reason,
+                result=result.content,
+                round_idx=self.rounds,
+                call_id=call.id,
+            )
+        )
+
+    def observe(self, seen: Event) -> None:
+        self.events.append(seen)
+        self._tell(lambda observer: observer.observe(seen))
+
+    async def advise(self) -> list[str]:
+        """What the observers want said beside the results. One that fails or dawdles says nothing."""
+        said: list[str] = []
+        for observer in self._parts.observers:
+            try:
+                said += await asyncio.wait_for(_begun(observer.advise()), _ADVICE_S)
+            except Exception:
+                log.warning("An observer could not advise; the turn goes on.", exc_info=True)
+        for nudge in said:
+            self._emit(Nudged(text=nudge))
+        return said
+
+    # The end
+
+    def done(self, reply: str) -> None:
+        """How it went, by how it ended and not by what it says of itself."""
+        self.reply = reply
+        bad = [outcome for outcome in self.last_results if not outcome.is_ok]
+        if self.is_capped:
+            self.outcome = failed("the tool rounds ran out")
+        elif not reply.strip():
+            self.outcome = failed("the answer was empty")
+        elif bad and len(bad) == len(self.last_results):
+            self.outcome = failed(f"the last tool call failed: {bad[-1].reason}")
+
+    def cancelled(self) -> None:
+        self.is_cancelled = True
+        self._tell(lambda observer: observer.cancelled())
+
+    async def close(self) -> int:
+        """Write the turn down and let those learn who do; how many changes wait for a person.
+
+        Meanwhile the directories are looked at, so that what was changed by hand shows in the next turn.
+        """
+        told = await in_thread(lambda: self._recorder.finish(self, has_news=self._composer.has_news))
+        if not self.is_cancelled:
+            if self.outcome.is_ok:
+                self._composer.has_told()
+            self._recorder.teach(self)
+        for notice in told.notices:
+            self._emit(Noticed(text=notice))
+        if self._parts.view.is_large:
+            self._parts.background.spawn(asyncio.to_thread(self._parts.view.look_ahead))
+        return told.waiting
+
+    def _tell(self, what: Callable[[TurnObserver], None]) -> None:
+        for observer in self._parts.observers:
+            try:
+                what(observer)
+            except Exception:
+                log.warning("An observer failed; the turn goes on.", exc_info=True)
+
+
+async def _begun(advice: Awaitable[Sequence[str]]) -> Sequence[str]:
+    return await advice

@@ -1,0 +1,118 @@
+"""What a conversation has before it: the library at this moment, what the model may load, and what it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from habitus.agent.history import History
+from habitus.agent.outage import Outage
+from habitus.redact import Redactor
+from habitus.skills.library import Library
+from habitus.skills.listing import Snapshot
+from habitus.skills.model import Skill, State
+from habitus.skills.review import Review
+from habitus.skills.selection import Selection
+
+SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts
+LOOKED_AT_ONCE = 1_000  # skills; the directories of more are looked at beside the turn
+
+
+class View:
+    """One snapshot serves a whole turn, unless the turn itself changes something and looks again.
+
+    Without a history, what was shown once counts as being there still.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        review: Review,
+        outage: Outage,
+        redactor: Redactor,
+        *,
+        conversation: str,
+        history: History | None = None,
+    ) -> None:
+        self.library = library
+        self.conversation = conversation
+        self.selection = Selection()  # the last one, also for when the database is away
+        self.loaded: dict[str, Skill] = {}  # asked for in this turn
+        self.snapshot: Snapshot = library.snapshot()
+        self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
+        self._review = review
+        self._outage = outage
+        self._redactor = redactor
+        self._history = history
+        self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
+
+    @property
+    def is_large(self) -> bool:
+        return len(self.snapshot.listing) > LOOKED_AT_ONCE
+
+    def begin(self) -> None:
+        """A turn begins: nothing is loaded yet, and the library is what it is now."""
+        self.loaded = {}
+        self.look(at_directories=not self.is_large)
+
+    def look(self, *, at_directories: bool = False) -> None:
+        """See what has changed; what somebody changed by hand only with a look at the directories."""
+        now = partial(self.library.snapshot, look=at_directories)
+        self.snapshot = self._outage.unless_away(now, self.snapshot)
+        self.looks += 1
+
+    def look_ahead(self) -> None:
+        """Notice what was changed by hand in a large library; the next turn sees it."""
+        self._outage.safely(self.library.snapshot, "look at the skill directories")
+
+    def may_load(self) -> set[str]:
+        """The skills the model may have in this turn: what selection let through, and what has come since."""
+        eligible, left_out = self.selection.eligible(), self.selection.left_out
+        return {name for name in loadable(self.snapshot) if name in eligible or name not in left_out}
+
+    def waiting(self) -> Mapping[str, Skill]:
+        """The skills that were written in this conversation and wait for a person."""
+        return self._review.in_conversation(self.conversation)
+
+    def load(self, name: str) -> Skill:
+        return self.library.load(name, at=self.snapshot)
+
+    def is_in_view(self, name: str) -> bool:
+        """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""
+        shown = self._shown.get(name)
+        if shown is None:
+            return False
+        item = self.snapshot.by_name.get(name)
+        version = shown.version if item is None or item.summary is None else item.summary.version
+        return version == shown.version and (name in self.loaded or self._is_there(shown))
+
+    def _is_there(self, skill: Skill) -> bool:
+        """Its turn may have left the conversation since, or was cancelled before the text came in."""
+        if self._history is None:
+            return True
+        return self._history.contains(self._redactor.redact(skill.body).text.strip()[:SHOWN_WHOLE])
+
+    def has_said(self, line: str) -> bool:
+        """Whether a line stands in the conversation."""
+        return self._history is not None and self._history.contains(line)
+
+    def saw(self, skill: Skill) -> None:
+        """Its text was put into the conversation."""
+        self._shown[skill.name] = skill
+
+    def note_loaded(self, skill: Skill) -> None:
+        """The model, or the person, has asked for a skill and has it."""
+        self.loaded[skill.name] = skill
+        self.saw(skill)
+        if skill.version:
+            count = partial(self.library.count_recommended, skill.name)
+            self._outage.safely(count, "count a skill that was loaded")
+
+
+def loadable(snapshot: Snapshot) -> set[str]:
+    """Every skill that a model may load, whatever the request."""
+    return {
+        item.name
+        for item in snapshot.listing
+        if item.summary is not None and item.state is State.OK and not item.summary.manifest.disable_model_invocation
+    }

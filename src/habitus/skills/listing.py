@@ -1,0 +1,138 @@
+"""The layers as one listing: every name once, as the highest layer has it, with the state it is in and why."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from habitus.skills import gates, lifecycle
+from habitus.skills.gates import GateContext
+from habitus.skills.layers import Layer, merged
+from habitus.skills.model import Diagnostic, Manifest, State, Summary
+from habitus.skills.stores.base import Contents
+
+AnySkill = TypeVar("AnySkill", bound=Summary)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """One line of a listing: a skill, or a directory that should be one, with the state it is in and why."""
+
+    name: str
+    layer: str
+    state: State
+    reason: str = ""
+    summary: Summary | None = None
+    tree_hash: str = ""  # over all its files
+    diagnostics: tuple[Diagnostic, ...] = ()
+    hidden: tuple[str, ...] = ()  # the lower layers that have a copy of the same name
+    inert: tuple[str, ...] = ()  # what it asks for and does not get before a person trusts it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The library at one moment, sorted by name, broken ones included. Reading it asks no database and no disk."""
+
+    revision: Hashable
+    listing: tuple[Listed, ...]
+
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, Listed]:
+        found: dict[str, Listed] = {}
+        for item in self.listing:
+            found.setdefault(item.name, item)
+        return found
+
+    @functools.cached_property
+    def hashes(self) -> Mapping[str, str]:
+        """Name → hash over all files, of every skill that is in view and can be loaded."""
+        return {item.name: item.tree_hash for item in self.listing if item.summary is not None}
+
+
+class Outside(Protocol):
+    """What is known of content that came from outside: whether it is trusted, and what it may claim for itself."""
+
+    def revision(self) -> Hashable: ...
+    def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
+        """Why the skill is not trusted; nothing when it is."""
+        ...
+
+    def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
+        """The summary as it counts: claims of an imported skill have no force until a person trusts it."""
+        ...
+
+    def forget(self, layer: Layer, name: str) -> None:
+        """The name is now that of a skill written here."""
+        ...
+
+
+class TrustEverything:
+    def revision(self) -> Hashable:
+        return 0
+
+    def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
+        return ""
+
+    def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
+        return summary
+
+    def forget(self, layer: Layer, name: str) -> None:
+        pass
+
+
+def composed(layers: Iterable[tuple[Layer, Contents]], outside: Outside, context: GateContext) -> tuple[Listed, ...]:
+    """The listing of layers, lowest first, as they are."""
+    found: dict[str, Listed] = {}
+    broken: list[Listed] = []
+    for layer, contents in layers:
+        for summary in contents.summaries:
+            found[summary.name] = listed(layer, contents, summary, found.get(summary.name), outside, context)
+        broken += [
+            Listed(
+                name=item.name,
+                layer=layer.name,
+                state=State.BROKEN,
+                reason=item.diagnostics[-1].what if item.diagnostics else "",
+                diagnostics=item.diagnostics,
+            )
+            for item in contents.broken
+        ]
+    return tuple(sorted([*found.values(), *broken], key=lambda item: (item.name, item.state is State.BROKEN)))
+
+
+def listed(
+    layer: Layer, contents: Contents, summary: Summary, lower: Listed | None, outside: Outside, context: GateContext
+) -> Listed:
+    """One skill of a layer, over the copy that a lower layer has of it."""
+    hidden = () if lower is None else (*lower.hidden, lower.layer)
+    stated, tree_hash = summary.manifest, contents.hashes[summary.name]
+    summary = outside.seen(layer, with_source(summary, layer), tree_hash)
+    inert = tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))
+    if summary.manifest.extends and lower is not None and lower.summary is not None:
+        summary = merged(lower.summary, summary)
+    standing = lifecycle.standing(
+        problem=None,
+        distrusted_for=outside.objection(layer, summary.name, tree_hash),
+        held_for="",
+        disabled_by=gates.disabled_by(summary, context),
+        closed_gates=gates.closed(summary, context),
+    )
+    return Listed(
+        name=summary.name,
+        layer=layer.name,
+        state=standing.state,
+        reason=standing.reason,
+        summary=summary,
+        tree_hash=tree_hash,
+        diagnostics=contents.diagnostics.get(summary.name, ()),
+        hidden=hidden,
+        inert=inert,
+    )
+
+
+def with_source(summary: AnySkill, layer: Layer) -> AnySkill:
+    if layer.source is None or "source" in summary.stated or summary.source is layer.source:
+        return summary
+    return replace(summary, source=layer.source)
