@@ -21,9 +21,8 @@ from habitus import sql
 from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app.content import high_findings
-from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private
+from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write
 from habitus.app.layers import Layers
-from habitus.errors import Refused
 from habitus.events import TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
@@ -91,6 +90,7 @@ class Habitus:
         self._local = local  # what is known of this machine's directories
         self._shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
+        self.place = settings.home if scratch is None else Path(scratch.name)  # where what is not kept may be written
         self.trust = Trust(local, clock=clock, scan=high_findings)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=high_findings)
@@ -326,7 +326,7 @@ class Habitus:
             return SshRuntime.at(address, folder, permissions=permissions, limits=limits, allow_weaker=may_be_weaker)
         return LocalRuntime(
             self.machine,
-            settings.home / folder,
+            self.place / folder,
             Venvs(os.environ, python=base_python()),
             permissions=permissions,
             limits=limits,
@@ -340,7 +340,7 @@ class Habitus:
         from habitus.tools.environments import Environments
         from habitus.tools.workshop import Workshop
 
-        cache = self.settings.home / "cache"
+        cache = self.place / "cache"
         warm = Warm(self.machine, cache / "calls", allow_weaker=self.settings.allow_weaker_sandbox)
         return Workshop(warm, Environments(cache / "environments", Venvs(os.environ, python=base_python())))
 
@@ -385,6 +385,7 @@ class Habitus:
             local=self._local,
             shared=self._shared,
             clock=self.clock,
+            cache=self.place / "cache",
             is_read_only=self.is_read_only,
         )
         return Library(
@@ -403,7 +404,7 @@ class Habitus:
     def refuse_if_read_only(self) -> None:
         """What is changed in the copy of a database would be gone with it."""
         if self.is_read_only:
-            raise Refused(f"{self.settings.home} is read-only.", mend="Make it writable, or set HABITUS_HOME.")
+            refuse_to_write(self.settings.home)
 
     def _allow(self, author: Author) -> None:
         self.refuse_if_read_only()

@@ -25,6 +25,7 @@ class Layers:
     local: sa.Engine  # what is known of this machine's directories
     shared: sa.Engine  # what every host shares
     clock: Callable[[], datetime]
+    cache: Path  # what can be made again
     is_read_only: bool
 
     def all(self) -> list[Layer]:
@@ -68,7 +69,7 @@ class Layers:
         """The person's own layer: a directory, or a table where a database is shared."""
         if self.shared is self.local:
             return self._store(USER, self.settings.home / "skills")
-        shelf = SqlShelf(self.shared, self.settings.home / "cache" / "skills")
+        shelf = SqlShelf(self.shared, self.cache / "skills")
         return VersionedStore(shelf, self.shared, layer=USER, clock=self.clock, look_every=self.settings.look_every)
 
     def _store(
@@ -80,6 +81,7 @@ class Layers:
             can_write=can_write and not self.is_read_only,
             follow_links=follow_links,
             is_durable=self.settings.durable,
+            is_private=root.is_relative_to(self.settings.home),
         )
         return VersionedStore(
             shelf, self.local, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every

@@ -191,7 +191,7 @@ async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], as_json: boo
 def _prompt(habitus: Habitus, chat: Chat) -> Prompt:
     from habitus.repl.keyboard import Names, Prompt
 
-    return Prompt(habitus.settings.home, Names(invocable=chat.invocable, known=chat.known), habitus.redactor)
+    return Prompt(habitus.place, Names(invocable=chat.invocable, known=chat.known), habitus.redactor)
 
 
 def _sessions(habitus: Habitus, id: str | None, ask: AskPerson) -> Callable[[], Session]:

@@ -93,7 +93,7 @@ def stop(folder: Path) -> bool:
         ask(folder, {"stop": True})
     except (OSError, StorageFailed):
         return False
-    with (folder / LOCK).open("w") as lock:
+    with open(folder / LOCK, "w", opener=_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
     return True
 
@@ -125,12 +125,16 @@ def _short(folder: Path) -> Iterator[str]:
         os.close(fd)
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 # The side of the keeper
 
 
 async def keep(habitus: Habitus, name: str, folder: Path, idle_s: float) -> None:
     """Be the keeper of this pad until there is no more reason to."""
-    with (folder / LOCK).open("w") as lock:
+    with open(folder / LOCK, "w", opener=_private) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -215,6 +219,6 @@ class _Keeper:
             done = dataclasses.replace(done, logs=(self._notice, *done.logs))
             self._notice = ""
         kept = json.loads(self._redacted(json.dumps(dataclasses.asdict(done))))
-        with (self._folder / CELLS).open("a", encoding="utf-8") as file:
+        with open(self._folder / CELLS, "a", encoding="utf-8", opener=_private) as file:
             file.write(json.dumps(kept, ensure_ascii=False) + "\n")
         return {"cell": kept}

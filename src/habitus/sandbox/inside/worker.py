@@ -65,6 +65,7 @@ def _lock_in(spec: dict[str, Any], line: int) -> None:
         confine.mount("proc", "/proc", safe, "subset=pid,hidepid=2")
         if spec["enter"] & confine.CLONE_NEWNET:
             confine.loopback_up()
+    os.umask(0o077)
     os.chdir(spec["work"])
     confine.limit(spec["rlimits"])
     confine.drop_privileges()
