@@ -149,8 +149,8 @@ def settings_page() -> str:
         "A list of names may be written `a, b` in a variable. An unknown key in the file is named and ignored; a value"
         " that can't be used stops the command.",
         _table(("key in habitus.toml", "variable", "value", "default", "meaning"), rows),
-        "These have a section of their own, in the file only:",
-        _table(("key in habitus.toml", "value", "default"), sections),
+        "These have a section of their own:",
+        _table(("key in habitus.toml", "variable", "value", "default", "meaning"), sections),
         '```toml\ndisabled_skills = ["data-summary"]\n\n[users.ana]\nadmin = true\n\n[users.ben]\n'
         'disabled_skills = ["plan-a-risky-change"]\n\n[experimental]\nfeatures = ["skill_my_new_one"]\n```',
         "With no `users` section the one local user is admin.",
@@ -166,7 +166,13 @@ def _section(key: str, field: FieldInfo) -> list[tuple[str, ...]]:
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return []
     return [
-        (f"`[{name}]` `{below}`", _type(inner.annotation), _default(inner.default))
+        (
+            f"`[{name}]` `{below}`",
+            f"`HABITUS_{key}_{below}`".upper() if name == key else "only in the file",
+            _type(inner.annotation),
+            _default(inner.default),
+            inner.description or "",
+        )
         for below, inner in kind.model_fields.items()
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import re
 import sqlite3
@@ -63,6 +64,24 @@ def test_head_is_the_newest_migration() -> None:
     numbers = sorted(found[1] for path in folder.glob("*.py") if (found := re.match(r"(\d{4})_", path.name)))
     assert numbers[-1] == sql.HEAD
     assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+
+
+@pytest.mark.req("SC-01")
+def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_now(database: Path) -> None:
+    _execute(database, "UPDATE alembic_version SET version_num = '0006'")
+    rows = {"removed1": "removed by ann", "madeway1": "there is room for 50 lessons"}
+    for id, reason in rows.items():
+        definition = json.dumps({"confidence": 0.6, "reason": reason})
+        _execute(
+            database,
+            "INSERT INTO engrams (id, revision, state, kind, scope, owner, text, definition, frequency, retrievals, "
+            "helpful, ignored, missed, version, created_on, updated_on) VALUES "
+            f"('{id}', 1, 'archived', 'lesson', 'user', 'ann', 'x', '{definition}', 1, 0, 0, 0, 0, 1, '', '')",
+        )
+    sql.open_engine(sql.sqlite_url(database)).dispose()
+    with closing(sqlite3.connect(database)) as connection:
+        found = dict(connection.execute("SELECT id, state FROM engrams").fetchall())
+    assert found == {"removed1": "removed", "madeway1": "archived"}
 
 
 def test_opening_twice_changes_nothing(database: Path) -> None:

@@ -94,6 +94,7 @@ class TurnEnded:
     turn: str
     request: str
     outcome: Outcome
+    session: str = ""
     user: str = "local"
     project: str = ""
     rules: tuple[str, ...] = ()  # the rules that stood in the prompt, by their texts

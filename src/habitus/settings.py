@@ -8,7 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,27 +33,38 @@ class _Section(BaseModel):
 
 
 class UserSettings(_Section):
-    admin: bool = False
-    disabled_skills: Names = ()
+    admin: bool = Field(default=False, description="May use skills that are for admins only.")
+    disabled_skills: Names = Field(default=(), description="Skills switched off for this user.")
 
 
 class ReviewSettings(_Section):
-    auto: bool = False
+    auto: bool = Field(default=False, description="Apply harmless prose of agents at once; the rest still waits.")
 
 
 class ExperimentalSettings(_Section):
-    features: Names = ()
+    features: Names = Field(default=(), description="Features and experimental skills that are switched on.")
 
 
 class RetentionSettings(_Section):
-    """How long things are kept before they leave by themselves."""
+    """How long things are kept, and how many: whatever ages, ages by these."""
 
-    degraded_tool_days: int = Field(default=7, gt=0)
-    degraded_tool_curator_runs: int = Field(default=3, gt=0)
+    turn_days: int = Field(default=30, ge=1, description="Days that turns and the files of their scratchpads are kept.")
+    lessons: int = Field(default=50, ge=1, description="Lessons in one place (a user, a project, …).")
+    entries: int = Field(default=20, ge=1, description="Entries of any kind in one place that a compaction leaves.")
+    misses: int = Field(default=20, ge=1, description="Times in a row without room until a rule goes.")
+    tries: int = Field(default=5, ge=1, description="Times a lesson is shown without helping until it may go.")
+    pruned: float = Field(default=0.25, ge=0, le=1, description="The share of lessons that one pruning may take.")
+    renderings: int = Field(default=50, ge=1, description="Versions of a memory page against which edits are read.")
+    degraded_tool_days: int = Field(default=7, gt=0, description="Days after which a degraded tool is retired.")
+    degraded_tool_curator_runs: int = Field(default=3, gt=0, description="Runs of 'habitus curate' that do, too.")
 
 
 class SandboxSettings(_Section):
-    runtime: str = Field(default="local", pattern=r"^(local|ssh://\S+)$")  # ssh://[user@]host[:port][/folder]
+    runtime: str = Field(
+        default="local",
+        pattern=r"^(local|ssh://\S+)$",
+        description="Where scratchpads run: local, or ssh://user@host:port/folder.",
+    )
 
 
 class MemoryMode(StrEnum):
@@ -125,7 +136,7 @@ def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None) -> Set
     user_home = Path(environ.get("HOME") or Path.home())
     where = cwd / _expanded(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
     from_file, warnings = _read_file(where / "habitus.toml")
-    values: dict[str, Any] = {**from_file, **_from_environment(environ)}
+    values = _with_environment(from_file, environ)
     values.setdefault("user", _login(environ))
     values.setdefault("editor", environ.get("VISUAL") or environ.get("EDITOR") or "vi")
     values |= {"home": where, "cwd": cwd, "user_home": user_home, "warnings": tuple(warnings)}
@@ -158,8 +169,8 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
         raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend=mend) from None
     known = set(Settings.model_fields) - _NOT_IN_FILE
     warnings = _unknown(path.name, "", values, known)
-    for section, model in _SECTIONS.items():
-        warnings += _unknown(path.name, f"[{section}] ", values.get(section), set(model.model_fields))
+    for section in (key for key in values if key in _SECTIONS):
+        warnings += _unknown(path.name, f"[{section}] ", values[section], set(_SECTIONS[section].model_fields))
     users = values.get("users")
     for name, user in users.items() if isinstance(users, dict) else ():
         warnings += _unknown(path.name, f"[users.{name}] ", user, set(UserSettings.model_fields))
@@ -167,10 +178,9 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 _SECTIONS: Mapping[str, type[_Section]] = {
-    "review": ReviewSettings,
-    "experimental": ExperimentalSettings,
-    "retention": RetentionSettings,
-    "sandbox": SandboxSettings,
+    key: field.annotation
+    for key, field in Settings.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, _Section)
 }
 
 
@@ -182,9 +192,20 @@ def _unknown(file: str, section: str, values: object, known: set[str]) -> list[s
     ]
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    simple = set(Settings.model_fields) - _NOT_IN_FILE - {"users", *_SECTIONS}
-    return {key: environ[f"HABITUS_{key.upper()}"] for key in simple if environ.get(f"HABITUS_{key.upper()}")}
+def _with_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """`HABITUS_KEY`, and `HABITUS_SECTION_KEY` for what has a section."""
+    values = dict(from_file)
+    for key in Settings.model_fields.keys() - _NOT_IN_FILE - {"users"}:
+        if key not in _SECTIONS:
+            values |= _set_in(environ, "", [key])
+        elif isinstance(values.get(key, {}), dict):
+            values[key] = values.get(key, {}) | _set_in(environ, f"{key}_", _SECTIONS[key].model_fields)
+    return values
+
+
+def _set_in(environ: Mapping[str, str], prefix: str, keys: Iterable[str]) -> dict[str, str]:
+    found = {key: environ.get(f"HABITUS_{prefix}{key}".upper(), "") for key in keys}
+    return {key: value for key, value in found.items() if value}
 
 
 def _login(environ: Mapping[str, str]) -> str:

@@ -20,10 +20,10 @@ from habitus.llm.scripted import ScriptedModel, says
 from habitus.skills.model import Stage
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
-from tests.learning.keeper import RecordingKeeper
 from tests.learning.logs import Line, asked, clean, failing, used, write
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
+REPLAYS = Path(__file__).parent.parent / "replays"
 LESSON = "When a module is missing, install the project itself before running its tests."
 
 
@@ -127,17 +127,8 @@ def test_a_file_that_may_not_be_read_is_counted(direct: Direct) -> None:
     assert direct.json("learn", str(path))["files"][0]["unread"] == {"file: Permission denied": 1}
 
 
-@pytest.fixture
-def keeper(monkeypatch: pytest.MonkeyPatch) -> RecordingKeeper:
-    keeper = RecordingKeeper()
-    monkeypatch.setattr(learning, "lesson_keeper", lambda habitus: keeper)
-    return keeper
-
-
 @pytest.mark.req("EL-08")
-def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(
-    direct: Direct, folder: Path, keeper: RecordingKeeper
-) -> None:
+def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(direct: Direct, folder: Path) -> None:
     skills: list[Line] = [asked("use a skill"), used("k", "Skill", {"skill": "any:data-summary"})]
     write(folder / "site" / "skill.jsonl", [*skills, used("l", "Skill", {"skill": "not-ours"})])
     said = direct.ok("learn", str(folder), "--apply")
@@ -146,7 +137,8 @@ def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(
     assert undo.startswith("Undo: habitus rollback --to ")
     again = direct.ok("learn", str(folder), "--apply")
     assert again.splitlines()[-2:] == ["Lessons: nothing new.", "Already learned from: 3 turns."]
-    assert {each.evidence.detector for each in keeper.learned} == {"repeated_tool_error", "orphaned_tool_call"}
+    lessons = direct.json("lessons", "list")["lessons"]
+    assert {each["evidence"]["detector"] for each in lessons} == {"repeated_tool_error", "orphaned_tool_call"}
     with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
         counts = habitus.skills.counters("data-summary")[Stage.STEPS]
     assert (counts.recommended, counts.used, counts.succeeded, counts.failed) == (1, 1, 0, 0)
@@ -183,25 +175,26 @@ def model(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
 
 @pytest.mark.req("EL-08")
 def test_without_a_terminal_nothing_is_sent_unless_yes_is_said(
-    direct: Direct, folder: Path, model: ScriptedModel, keeper: RecordingKeeper
+    direct: Direct, folder: Path, model: ScriptedModel
 ) -> None:
     ran = direct("learn", str(folder), "--model", "scripted:cheap", "--apply")
     assert ran.code == 1
     assert ran.err.startswith("habitus: 2 failed calls of 2 files, about ")
     assert ran.err.endswith(" tokens, would go to scripted:cheap. Nothing was sent or kept. Say --yes to send.\n")
-    assert (model.asked, keeper.learned) == ([], [])
+    assert (model.asked, direct.json("lessons", "list")["lessons"]) == ([], [])
 
 
 @pytest.mark.req("EL-08", "SB-14")
 def test_with_yes_the_model_sees_failed_calls_without_secrets_and_its_lessons_are_kept_once(
-    direct: Direct, folder: Path, model: ScriptedModel, keeper: RecordingKeeper
+    direct: Direct, folder: Path, model: ScriptedModel
 ) -> None:
     said = direct.ok("learn", str(folder), "--model", "scripted:cheap", "--yes", "--apply")
     assert "2 failed calls of 2 files, about " in said
     assert f"one.jsonl: {LESSON}" in said
     assert len(model.asked) == 2
-    assert SECRET not in repr(model.asked) + said + repr(keeper.learned)
-    assert [each.topic for each in keeper.learned if each.text == LESSON] == ["tools", "tools"]
+    lessons = direct.json("lessons", "list")["lessons"]
+    assert SECRET not in repr(model.asked) + said + repr(lessons)
+    assert [(each["topic"], each["frequency"]) for each in lessons if each["text"] == LESSON] == [("tools", 2)]
     again = direct.ok("learn", str(folder), "--model", "scripted:cheap", "--yes", "--apply")
     assert "There was no failed call to ask the model about." in again
     assert len(model.asked) == 2
@@ -262,11 +255,9 @@ def test_off_and_paused_ask_no_model(direct: Direct, folder: Path, model: Script
 
 
 @pytest.mark.req("EL-08", "SB-14")
-def test_a_secret_in_a_transcript_is_found_nowhere_afterwards(
-    direct: Direct, folder: Path, keeper: RecordingKeeper
-) -> None:
+def test_a_secret_in_a_transcript_is_found_nowhere_afterwards(direct: Direct, folder: Path) -> None:
     said = direct("learn", str(folder), "--apply", "--json")
-    assert SECRET not in said.out + said.err + repr(keeper.learned)
+    assert SECRET not in said.out + said.err
     kept = [path for path in direct.home.rglob("*") if path.is_file()]
     assert kept
     assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
@@ -309,3 +300,24 @@ def test_a_large_transcript_is_read_in_bounded_memory(run_cli: Cli, tmp_path: Pa
     assert told["files"][0]["turns"] == turns
     assert told["detectors"][0]["fired"] == turns // 100
     assert peak - before < 40
+
+
+@pytest.mark.req("EL-09", "EL-03")
+def test_every_recording_gives_its_lessons_when_it_is_learned_from(direct: Direct) -> None:
+    """The replay folder through the product: each recording as a transcript of our own."""
+    recordings = {path.stem: json.loads(path.read_text()) for path in sorted(REPLAYS.glob("*.json"))}
+    for name, recording in recordings.items():
+        write(
+            direct.cli.cwd / "replays" / f"{name}.jsonl",
+            [
+                {"session": name, "turn": "1", "round": row["round_idx"]}
+                | {key: row[key] for key in ("kind", "severity", "detail")}
+                for row in recording["events"]
+            ],
+        )
+    told = direct.json("learn", "replays", "--apply")
+    fired = [(firing["transcript"], each["detector"]) for each in told["detectors"] for firing in each["firings"]]
+    expected = {name: recording["expected"] for name, recording in recordings.items()}
+    assert sorted(fired) == sorted((name, one["detector"]) for name in expected for one in expected[name])
+    lessons = {each["text"]: each["kind"] for each in direct.json("lessons", "list")["lessons"]}
+    assert lessons == {one["rule"]: one["kind"] for given in expected.values() for one in given}

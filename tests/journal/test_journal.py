@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import NotFound
@@ -19,7 +21,11 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 def journal(now: list[datetime] | None = None) -> Journal:
     moments = now or [NOW]
-    return Journal(sql.create_all_in_memory(), clock=lambda: moments[0], redactor=Redactor(["hunter2-secret"]))
+    return _on(sql.create_all_in_memory(), lambda: moments[0])
+
+
+def _on(engine: sa.Engine, clock: Callable[[], datetime] = lambda: NOW) -> Journal:
+    return Journal(engine, clock=clock, redactor=Redactor(["hunter2-secret"]), kept_for=timedelta(days=30))
 
 
 TURN = Turn(
@@ -34,7 +40,7 @@ TURN = Turn(
     events=(Event(kind=EventKind.TOOL_CALL, detail={"name": "x"}, severity=1, round_idx=0),),
     selected=(
         Selected(name="csv", place=Place.EAGER, reason="always_include", layer="user", version=2),
-        Selected(name="kept", place=Place.EAGER, reason="sticky=t0"),
+        Selected(name="kept", place=Place.STICKY, reason="sticky=t0"),
         Selected(name="asked-for", place=Place.LOADED, reason="recall_skill"),
         Selected(name="other", place=Place.MENU, reason="menu"),
     ),
@@ -57,7 +63,7 @@ def test_a_turn_is_read_as_it_was_written() -> None:
 @pytest.mark.req("AG-10", "SB-14")
 def test_secrets_are_found_nowhere() -> None:
     engine = sql.create_all_in_memory()
-    book = Journal(engine, clock=lambda: NOW, redactor=Redactor(["hunter2-secret"]))
+    book = _on(engine)
     leak = "use hunter2-secret please"
     book.record(
         replace(
@@ -117,6 +123,21 @@ def test_conversations_and_sessions_are_listed_newest_first() -> None:
     assert [(session.id, session.turns) for session in book.sessions()] == [("s1", 2), ("s0", 2)]
     with pytest.raises(NotFound):
         book.turn("t9")
+
+
+@pytest.mark.req("PF-04")
+def test_old_turns_go_and_sessions_are_listed_in_one_statement_each_whatever_their_number() -> None:
+    engine = sql.create_all_in_memory()
+    book = _on(engine, lambda: NOW + timedelta(days=31))
+    for number in range(30):
+        started = NOW + timedelta(days=number % 2 * 20)
+        book.record(replace(TURN, id=f"t{number}", session=f"s{number}", started_on=started))
+    asked: list[str] = []
+    sa.event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    assert book.prune() == 15
+    assert book.session_ids() == {f"s{number}" for number in range(1, 30, 2)}
+    assert {session.title for session in book.sessions()} == {TURN.request}
+    assert [text.split()[0] for text in asked if not text.startswith("BEGIN")] == ["DELETE", "SELECT", "SELECT"]
 
 
 @pytest.mark.req("AG-10")

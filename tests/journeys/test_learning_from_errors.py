@@ -17,9 +17,9 @@ from habitus.app import Habitus, read_settings
 from habitus.app.learning import open_learner
 from habitus.events import OutcomeKind
 from habitus.learning.acc.lessons import RULES
-from habitus.learning.learned import LearnedBy
 from habitus.llm.model import Asked, Text
 from habitus.llm.scripted import Script, ScriptedModel, calls, hangs, says
+from habitus.memory.model import Producer
 from habitus.settings import AccMode, MemoryMode
 from tests.learning.keeper import RecordingKeeper
 
@@ -86,7 +86,7 @@ async def test_a_turn_that_fails_three_times_is_nudged_and_teaches_and_a_clean_o
     await _settled(desk, 3)
     assert SIGNATURE in desk.texts
     assert LESSON in desk.texts
-    (from_cells,) = [each for each in desk.keeper.learned if each.producer is LearnedBy.CEREBELLUM]
+    (from_cells,) = [each for each in desk.keeper.learned if each.produced_by is Producer.CEREBELLUM]
     assert (from_cells.topic, from_cells.scope, from_cells.project) == (
         "scratchpad",
         "project",

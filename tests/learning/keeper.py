@@ -6,32 +6,35 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from habitus import sql
-from habitus.learning.learned import Kept, KeptAs, Learned
 from habitus.learning.spending import Spending
+from habitus.memory.model import Draft, Encoded, Status
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 class RecordingKeeper:
-    def __init__(self, *, known: Sequence[str] = (), is_on: bool = True, raises: bool = False) -> None:
-        self.learned: list[Learned] = []
+    def __init__(
+        self, *, known: Sequence[str] = (), is_on: bool = True, raises: bool = False, stumbles_at: str = ""
+    ) -> None:
+        self.learned: list[Draft] = []
         self.broken: list[str] = []
         self.known = set(known)
         self.is_on = is_on
-        self._raises = raises
+        self.raises = raises
+        self.stumbles_at = stumbles_at  # a text that it can't store
 
     def is_taking(self) -> bool:
         return self.is_on
 
-    def encode(self, learned: Learned) -> Kept:
-        if self._raises:
+    def encode(self, draft: Draft) -> Encoded:
+        if self.raises or draft.text == self.stumbles_at:
             raise RuntimeError("memory")
         if not self.is_on:
-            return Kept(status=KeptAs.OFF, reason="memory is off")
-        is_new = learned.text not in self.known
-        self.known.add(learned.text)
-        self.learned.append(learned)
-        return Kept(status=KeptAs.STORED if is_new else KeptAs.REINFORCED)
+            return Encoded(status=Status.OFF, reason="memory is off")
+        is_new = draft.text not in self.known
+        self.known.add(draft.text)
+        self.learned.append(draft)
+        return Encoded(status=Status.STORED if is_new else Status.REINFORCED)
 
     def has_similar(self, text: str) -> bool:
         return text in self.known

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from habitus import sql
-from habitus.learning.learned import HIGH, MEDIUM, Evidence, Learned, LearnedBy
 from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts import SkillUse, pieces, read
 from habitus.learning.transcripts.applying import Applied, Applier
 from habitus.learning.transcripts.ledger import TurnLedger
 from habitus.learning.transcripts.model import LONGEST_TURN, PIECE
 from habitus.learning.transcripts.study import MOST_FAILURES, Failures, FileRead, Studied, study
+from habitus.memory.model import HIGH, MEDIUM, Draft, Evidence, Producer
 from habitus.redact import PATTERNS_ONLY
 from tests.learning.keeper import NOW, RecordingKeeper
 from tests.learning.logs import Line, asked, came, clean, failing, used, write
@@ -75,12 +75,13 @@ def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path
     assert [(each.text[:35], each) for each in keeper.learned] == [
         (
             "When a tool fails twice in a row, s",
-            Learned(
+            Draft(
                 text=keeper.learned[0].text,
                 kind="when",
                 scope="global",
                 confidence=HIGH,
-                producer=LearnedBy.DETECTOR,
+                produced_by=Producer.DETECTOR,
+                source="consolidation",
                 evidence=Evidence(
                     detector="repeated_tool_error", error_signature="No module named <str>", trace="s.jsonl turn 2"
                 ),
@@ -157,13 +158,14 @@ def test_failed_calls_go_to_the_post_mortem_each_kind_once(tmp_path: Path) -> No
     teacher.apply_post_mortem(failures, found)
     teacher.apply_post_mortem(failures, found)
     assert keeper.learned == [
-        Learned(
+        Draft(
             text=found.lessons[0],
             kind="lesson",
             scope="project",
             confidence=MEDIUM,
             topic="tools",
-            producer=LearnedBy.CEREBELLUM,
+            produced_by=Producer.CEREBELLUM,
+            source="consolidation",
             evidence=Evidence(error_signature="TypeError: no <num> in <str>", trace="s.jsonl"),
             user="ann",
             project="/here",

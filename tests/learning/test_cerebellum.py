@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.learning.cerebellum import MOST_TRIES, Cerebellum
-from habitus.learning.learned import MEDIUM, Evidence, Learned, LearnedBy
 from habitus.learning.post_mortem import LONGEST, MOST_CELLS, MOST_LESSONS, checked, written
 from habitus.learning.spending import Spending
 from habitus.llm.model import Ask, Asked, ProviderFault, Text
 from habitus.llm.scripted import Script, ScriptedModel, hangs, says
+from habitus.memory.model import MEDIUM, Draft, Evidence, Producer
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell, Stop
 from tests.learning.keeper import RecordingKeeper, spending
@@ -70,14 +70,14 @@ async def test_failed_and_warning_cells_become_lessons_in_one_call() -> None:
         learned
         == tuple(keeper.learned)
         == (
-            Learned(
+            Draft(
                 text=LESSON,
                 kind="lesson",
                 scope="project",
                 confidence=MEDIUM,
                 topic="scratchpad",
                 source="consolidation",
-                producer=LearnedBy.CEREBELLUM,
+                produced_by=Producer.CEREBELLUM,
                 evidence=Evidence(
                     error_signature="UnicodeDecodeError: <str> codec can't decode byte <hex> in position <num>: "
                     "invalid continuation byte"
@@ -123,6 +123,20 @@ async def test_a_failed_call_keeps_the_cells_for_the_next_flush(fault: Any) -> N
     await made.flush()
     assert [each.text for each in keeper.learned] == [LESSON]
     assert made.buffered_count == 0
+
+
+@pytest.mark.req("EL-01", "EL-07")
+async def test_one_lesson_that_can_not_be_stored_loses_neither_the_others_nor_itself() -> None:
+    other = "When a table is read, say which encoding it has before anything else."
+    made, model, keeper = cerebellum([answer(LESSON, other), answer()], keeper=RecordingKeeper(stumbles_at=LESSON))
+    run(made, FAILED)
+    await made.flush()
+    assert [each.text for each in keeper.learned] == [other]
+    keeper.stumbles_at = ""
+    run(made, FAILED)
+    await made.flush()
+    assert [each.text for each in keeper.learned] == [other, LESSON]
+    assert len(model.asked) == 2
 
 
 @pytest.mark.req("EL-01")

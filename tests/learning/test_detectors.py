@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from habitus.events import Event, EventKind, event, tool_called, tool_returned
 from habitus.learning.acc import DETECTORS, detect
-from habitus.learning.acc.lessons import RULES, LessonKind
+from habitus.learning.acc.lessons import RULES
+from habitus.memory.model import Kind
 
 SOURCE_ORDER = [
     "name_switch",
@@ -48,7 +49,7 @@ def test_the_table_holds_the_sources_nine_first_and_then_four_more() -> None:
 def test_each_rule_begins_as_its_kind_says() -> None:
     assert {name.split(":")[0] for name in RULES} == set(DETECTORS)
     for kind, rule in RULES.values():
-        starts = {LessonKind.ALWAYS: ("Always ", "Stay "), LessonKind.NEVER: ("Never ",), LessonKind.WHEN: ("When ",)}
+        starts = {Kind.ALWAYS: ("Always ", "Stay "), Kind.NEVER: ("Never ",), Kind.WHEN: ("When ",)}
         assert rule.startswith(starts[kind]), rule
 
 
@@ -105,6 +106,16 @@ def test_a_failed_cell_that_its_tool_reports_again_counts_once() -> None:
     assert fired([*told_twice(1), *told_twice(2), *told_twice(3)]) == ["repeated_error_signature"]
 
 
+@pytest.mark.req("EL-03")
+def test_another_tool_that_fails_like_the_cell_before_it_counts_by_itself() -> None:
+    cell = event(EventKind.SCRATCHPAD_RESULT, {"name": "main", "success": False, "error": "KeyError: 'a'"})
+    told = tool_returned("scratchpad", success=False, error="KeyError: 'a'")
+    assert "repeated_error_signature" not in fired([cell, told, cell, told])
+    assert "repeated_error_signature" in fired(
+        [cell, tool_returned("fetch", success=False, error="KeyError: 'b'"), cell]
+    )
+
+
 def test_a_call_that_a_person_declined_is_no_failure() -> None:
     declined = [tool_called("delete", {"path": "a"}), tool_returned("delete", success=None, error="declined")]
     assert fired(declined + declined) == []
@@ -122,14 +133,27 @@ def test_a_call_that_a_person_declined_is_no_failure() -> None:
     ],
 )
 def test_severity_climbs_only_over_three_rising_events_up_to_trouble(severities: list[int], climbs: bool) -> None:
-    events = [Event(kind=EventKind.TOOL_RESULT, detail={"name": str(n)}, severity=s) for n, s in enumerate(severities)]
+    events = [Event(kind=EventKind.TOOL_RESULT, detail={"name": "run"}, severity=s) for s in severities]
     assert ("severity_climb" in fired(events)) is climbs
+
+
+@pytest.mark.req("EL-03")
+def test_severity_climbs_for_one_tool_only_whatever_others_do_in_between() -> None:
+    def came_to(name: str, severity: int) -> Event:
+        return Event(kind=EventKind.TOOL_RESULT, detail={"name": name}, severity=severity)
+
+    assert "severity_climb" not in fired([came_to("a", 1), came_to("b", 5), came_to("c", 6)])
+    assert "severity_climb" in fired(
+        [came_to("a", 1), came_to("b", 7), came_to("a", 5), came_to("b", 1), came_to("a", 6)]
+    )
+    nameless = [Event(kind=EventKind.HISTORY_REPAIR, severity=s) for s in (1, 5, 6)]
+    assert "severity_climb" not in fired(nameless)
 
 
 def test_a_call_does_not_end_a_climb_but_a_success_does() -> None:
     call = tool_called("run", {"x": 1})
     failed = Event(kind=EventKind.TOOL_RESULT, detail={"name": "run", "success": False}, severity=5)
-    killed = event(EventKind.SCRATCHPAD_KILLED, {"name": "main", "reason": "timeout"})
+    killed = event(EventKind.SCRATCHPAD_KILLED, {"name": "run", "reason": "timeout"})
     worked = tool_returned("run", success=True)
     assert "severity_climb" in fired([call, failed, call, killed])
     assert "severity_climb" not in fired([call, failed, worked, killed])

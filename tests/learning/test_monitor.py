@@ -124,5 +124,5 @@ def test_a_cancelled_turn_is_forgotten() -> None:
 def test_severity_may_be_told() -> None:
     acc = ACC()
     for severity in (1, 3, 5):
-        acc.observe("tool_result", {"name": f"t{severity}"}, severity=severity)
+        acc.observe("tool_result", {"name": "t"}, severity=severity)
     assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["severity_climb"]

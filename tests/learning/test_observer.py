@@ -13,10 +13,10 @@ import pytest
 from habitus.events import OK, Event, EventKind, TurnEnded, event, tool_called, tool_returned
 from habitus.learning.acc.lessons import RULES
 from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.learned import HIGH, Evidence, Learned, LearnedBy
 from habitus.learning.observer import Learner
 from habitus.llm.model import ProviderFault
 from habitus.llm.scripted import Script, ScriptedModel, hangs, says
+from habitus.memory.model import HIGH, Draft, Evidence, Producer
 from habitus.redact import PATTERNS_ONLY
 from habitus.sandbox.model import Cell
 from tests.learning.keeper import RecordingKeeper, spending
@@ -68,13 +68,13 @@ async def test_a_detectors_lesson_reaches_memory_as_a_rule_of_its_kind() -> None
     watch(seen, failing_twice())
     await seen.learn(ended())
     assert keeper.learned == [
-        Learned(
+        Draft(
             text=REPEATED,
             kind="when",
             scope="global",
             confidence=HIGH,
             source="consolidation",
-            producer=LearnedBy.DETECTOR,
+            produced_by=Producer.DETECTOR,
             evidence=Evidence(detector="repeated_tool_error", error_signature="no disk <str>", trace="t1"),
             user="ann",
             project="/work",
@@ -168,7 +168,7 @@ async def test_a_cheap_model_that_is_of_no_use_fails_nothing(script: Any, caplog
     watch(seen, failing_twice(), [FAILED])
     with caplog.at_level(logging.WARNING):
         await seen.learn(ended())
-    assert [each.producer for each in keeper.learned] == [LearnedBy.DETECTOR]
+    assert [each.produced_by for each in keeper.learned] == [Producer.DETECTOR]
     assert len(caplog.records) == 1
 
 
@@ -179,7 +179,15 @@ async def test_a_memory_that_fails_is_logged_and_cells_are_still_looked_at(caplo
     with caplog.at_level(logging.WARNING):
         await seen.learn(ended())
     assert len(model.asked) == 1
-    assert "Learning from the events of turn t1 failed." in caplog.text
+    assert "The lesson of repeated_tool_error could not be stored." in caplog.text
+
+
+@pytest.mark.req("EL-05", "EL-07")
+async def test_one_rule_that_can_not_be_stored_does_not_lose_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    seen, _, keeper = learner(keeper=RecordingKeeper(stumbles_at=REPEATED))
+    watch(seen, [*failing_twice(), event(EventKind.CAP_EXHAUSTED, {})])
+    await seen.learn(ended())
+    assert [each.evidence.detector for each in keeper.learned] == ["cap_exhausted"]
 
 
 @pytest.mark.req("EL-07")

@@ -21,7 +21,6 @@ from habitus.memory.model import (
     Status,
     Trust,
 )
-from habitus.memory.retention import MOST_LESSONS
 from habitus.pause import Pause
 from habitus.settings import MemoryMode
 from tests.memory.conftest import Clock, Make, lesson
@@ -295,13 +294,13 @@ def test_confidence_stays_between_nothing_and_one(cortex: Cortex, confidence: fl
 
 @pytest.mark.req("LP-07")
 def test_a_place_holds_fifty_lessons_and_the_rest_is_archived(cortex: Cortex) -> None:
-    for number in range(MOST_LESSONS):
+    for number in range(50):
         cortex.encode(lesson(f"File {number} has {number + 100} columns."))
     verified = cortex.encode(lesson("Parquet keeps types.", verified=True, produced_by=Producer.DREAM))
     assert [engram.state for engram in verified.archived] == [State.ARCHIVED]
-    assert len(cortex.list_lessons(limit=100)) == MOST_LESSONS
+    assert len(cortex.list_lessons(limit=100)) == 50
     assert [engram.id for engram in cortex.archived()] == [engram.id for engram in verified.archived]
     restored = cortex.restore(cortex.archived()[0].id, by="ann")
     assert restored.id in {engram.id for engram in cortex.list_lessons(limit=100)}
-    assert len(cortex.list_lessons(limit=100)) == MOST_LESSONS
+    assert len(cortex.list_lessons(limit=100)) == 50
     assert cortex.encode(lesson("Elsewhere there is room.", scope=Scope.GLOBAL)).archived == ()

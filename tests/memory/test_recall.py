@@ -11,7 +11,6 @@ import pytest
 from habitus.errors import Invalid, NotFound
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import HIGH, SCRATCHPAD, Kind, LessonBody, Producer, Scope, State, Trust
-from habitus.memory.retention import AGED_OUT, COMPACT_ABOVE
 from tests.memory.conftest import Clock, Make, lesson
 
 TAUGHT = (
@@ -167,10 +166,10 @@ def test_rules_that_never_make_the_cut_age_out(cortex: Cortex) -> None:
     cortex.encode(lesson("Stop after two failures.", kind=Kind.WHEN, produced_by=Producer.DETECTOR))
     cortex.add("Quote column names.", kind=Kind.ALWAYS)
     ids = ["e0000001", "e0000002"]
-    for _ in range(AGED_OUT - 1):
+    for _ in range(20 - 1):
         assert cortex.record_retrieval([], cut=ids) == ()
     cortex.record_retrieval(["e0000001"])  # shown once: the count starts anew
-    for _ in range(AGED_OUT - 1):
+    for _ in range(20 - 1):
         cortex.record_retrieval([], cut=ids)
     (gone,) = cortex.record_retrieval([], cut=ids)
     assert (gone.id, gone.state, gone.reason) == (
@@ -193,7 +192,7 @@ def test_pruning_archives_what_never_helped(taught: Cortex) -> None:
 
 @pytest.mark.req("ME-07")
 def test_compaction_above_twenty_keeps_by_place(cortex: Cortex) -> None:
-    for number in range(COMPACT_ABOVE):
+    for number in range(20):
         cortex.encode(lesson(f"Table {number} has {number + 3} rows."))
     assert cortex.compact(lambda entries: [0]) == ()
     cortex.encode(lesson("Table 20 has 23 rows."))

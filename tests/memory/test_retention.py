@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from habitus.errors import Invalid
 from habitus.memory import retention
 from habitus.memory.model import Counters, Engram, Kind, Scope, Trust
-from habitus.memory.retention import COMPACT_ABOVE, MOST_LESSONS, over_the_cap, to_drop, to_prune, utility
+from habitus.memory.retention import over_the_cap, to_drop, to_prune, utility
+from habitus.settings import RetentionSettings
 
+KEEP = RetentionSettings()
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
@@ -75,18 +77,18 @@ def test_of_too_many_lessons_the_newest_the_verified_and_the_useful_stay() -> No
     verified = engram(60, retrievals=9, helpful=0, verified=True)
     by_person = engram(61, retrievals=9, helpful=0, trust=Trust.USER)
     newest = engram(70, confidence=0.0, retrievals=20)
-    gone = over_the_cap([newest, verified, by_person, *useless, *useful])
+    gone = over_the_cap([newest, verified, by_person, *useless, *useful], 50)
     assert {e.id for e in gone} == {e.id for e in useless[2:]}
-    assert over_the_cap(useful) == []
+    assert over_the_cap(useful, 50) == []
 
 
 @pytest.mark.req("LP-07")
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=80))
 def test_the_cap_holds_whatever_comes(counted: list[tuple[int, int, bool]]) -> None:
     many = [engram(n, retrievals=r, helpful=min(h, r), verified=v) for n, (r, h, v) in enumerate(counted)]
-    gone = {e.id for e in over_the_cap(many)}
-    assert len(many) - len(gone) == min(len(many), MOST_LESSONS)
-    if sum(e.verified for e in many) < MOST_LESSONS:
+    gone = {e.id for e in over_the_cap(many, 50)}
+    assert len(many) - len(gone) == min(len(many), 50)
+    if sum(e.verified for e in many) < 50:
         assert not any(e.verified for e in many if e.id in gone)
     if many:
         assert many[-1].id not in gone
@@ -102,7 +104,7 @@ def test_pruning_takes_at_most_a_quarter_and_only_what_never_helped() -> None:
         engram(13, retrievals=9, trust=Trust.USER),
         *(engram(n) for n in range(14, 20)),
     ]
-    pruned = to_prune([*useless, *others])
+    pruned = to_prune([*useless, *others], KEEP)
     assert [e.id for e in pruned] == [e.id for e in reversed(useless)][:4]
 
 
@@ -117,6 +119,6 @@ def test_a_compaction_keeps_by_place_and_never_lets_go_of_what_is_pinned() -> No
 
 def test_without_a_model_the_most_useful_stay() -> None:
     entries = [engram(n, retrievals=9, helpful=n % 9) for n in range(30)]
-    kept = retention.most_useful(entries)
-    assert len(kept) == COMPACT_ABOVE
+    kept = retention.most_useful(entries, 20)
+    assert len(kept) == 20
     assert min(utility(entries[n]) for n in kept) >= max(utility(e) for n, e in enumerate(entries) if n not in kept)

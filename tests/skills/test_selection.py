@@ -22,7 +22,7 @@ OPEN = GateContext()
 
 
 def skill(name: str, **manifest: object) -> Listed:
-    summary = Summary(name=name, description=f"About {name}.", manifest=Manifest(**manifest))  # type: ignore[arg-type]  # the fields are checked by the class
+    summary = Summary(name=name, description=f"About {name}.", layer="user", manifest=Manifest(**manifest))  # type: ignore[arg-type]  # the fields are checked by the class
     return Listed(name=name, layer="user", state=State.OK, summary=summary)
 
 

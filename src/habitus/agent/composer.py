@@ -48,6 +48,8 @@ class Composer:
         """The prompt of one turn: the steady part, and a block of what was chosen for this request."""
         if selection.drops_memory:
             remembered = Remembered()
+        elif selection.drops_lessons:
+            remembered = replace(remembered, lessons=())
         eager, skills = self._eager(selection)
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)
@@ -65,6 +67,7 @@ class Composer:
             skills=skills,
             notes=remembered.lessons,
             rules=(*standing, *rules),
+            in_tools=self._parts.memory.in_scratchpad,
             cut=() if selection.drops_memory else self._cut(remembered, rules),
             menu=self._steady.menu,
             news=news,

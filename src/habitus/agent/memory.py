@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from habitus.agent.prompt import Note, Remembered
 from habitus.memory.cortex import Cortex
-from habitus.memory.model import Kind
-from habitus.memory.recall import Recall
-from habitus.memory.recall import Remembered as Found
+from habitus.memory.recall import Recall, Recalled
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SessionMemory:
     cortex: Cortex
     user: str
@@ -40,15 +39,14 @@ class SessionMemory:
         """How many lessons wait for a person."""
         return len(self.cortex.waiting())
 
-    def scratchpad_lessons(self) -> list[str]:
-        return [engram.text for engram in self.cortex.scratchpad_lessons(user=self.user, project=self.project)]
+    @cached_property
+    def in_scratchpad(self) -> tuple[Note, ...]:
+        """What the scratchpad tool's description says, the same for the whole session."""
+        return _notes(self.cortex.scratchpad_lessons(user=self.user, project=self.project))
 
     def _recall(self, request: str) -> Recall:
         return self.cortex.recall(request, user=self.user, project=self.project)
 
 
-def _notes(found: Sequence[Found]) -> tuple[Note, ...]:
-    return tuple(Note(id=one.id, text=one.text, label=_LABELS.get(one.kind, "")) for one in found)
-
-
-_LABELS = {Kind.ALWAYS: "Always", Kind.NEVER: "Never", Kind.WHEN: "When"}
+def _notes(found: Sequence[Recalled]) -> tuple[Note, ...]:
+    return tuple(Note(id=one.id, text=one.text, version=one.engram.version, label=one.kind.heading) for one in found)

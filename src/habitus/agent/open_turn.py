@@ -18,6 +18,7 @@ from habitus.agent.user_input import UserInput
 from habitus.encodable import encodable
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, TurnObserver, failed, tool_called, tool_returned
 from habitus.llm.model import Asked, Message, Text, Usage
+from habitus.skills.model import Skill
 from habitus.skills.selection import Selection
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class OpenTurn:
         self.composed: Composed | None = None
         self.system = ""  # as it is sent, without secrets
         self.context = ""  # the marked block beside the request
+        self.loaded: tuple[Skill, ...] = ()  # asked for by the model or the person, known at the end
         self.messages: Sequence[Message] = ()  # of this turn, as far as whoever runs the loop has them
         self.events: list[Event] = []
         self.last_results: list[Outcome] = []
@@ -102,6 +104,7 @@ class OpenTurn:
         self._called(call)
         running = Running(
             call=call.id,
+            turn=self.id,
             round_idx=self.rounds,
             progress=lambda text: self._emit(ToolProgress(call=call.id, text=text)),
             observe=self.observe,
@@ -175,11 +178,13 @@ class OpenTurn:
 
         Meanwhile the directories are looked at, so that what was changed by hand shows in the next turn.
         """
+        self.loaded = tuple(self._parts.view.loaded.values())
         told = await in_thread(lambda: self._recorder.finish(self, has_news=self._composer.has_news))
         if not self.is_cancelled:
+            self._recorder.teach(self)
             if self.outcome.is_ok:
                 self._composer.has_told()
-            self._recorder.teach(self)
+                self._parts.background.spawn(asyncio.to_thread(self._recorder.credit, self))
         for notice in told.notices:
             self._emit(Noticed(text=notice))
         if self._parts.view.is_large:

@@ -50,6 +50,7 @@ class Note:
 
     id: str
     text: str
+    version: int = 0
     label: str = ""  # Always, Never or When, for a rule
 
     @property
@@ -78,6 +79,7 @@ class Composed:
     skills: tuple[Skill, ...] = ()
     notes: tuple[Note, ...] = ()
     rules: tuple[Note, ...] = ()
+    in_tools: tuple[Note, ...] = ()  # lessons in the description of a tool
     cut: tuple[str, ...] = ()  # rules, by id, that there was no room for
     menu: Menu | None = None
     news: News | None = None
@@ -108,7 +110,9 @@ def eager(
     room = budget
     for skill, reason in skills:
         if skill.name in already:
-            parts.append(f"### Skill: {skill.name} ({reason})\n\nIts text is in this conversation already, and still holds.")
+            parts.append(
+                f"### Skill: {skill.name} ({reason})\n\nIts text is in this conversation already, and still holds."
+            )
             continue
         part = f"### Skill: {skill.name} ({reason})\n\n{skill.body.strip()}"
         if tokens(part) > room:

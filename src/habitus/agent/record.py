@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,9 @@ def journal_turn(
     tools: Sequence[tuple[str, int]],
 ) -> Turn:
     """`loaded` are the skills that the model or the person asked for; `tools` the code tools that were offered, with
-    their versions."""
+    their versions. Of a turn that has not ended, only what was asked."""
     request = turn.said.request
-    return Turn(
+    kept = Turn(
         id=turn.id,
         session=session,
         request=request.text,
@@ -42,10 +43,15 @@ def journal_turn(
         reply_to=request.reply_to,
         messages=tuple(pack(message) for message in turn.messages),
         events=tuple(turn.events),
+        usage=_usage(turn),
+    )
+    if ended_on is None:
+        return kept
+    return replace(
+        kept,
         selected=(*_selected(turn), *(_loaded(skill, turn.said.invoked) for skill in loaded)),
         exposures=(*_exposures(turn, loaded), *(Exposure(item=name, kind="tool", version=v) for name, v in tools)),
-        outcomes=() if turn.is_cancelled or ended_on is None else (outcome.ended(turn.outcome, capped=turn.is_capped),),
-        usage=_usage(turn),
+        outcomes=() if turn.is_cancelled else (outcome.ended(turn.outcome, capped=turn.is_capped),),
     )
 
 
@@ -67,7 +73,7 @@ def _selected(turn: OpenTurn) -> list[Selected]:
     chosen = [
         Selected(
             name=choice.name,
-            place=Place.EAGER,
+            place=Place.STICKY if choice.is_sticky else Place.EAGER,
             reason=choice.reason,
             layer=choice.summary.layer,
             version=choice.summary.version,
@@ -104,7 +110,7 @@ def _exposures(turn: OpenTurn, loaded: Sequence[Skill]) -> list[Exposure]:
         for name, skill in shown.items()
     ]
     notes = [
-        Exposure(item=note.id, kind="lesson", tokens=tokens(note.text))
-        for note in (*turn.composed.rules, *turn.composed.notes)
+        Exposure(item=note.id, kind="lesson", version=note.version, tokens=tokens(note.text))
+        for note in (*turn.composed.rules, *turn.composed.notes, *turn.composed.in_tools)
     ]
     return [*skills, *notes]

@@ -11,7 +11,7 @@ from habitus.agent import outcome
 from habitus.agent.outage import away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
-from habitus.events import OutcomeKind, TurnEnded
+from habitus.events import EventKind, OutcomeKind, TurnEnded
 from habitus.journal.model import Place, Turn
 from habitus.skills.selection import INTERACTIVE
 
@@ -51,7 +51,7 @@ class TurnRecorder:
             turn,
             session=self._session,
             ended_on=parts.clock(),
-            loaded=tuple(parts.view.loaded.values()),
+            loaded=turn.loaded,
             tools=[(tool.name, tool.version) for tool in parts.tools.code],
         )
         self._unwritten = [*self._unwritten, kept][-MOST_UNWRITTEN:]
@@ -85,15 +85,22 @@ class TurnRecorder:
         parts, request, view = self._parts, turn.said.request, self._parts.view
         went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
         shown = turn.composed.skills if turn.composed else ()
-        used = {skill.name: skill for skill in (*view.loaded.values(), *shown)}
-        view.library.count_use(*(name for name, skill in used.items() if skill.version), succeeded=went)
+        used = {skill.name: skill for skill in (*turn.loaded, *shown)}
+        view.library.count_use(
+            *(name for name, skill in used.items() if skill.version), succeeded=went, at=view.snapshot
+        )
         if turn.composed is not None:
-            notes = [*turn.composed.rules, *turn.composed.notes]
+            ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
+            # Lessons about cells had their chance only where a cell was run.
+            notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if ran_cells else ())]
             parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
-        if turn.outcome.is_ok:
-            self._credit(request.text, list(view.loaded), _SEEMED_GOOD)
-            if has_news and request.source_type in INTERACTIVE:
-                parts.journal.mark_seen(parts.user.name, view.snapshot.hashes)
+        if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
+            parts.journal.mark_seen(parts.user.name, view.snapshot.hashes)
+
+    def credit(self, turn: OpenTurn) -> None:
+        """What a turn that went well teaches of the skills and lessons that were there."""
+        request, loaded = turn.said.request.text, [skill.name for skill in turn.loaded]
+        self._outage.safely(lambda: self._credit(request, loaded, _SEEMED_GOOD), "credit what served the request")
 
     def _credit(self, request: str, loaded: Sequence[str], weight: float) -> None:
         """A request went well: search learns which skills served it, memory which lessons were there."""
@@ -106,6 +113,7 @@ class TurnRecorder:
         """Tell those who learn that the turn is over; they go on in the background."""
         ended = TurnEnded(
             turn=turn.id,
+            session=self._session,
             request=self._parts.redactor.redact(turn.said.request.text).text,
             outcome=turn.outcome,
             user=self._parts.user.name,

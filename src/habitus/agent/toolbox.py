@@ -42,7 +42,7 @@ def standard_tools(
         return any(tool.name == name for tool in built_in)
 
     built_in += [
-        scratchpad(pads, cell_observers, memory.scratchpad_lessons()),
+        scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad]),
         recall_skill(view),
         search_skills(finder, view),
         create_skill(changes),
@@ -52,7 +52,7 @@ def standard_tools(
         read_skill(view),
         enable_skill(changes),
         disable_skill(changes),
-        memorize(memory.cortex, user=memory.user, project=memory.project, ask=changes.ask),
+        memorize(memory, conversation=view.conversation, ask=changes.ask),
         list_lessons(memory.cortex, user=memory.user),
         create_tool(tools, changes, is_taken=is_taken),
         manage_skills(tools, changes),

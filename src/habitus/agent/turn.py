@@ -65,7 +65,11 @@ async def run_turn(turn: OpenTurn, model: Model, history: History, *, context_to
         await in_thread(turn.recall)
         await in_thread(turn.select)
         await in_thread(turn.compose)
+        tools = (await in_thread(turn.tools)).specs()
         history.add(turn.message)
+        if _make_room(now, tools):  # what was let go may be what the block refers to
+            await in_thread(turn.compose)
+            history.messages[-1] = turn.message
         now.keep_messages()
         await in_thread(turn.begin)
         turn.done(await _converse(now))
@@ -210,10 +214,10 @@ async def _finish(now: _Now) -> int:
     return await now.turn.close()
 
 
-def _make_room(now: _Now, tools: tuple[ToolSpec, ...]) -> None:
-    """Forget the oldest turns before the model has to refuse."""
+def _make_room(now: _Now, tools: tuple[ToolSpec, ...]) -> bool:
+    """Forget the oldest turns before the model has to refuse; whether any had to go."""
     fixed = tokens(now.turn.system) + sum(tokens(tool.description) + tokens(str(tool.parameters)) for tool in tools)
-    _shorten(now, max(int(now.context_tokens * budget.HISTORY_SHARE) - fixed, 0))
+    return _shorten(now, max(int(now.context_tokens * budget.HISTORY_SHARE) - fixed, 0))
 
 
 def _drop_more(now: _Now) -> bool:

@@ -105,7 +105,7 @@ class View:
         self.loaded[skill.name] = skill
         self.saw(skill)
         if skill.version:
-            count = partial(self.library.count_recommended, skill.name)
+            count = partial(self.library.count_recommended, skill.name, at=self.snapshot)
             self._outage.safely(count, "count a skill that was loaded")
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -96,7 +96,8 @@ class Habitus:
         self.approvals = Trust(shared, clock=clock, scan=high_findings)
         self.skills = self._library()
         self.redactor = Redactor(_secret_values(os.environ))
-        self.journal = Journal(shared, clock=clock, redactor=self.redactor)
+        kept_for = timedelta(days=settings.retention.turn_days)
+        self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
         self.finder = Finder(self.skills, local, partial(_open_index, local, "skills"))
@@ -223,7 +224,13 @@ class Habitus:
 
         settings = self.settings
         folder = settings.home / "memory"
-        files = ViewFiles(folder, self._local, clock=self.clock, is_durable=settings.durable)
+        files = ViewFiles(
+            folder,
+            self._local,
+            clock=self.clock,
+            is_durable=settings.durable,
+            renderings=settings.retention.renderings,
+        )
         return Cortex(
             SqlEngramStore(self._shared),
             partial(_open_index, self._shared, "memory"),
@@ -235,6 +242,7 @@ class Habitus:
             user=settings.user,
             files=None if self.is_read_only else files,
             allow=self.refuse_if_read_only,
+            keep=settings.retention,
         )
 
     @property

@@ -11,10 +11,12 @@ import sqlalchemy as sa
 
 import habitus
 from habitus.agent.identity import LAYER
+from habitus.app.content import high_findings
 from habitus.settings import Settings
-from habitus.skills.layers import USER, Layer, project_places
+from habitus.skills.layers import AGENTS, USER, Layer, project_places
 from habitus.skills.model import Source
 from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.noticing import Inspect
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
 
@@ -50,9 +52,10 @@ class Layers:
                     fills_placeholders=True,
                 )
             )
-        for agent in ("agents", "claude"):
+        for agent in AGENTS:
             root = settings.user_home / f".{agent}" / "skills"
-            layers.append(Layer(name=agent, store=self._store(agent, root, follow_links=True)))
+            store = self._store(agent, root, follow_links=True, inspect=high_findings)
+            layers.append(Layer(name=agent, store=store, claims_root=str(root)))
         layers.append(Layer(name=USER, store=self._user_store()))
         layers += [
             Layer(
@@ -73,7 +76,14 @@ class Layers:
         return VersionedStore(shelf, self.shared, layer=USER, clock=self.clock, look_every=self.settings.look_every)
 
     def _store(
-        self, layer: str, root: Path, *, key: str = "", can_write: bool = True, follow_links: bool = False
+        self,
+        layer: str,
+        root: Path,
+        *,
+        key: str = "",
+        can_write: bool = True,
+        follow_links: bool = False,
+        inspect: Inspect = lambda tree: (),
     ) -> VersionedStore:
         shelf = DirectoryShelf(
             root,
@@ -84,5 +94,11 @@ class Layers:
             is_private=root.is_relative_to(self.settings.home),
         )
         return VersionedStore(
-            shelf, self.local, layer=layer, key=key, clock=self.clock, look_every=self.settings.look_every
+            shelf,
+            self.local,
+            layer=layer,
+            key=key,
+            clock=self.clock,
+            look_every=self.settings.look_every,
+            inspect=inspect,
         )

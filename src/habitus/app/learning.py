@@ -1,28 +1,23 @@
-"""Learning put together: memory as those who learn see it, and the learner of a session."""
+"""Learning put together: the learner of a session, and what teaches memory from transcripts."""
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from habitus.errors import NotFound
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.learned import Kept, KeptAs, Learned, LearnedBy, LessonKeeper
-from habitus.learning.observer import Learner
+from habitus.learning.observer import Learner, LessonKeeper
 from habitus.learning.transcripts.applying import Applier
 from habitus.learning.transcripts.model import SkillUse
 from habitus.llm.model import Model
 from habitus.llm.roles import Models
-from habitus.memory.model import Draft, Evidence, Producer
 from habitus.redact import Redactor
 from habitus.settings import MemoryMode
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
-    from habitus.memory.cortex import Cortex
 
 
 def open_learner(habitus: Habitus, keeper: LessonKeeper, model: Model | None) -> Learner:
@@ -41,6 +36,7 @@ def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> 
         if use.success is False:  # it was not loaded, so it was neither shown nor used
             return False
         try:
+            habitus.skills.find(name)  # counting does not look at the directories
             habitus.skills.count_recommended(name)
             habitus.skills.count_use(name)
         except NotFound:
@@ -62,47 +58,3 @@ def models_named(habitus: Habitus, name: str) -> Models:
     from habitus.app.models import models  # a provider's library, for those who call a model
 
     return models(habitus.settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)
-
-
-def lesson_keeper(habitus: Habitus) -> LessonKeeper:
-    """The memory of this home, as those who learn see it. It works in a thread beside the session's own view."""
-    return MemoryKeeper(habitus)
-
-
-class MemoryKeeper:
-    def __init__(self, habitus: Habitus) -> None:
-        self._habitus = habitus
-
-    @functools.cached_property
-    def _cortex(self) -> Cortex:
-        return self._habitus.open_memory()
-
-    def is_taking(self) -> bool:
-        return self._habitus.settings.memory is not MemoryMode.OFF and self._habitus.pause.state() is None
-
-    def encode(self, learned: Learned) -> Kept:
-        found = learned.evidence
-        encoded = self._cortex.encode(
-            Draft(
-                text=learned.text,
-                kind=learned.kind,
-                scope=learned.scope,
-                confidence=learned.confidence,
-                topic=learned.topic,
-                source=learned.source,
-                evidence=Evidence(error_signature=found.error_signature, trace=found.trace, detector=found.detector),
-                user=learned.user,
-                project=learned.project,
-                produced_by=_PRODUCERS[learned.producer],
-            )
-        )
-        return Kept(status=KeptAs(encoded.status.value), reason=encoded.reason)
-
-    def has_similar(self, text: str) -> bool:
-        return self._cortex.has_similar(text)
-
-    def ignored(self, rules: Sequence[str]) -> None:
-        self._cortex.ignored(rules)
-
-
-_PRODUCERS = {LearnedBy.DETECTOR: Producer.DETECTOR, LearnedBy.CEREBELLUM: Producer.CEREBELLUM}

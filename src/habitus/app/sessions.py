@@ -22,10 +22,10 @@ from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.content import high_findings
-from habitus.app.learning import lesson_keeper, open_learner
+from habitus.app.curating import tidy
+from habitus.app.learning import open_learner
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
-from habitus.journal.journal import KEPT_FOR
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
 from habitus.sandbox.inside import folders
@@ -57,7 +57,7 @@ def open_session(
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
     cheap = cheap or (habitus.models.cheap if model is None else None)
-    learner = learner or open_learner(habitus, lesson_keeper(habitus), cheap)
+    learner = learner or open_learner(habitus, habitus.open_memory(), cheap)  # a view for its own thread
     id, history, outage = id or new_id(), resumed(past), Outage()
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history)
     pads = _scratchpads(habitus, ask, view)
@@ -95,11 +95,14 @@ def open_session(
 
 
 def _let_go_of_the_old(habitus: Habitus) -> None:
-    """Turns are kept for a time, and the files of a session's pads no longer than its turns."""
+    """Turns are kept for a time, and the files of a session's pads no longer than its turns; memory is tidied."""
     with suppress(*away()):  # another time, then
+        memory = habitus.open_memory()  # this is another thread than the session's
+        if memory.is_taking():
+            tidy(memory)
         habitus.journal.prune()
-        kept = {session.id for session in habitus.journal.sessions(limit=100_000)}
-        limit = (habitus.clock() - KEPT_FOR).timestamp()
+        kept = habitus.journal.session_ids()
+        limit = (habitus.clock() - habitus.journal.kept_for).timestamp()
         for folder in (habitus.place / PADS).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
                 with suppress(OSError):

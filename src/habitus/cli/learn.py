@@ -196,7 +196,7 @@ def _applier(habitus: Habitus, redactor: CountingRedactor) -> Applier:
     from habitus.app import learning
 
     habitus.pause.refuse_if_paused()
-    return learning.open_applier(habitus, learning.lesson_keeper(habitus), redactor)
+    return learning.open_applier(habitus, habitus.open_memory(), redactor)
 
 
 # Asking a model

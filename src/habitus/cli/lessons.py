@@ -9,6 +9,7 @@ import typer
 
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
+from habitus.memory.model import Kind
 
 if TYPE_CHECKING:
     from habitus.app import Habitus
@@ -20,7 +21,8 @@ app = typer.Typer(help="Facts, rules and lessons that reach every fitting prompt
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Id = Annotated[str, typer.Argument(help="The id of a lesson.", autocompletion=completion.lesson_ids)]
-KindOption = Annotated[str | None, typer.Option("--kind", "-k", help="always, never, when, lesson or profile.")]
+_KINDS = f"{', '.join(Kind)}."
+KindOption = Annotated[str | None, typer.Option("--kind", "-k", help=_KINDS)]
 ScopeOption = Annotated[str | None, typer.Option("--for", help="Whom it holds for: user, project, workspace, global.")]
 Topic = Annotated[str | None, typer.Option("--topic", help="What it is about, in a word.")]
 
@@ -125,7 +127,7 @@ def _facts(engram: Engram) -> list[tuple[str, str]]:
 def add(
     context: typer.Context,
     text: Annotated[str, typer.Argument(help="One sentence.")],
-    kind: Annotated[str, typer.Option("--kind", "-k", help="always, never, when, lesson or profile.")] = "lesson",
+    kind: Annotated[str, typer.Option("--kind", "-k", help=_KINDS)] = Kind.LESSON.value,
     scope: Annotated[str, typer.Option("--for", help="Whom it holds for: user, project, workspace, global.")] = "user",
     topic: Annotated[str, typer.Option("--topic", help="What it is about, in a word.")] = "",
     as_json: AsJson = False,
@@ -276,6 +278,26 @@ def remove(
         for engram in gone:
             output.say(f"Removed: {engram.id}  {engram.text}")
         output.undo(context, "lessons", "restore", *(engram.id for engram in gone))
+
+
+@app.command()
+def retract(
+    context: typer.Context,
+    turn: Annotated[str, typer.Option("--turn", help="What this turn taught.")] = "",
+    session: Annotated[str, typer.Option("--session", help="What all turns of this session taught.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Withdraw all that one conversation taught; it goes to the archive and is not learned again by itself."""
+    from habitus.app import retracting
+
+    with opened(context) as habitus:
+        gone = retracting.retract(habitus, turn=turn, session=session)
+    if as_json:
+        output.print_json({"retracted": [as_plain(engram) for engram in gone.lessons], "undo": gone.undo})
+        return
+    for engram in gone.lessons:
+        output.say(f"Withdrawn: {engram.id}  {engram.text}")
+    output.undo(context, *gone.undo)
 
 
 @app.command()

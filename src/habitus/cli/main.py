@@ -11,6 +11,7 @@ import typer
 
 from habitus.cli import (
     chat,
+    curate,
     finding,
     identity,
     learn,
@@ -57,6 +58,7 @@ app.command("trust", rich_help_panel="Curate")(trust.trust)
 app.command("identity", rich_help_panel="Curate")(identity.identity)
 app.command("tour", rich_help_panel="Everyday")(tour.tour)
 app.command("learn", rich_help_panel="Everyday")(learn.learn)
+app.command("curate", rich_help_panel="Curate")(curate.curate)
 app.command("rollback", rich_help_panel="Curate")(operate.rollback)
 app.command("pause", rich_help_panel="Curate")(operate.pause)
 app.command("resume", rich_help_panel="Curate")(operate.resume)

@@ -103,7 +103,7 @@ def _print_powers(habitus: Habitus, found: dict[str, dict[str, Tree]]) -> None:
         output.say(root, style="bold")
         for name, tree in sorted(skills.items()):
             output.say(f"  {name}")
-            for power in sorted(powers(name, tree)):
+            for power in sorted(map(str, powers(name, tree))):
                 output.say(f"    {power}", style="yellow")
             for finding in high_findings(tree):
                 output.say(f"    {finding}", style="red")

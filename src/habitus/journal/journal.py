@@ -14,11 +14,10 @@ from habitus import sql
 from habitus.encodable import encodable
 from habitus.errors import NotFound
 from habitus.events import Event, EventKind, OutcomeKind
-from habitus.journal.model import Exposure, Message, Place, Selected, Session, Turn, TurnOutcome
+from habitus.journal.model import Exposure, KeptSession, Message, Place, Selected, Turn, TurnOutcome
 from habitus.journal.tables import events, exposures, messages, outcomes, seen, selections, turns
 from habitus.redact import Redactor
 
-KEPT_FOR = timedelta(days=30)
 _PARTS = (messages, events, selections, exposures, outcomes)
 
 
@@ -29,12 +28,12 @@ class Journal:
         *,
         clock: Callable[[], datetime],
         redactor: Redactor,
-        kept_for: timedelta = KEPT_FOR,
+        kept_for: timedelta,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._redactor = redactor
-        self._kept_for = kept_for
+        self.kept_for = kept_for
 
     def begin(self, turn: Turn) -> None:
         """Write down what was asked, and nothing else yet."""
@@ -113,9 +112,9 @@ class Journal:
                     parts[entry["turn"]].setdefault(table.name, []).append(entry)
         return [_turn(row, parts[row["id"]]) for row in rows]
 
-    def sessions(self, *, limit: int = 50) -> list[Session]:
+    def sessions(self, *, limit: int = 50) -> list[KeptSession]:
         """The sessions with their turns counted, the latest first."""
-        query = (
+        latest = (
             sa.select(
                 turns.c.session,
                 sa.func.min(turns.c.started_on).label("first"),
@@ -126,25 +125,34 @@ class Journal:
             .group_by(turns.c.session)
             .order_by(sa.desc("last"))
             .limit(limit)
+            .subquery()
         )
-        opening = sa.select(turns.c.request).order_by(turns.c.started_on, turns.c.id).limit(1)
+        opening = sa.select(turns.c.request).where(turns.c.session == latest.c.session)
+        title = opening.order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
         with sql.reading(self._engine) as connection:
             return [
-                Session(
+                KeptSession(
                     id=row.session,
                     started_on=row.first,
                     last_turn_on=row.last,
                     turns=row.number,
                     user=row.user,
-                    title=connection.execute(opening.where(turns.c.session == row.session)).scalar_one()[:80],
+                    title=row.title[:80],
                 )
-                for row in connection.execute(query)
+                for row in connection.execute(
+                    sa.select(latest, title.label("title")).order_by(latest.c.last.desc(), latest.c.session)
+                )
             ]
+
+    def session_ids(self) -> frozenset[str]:
+        """The sessions that have turns."""
+        with sql.reading(self._engine) as connection:
+            return frozenset(connection.execute(sa.select(turns.c.session).distinct()).scalars())
 
     def prune(self) -> int:
         """Drop the turns older than they are kept; returns how many."""
         with sql.writing(self._engine) as connection:
-            gone = turns.delete().where(turns.c.started_on < self._clock() - self._kept_for)
+            gone = turns.delete().where(turns.c.started_on < self._clock() - self.kept_for)
             return connection.execute(gone).rowcount
 
     # What users have seen of the library
@@ -196,11 +204,7 @@ def effective(found: Sequence[TurnOutcome]) -> TurnOutcome | None:
 
 def loaded_or_ruled(turn: Turn) -> tuple[str, ...]:
     """The skills of a turn that a rule or the model chose, without those that were only sticky."""
-    return tuple(
-        entry.name
-        for entry in turn.selected
-        if entry.place is Place.LOADED or (entry.place is Place.EAGER and not entry.reason.startswith("sticky"))
-    )
+    return tuple(entry.name for entry in turn.selected if entry.place in (Place.LOADED, Place.EAGER))
 
 
 def _insert(connection: sa.Connection, table: sa.Table, turn: str, rows: Sequence[Mapping[str, Any]]) -> None:

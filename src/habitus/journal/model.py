@@ -15,6 +15,7 @@ class Place(StrEnum):
     """Where a selection put a skill."""
 
     EAGER = "eager"
+    STICKY = "sticky"  # eager only because it was in an earlier turn
     MENU = "menu"
     CUT = "cut"  # eligible, and there was no room for its line
     LEFT_OUT = "left_out"
@@ -80,7 +81,9 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Session:
+class KeptSession:
+    """A session as the journal lists it."""
+
     id: str
     started_on: datetime
     last_turn_on: datetime

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from habitus.learning.acc.signatures import signature
-from habitus.learning.learned import MEDIUM, Evidence, Kept, Learned, LearnedBy
 from habitus.learning.post_mortem import MOST_CELLS, PATIENCE_S, post_mortem
 from habitus.learning.spending import CapReached, Spending
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
+from habitus.memory.model import SCRATCHPAD, Draft, Encoded, Evidence, Kind, Producer, Scope
 from habitus.redact import Redactor
 from habitus.sandbox.model import Cell, Stop
 
 log = logging.getLogger(__name__)
 
-SCRATCHPAD = "scratchpad"
+CONSOLIDATION = "consolidation"  # the source of what is learned from errors
 MOST_TRIES = 3  # a cell that three calls made nothing of is let go
 
 
@@ -39,7 +39,7 @@ class Cerebellum:
     def __init__(
         self,
         model: Model | None,
-        encode: Callable[[Learned], Kept],
+        encode: Callable[[Draft], Encoded],
         *,
         spending: Spending,
         redactor: Redactor,
@@ -52,6 +52,7 @@ class Cerebellum:
         self._patience_s = patience_s
         self._turn: deque[Waiting] = deque(maxlen=MOST_CELLS)
         self._earlier: deque[Waiting] = deque(maxlen=MOST_CELLS)  # whose call failed
+        self._unstored: deque[Draft] = deque(maxlen=MOST_CELLS)
         self.executed_count = 0
 
     def on_pre_execute(self, cell: Cell) -> None:
@@ -79,13 +80,13 @@ class Cerebellum:
         self._turn, self._earlier = deque(maxlen=MOST_CELLS), deque(maxlen=MOST_CELLS)
         return taken
 
-    async def flush(self) -> tuple[Learned, ...]:
+    async def flush(self) -> tuple[Draft, ...]:
         """Look at everything that waits, in one call, and encode what it teaches."""
         return await self.study(self.take())
 
     async def study(
-        self, taken: Sequence[Waiting], *, trace: str = "", user: str = "", project: str = ""
-    ) -> tuple[Learned, ...]:
+        self, taken: Sequence[Waiting], *, trace: str = "", session: str = "", user: str = "", project: str = ""
+    ) -> tuple[Draft, ...]:
         """The post-mortem of what was taken. When the call fails, the cells wait for the next one."""
         if self._model is None or not taken:
             return ()
@@ -111,28 +112,39 @@ class Cerebellum:
         except BaseException:
             self._put_back(taken)
             raise
-        evidence = Evidence(error_signature=self._redactor.redact(main_signature(cells)).text, trace=trace)
-        learned = tuple(
-            lesson(text, evidence=evidence, topic=SCRATCHPAD, user=user, project=project) for text in found.lessons
+        error = self._redactor.redact(main_signature(cells)).text
+        evidence = Evidence(error_signature=error, trace=trace, session=session)
+        drafts = tuple(
+            drafted(text, evidence=evidence, topic=SCRATCHPAD, user=user, project=project) for text in found.lessons
         )
-        for each in learned:
-            await asyncio.to_thread(self._encode, each)
-        return learned
+        await asyncio.to_thread(self._store, drafts)
+        return drafts
+
+    def _store(self, drafts: Sequence[Draft]) -> None:
+        """What can't be stored waits for the next time; the others are no worse for it."""
+        waiting = (*self._unstored, *drafts)
+        self._unstored.clear()
+        for draft in waiting:
+            try:
+                self._encode(draft)
+            except Exception:
+                log.warning("A lesson of the post-mortem could not be stored; it waits.", exc_info=True)
+                self._unstored.append(draft)
 
     def _put_back(self, taken: Sequence[Waiting], *, counts: bool = True) -> None:
         again = [Waiting(cell=waiting.cell, tries=waiting.tries + counts) for waiting in taken]
         self._earlier.extend(waiting for waiting in again if waiting.tries < MOST_TRIES)
 
 
-def lesson(text: str, *, evidence: Evidence, topic: str, user: str = "", project: str = "") -> Learned:
+def drafted(text: str, *, evidence: Evidence, topic: str, user: str = "", project: str = "") -> Draft:
     """A lesson of the post-mortem as memory takes it."""
-    return Learned(
+    return Draft(
         text=text,
-        kind="lesson",
-        scope="project",
-        confidence=MEDIUM,
-        producer=LearnedBy.CEREBELLUM,
+        kind=Kind.LESSON,
+        scope=Scope.PROJECT,
+        produced_by=Producer.CEREBELLUM,
         topic=topic,
+        source=CONSOLIDATION,
         evidence=evidence,
         user=user,
         project=project,

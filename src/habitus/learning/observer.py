@@ -5,19 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from habitus.events import Event, EventKind, TurnEnded
 from habitus.learning.acc.detectors import detect
 from habitus.learning.acc.lessons import Lesson
 from habitus.learning.acc.monitor import ACC, Mode
 from habitus.learning.acc.signatures import signature
-from habitus.learning.cerebellum import Cerebellum, Waiting
-from habitus.learning.learned import HIGH, Evidence, Learned, LearnedBy, LessonKeeper
+from habitus.learning.cerebellum import CONSOLIDATION, Cerebellum, Waiting
+from habitus.memory.model import HIGH, Draft, Encoded, Evidence, Producer, Scope
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell
 
 log = logging.getLogger(__name__)
+
+
+class LessonKeeper(Protocol):
+    """Memory, as those who learn see it."""
+
+    def is_taking(self) -> bool: ...
+
+    def encode(self, draft: Draft) -> Encoded: ...
+
+    def has_similar(self, text: str) -> bool: ...
+
+    def ignored(self, rules: Sequence[str]) -> object:
+        """These rules stood in the prompt, and what they warn of happened all the same."""
+        ...
 
 
 class Learner:
@@ -82,7 +96,9 @@ class Learner:
         except Exception:
             log.warning("Learning from the events of turn %s failed.", ended.turn, exc_info=True)
         try:
-            await self._cerebellum.study(cells, trace=ended.turn, user=ended.user, project=ended.project)
+            await self._cerebellum.study(
+                cells, trace=ended.turn, session=ended.session, user=ended.user, project=ended.project
+            )
         except Exception:
             log.warning("Learning from the cells of turn %s failed.", ended.turn, exc_info=True)
 
@@ -91,8 +107,18 @@ class Learner:
         if broken := broken_rules(fired, ended.rules):
             self._keeper.ignored(broken)
         for lesson in self._acc.not_known(fired):
-            told = learned(lesson, redactor=self._redactor, trace=ended.turn, user=ended.user, project=ended.project)
-            self._keeper.encode(told)
+            draft = drafted(
+                lesson,
+                redactor=self._redactor,
+                trace=ended.turn,
+                session=ended.session,
+                user=ended.user,
+                project=ended.project,
+            )
+            try:
+                self._keeper.encode(draft)
+            except Exception:  # the others are no worse for it
+                log.warning("The lesson of %s could not be stored.", lesson.detector, exc_info=True)
 
 
 def broken_rules(fired: Sequence[Lesson], in_prompt: Sequence[str]) -> list[str]:
@@ -105,16 +131,19 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def learned(lesson: Lesson, *, redactor: Redactor, trace: str = "", user: str = "", project: str = "") -> Learned:
+def drafted(
+    lesson: Lesson, *, redactor: Redactor, trace: str = "", session: str = "", user: str = "", project: str = ""
+) -> Draft:
     """A detector's lesson as memory takes it."""
     error = redactor.redact(_signature(lesson.evidence)).text
-    return Learned(
+    return Draft(
         text=lesson.rule,
-        kind=lesson.kind.value,
-        scope="global",
+        kind=lesson.kind,
+        scope=Scope.GLOBAL,
         confidence=HIGH,
-        producer=LearnedBy.DETECTOR,
-        evidence=Evidence(detector=lesson.detector, error_signature=error, trace=trace),
+        produced_by=Producer.DETECTOR,
+        source=CONSOLIDATION,
+        evidence=Evidence(detector=lesson.detector, error_signature=error, trace=trace, session=session),
         user=user,
         project=project,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,15 @@ from habitus.memory.model import (
 )
 from habitus.memory.pages import Looked, Pages
 from habitus.memory.past import Step
-from habitus.memory.recall import LESSON_TOKENS, MOST_LESSONS, PROFILE_TOKENS, RULE_TOKENS, SCRATCHPAD_TOKENS, Recall
+from habitus.memory.recall import (
+    LESSON_TOKENS,
+    MOST_LESSONS,
+    PROFILE_TOKENS,
+    RULE_TOKENS,
+    SCRATCHPAD_TOKENS,
+    Recall,
+    Recalled,
+)
 from habitus.memory.sameness import is_same
 from habitus.memory.stores.base import EngramStore
 from habitus.memory.usage import Choose
@@ -39,7 +47,7 @@ from habitus.memory.view_files import Found, ViewFiles
 from habitus.memory.words import tokens
 from habitus.pause import Pause
 from habitus.redact import Redactor
-from habitus.settings import MemoryMode
+from habitus.settings import MemoryMode, RetentionSettings
 
 if TYPE_CHECKING:
     from habitus.search.index import Index
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["Choose", "Cortex", "Looked", "Step", "new_id"]
 
 _LETTERS, _SIGNS = "abcdefghijkmnpqrstuvwxyz", "abcdefghijkmnpqrstuvwxyz23456789"
+_DEFAULT_RETENTION = RetentionSettings()
 _SELF_PLAY = (Producer.DREAM.value, "self-play", "self_play", "selfplay")
 
 
@@ -69,10 +78,11 @@ class Cortex:
         user: str = "local",
         files: ViewFiles | None = None,
         allow: Callable[[], None] = lambda: None,
+        keep: RetentionSettings = _DEFAULT_RETENTION,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self._mirror = Mirror(store, open_index)
-        self._ledger = Ledger(store, self._mirror, clock=clock, allow=allow)
+        self._ledger = Ledger(store, self._mirror, clock=clock, allow=allow, keep=keep)
         self._intake = Intake(
             ledger=self._ledger, redactor=redactor, mode=mode, is_shared=is_shared, user=user, new_id=new_id
         )
@@ -98,6 +108,10 @@ class Cortex:
         encoded = self._intake.keep(draft)
         self._pages.show()
         return replace(encoded, redacted=redacted)
+
+    def is_taking(self) -> bool:
+        """Whether what is learned is kept at all now: memory is on, and nothing is paused."""
+        return self._mode is not MemoryMode.OFF and (self._pause is None or self._pause.state() is None)
 
     def _closed(self, draft: Draft) -> Encoded | None:
         """Whether learning is switched off or paused; a person's own word is no learning."""
@@ -147,11 +161,11 @@ class Cortex:
 
     def scratchpad_lessons(
         self, *, user: str = "", project: str = "", tokens: int = SCRATCHPAD_TOKENS
-    ) -> tuple[Engram, ...]:
+    ) -> tuple[Recalled, ...]:
         """What the scratchpad tool's description says, the most useful first; it belongs nowhere else."""
         mine = self._in_sight(user, project).scratchpad
         ranked = sorted(mine, key=lambda engram: (-retention.utility(engram), engram.id))
-        return tuple(one.engram for one in recalling.within(ranked, tokens))
+        return recalling.within(ranked, tokens)
 
     def has_similar(self, text: str, *, user: str = "", project: str = "") -> bool:
         """Whether memory already says this to somebody."""
@@ -167,11 +181,13 @@ class Cortex:
     def record_retrieval(self, ids: Iterable[str], *, cut: Iterable[str] = ()) -> tuple[Engram, ...]:
         """These were shown in a prompt; `cut` are the rules that found no room. Says which rules aged out."""
         old = usage.shown_in_prompt(self._ledger, ids, cut)
-        return self._put_away(old, f"there was no room for it {retention.AGED_OUT} times in a row")
+        return self._put_away(old, f"there was no room for it {self._ledger.keep.misses} times in a row")
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
-        return usage.helped(self._ledger, request, self._in_sight(user, project).lessons)
+        here = self._in_sight(user, project)
+        told_in_tools = {engram.id: engram for engram in here.scratchpad}
+        return usage.helped(self._ledger, request, {**here.lessons, **told_in_tools})
 
     def ignored(self, rules: Iterable[str]) -> tuple[str, ...]:
         """Rules, by id or text, whose detector fired again although they were in the prompt."""
@@ -180,15 +196,17 @@ class Cortex:
     def prune(self, *, dry_run: bool = False) -> tuple[Engram, ...]:
         """Archive lessons that were shown again and again and never helped."""
         self._mirror.sync()
-        gone = tuple(retention.to_prune(self._mirror.active()))
+        gone = tuple(retention.to_prune(self._mirror.active(), self._ledger.keep))
         return gone if dry_run else self._put_away(gone, "shown often, and it never helped")
 
-    def compact(self, choose: Choose = retention.most_useful) -> tuple[Engram, ...]:
+    def compact(self, choose: Choose | None = None, *, dry_run: bool = False) -> tuple[Engram, ...]:
         """Where a kind has too many entries in a place, keep those that `choose` names by their place in the list.
 
-        Texts are never rewritten. A choice that fails or makes no sense keeps everything.
+        Texts are never rewritten. A choice that fails or makes no sense keeps everything. Without one the most useful
+        rules stay; lessons are left to their cap.
         """
-        return self._put_away(usage.left_by(self._ledger, choose), "a compaction kept others")
+        gone = tuple(usage.left_by(self._ledger, choose))
+        return gone if dry_run else self._put_away(gone, "a compaction kept others")
 
     def _put_away(self, engrams: Sequence[Engram], reason: str) -> tuple[Engram, ...]:
         if not engrams:
@@ -227,7 +245,7 @@ class Cortex:
 
     def archived(self) -> tuple[Engram, ...]:
         """What made room or was removed, the last first."""
-        return self._ledger.of_state(State.ARCHIVED)
+        return self._ledger.of_state(State.ARCHIVED, State.REMOVED)
 
     def waiting(self) -> tuple[Engram, ...]:
         """What waits for a person."""
@@ -275,9 +293,18 @@ class Cortex:
         after = decisions.edited(before, edit)
         return before if after == before else self._changed(after, by, "edited")
 
-    def remove(self, id: str, *, by: str) -> Engram:
+    def remove(self, id: str, *, by: str, why: str = "removed") -> Engram:
         """Put it into the archive; it is not learned again by itself."""
-        return self._changed(decisions.removed(self.get(id), by), by, "removed")
+        return self._changed(decisions.removed(self.get(id), by, why), by, why)
+
+    def taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
+        """What these turns, or the turns of a session, brought into memory; also what still waits for a person."""
+        self._pages.notice()
+        return tuple(
+            engram
+            for engram in reversed(self._ledger.of_state(State.ACTIVE, State.WAITING))
+            if engram.evidence.trace in turns or (session and engram.evidence.session == session)
+        )
 
     def restore(self, id: str, *, by: str) -> Engram:
         """Bring it back from the archive; a person stands behind it from then on."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from habitus.errors import Invalid
 from habitus.memory import gate
-from habitus.memory.mirror import REMOVED
 from habitus.memory.model import Draft, Engram, Kind, Scope, State, Trust
 
 
@@ -40,10 +39,10 @@ def edited(before: Engram, edit: Edit) -> Engram:
     return replace(after, trust=Trust.USER)
 
 
-def removed(engram: Engram, by: str) -> Engram:
-    if engram.state is State.ARCHIVED:
+def removed(engram: Engram, by: str, why: str = "removed") -> Engram:
+    if engram.state.is_put_away:
         raise Invalid(f"'{engram.id}' is in the archive already.", mend=f"See 'habitus lessons restore {engram.id}'.")
-    return replace(engram, state=State.ARCHIVED, reason=f"{REMOVED} {by}")
+    return replace(engram, state=State.REMOVED, reason=f"{why} by {by}")
 
 
 def restored(engram: Engram) -> Engram:

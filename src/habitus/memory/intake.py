@@ -60,7 +60,10 @@ class Intake:
                 source_challenge_hash=self.clean(body.source_challenge_hash),
             ),
             evidence=replace(
-                evidence, error_signature=self.clean(evidence.error_signature), trace=self.clean(evidence.trace)
+                evidence,
+                error_signature=self.clean(evidence.error_signature),
+                trace=self.clean(evidence.trace),
+                session=self.clean(evidence.session),
             ),
             user=one_line(draft.user) or self.user,
             project=one_line(draft.project),
@@ -78,7 +81,7 @@ class Intake:
             if twin is None:
                 (saved,) = self.ledger.save([wanted], draft.produced_by.value, wanted.reason or "new")
                 return self._outcome(saved, Status.STORED, "new")
-            is_closed = twin.state in (State.REJECTED, State.ARCHIVED)
+            is_closed = twin.state in (State.REJECTED, State.REMOVED)
             if is_closed and draft.trust is not Trust.USER:
                 reason = f"turned down: {twin.reason}" if twin.state is State.REJECTED else f"it was {twin.reason}"
                 return Encoded(status=Status.REFUSED, engram=twin, reason=reason)

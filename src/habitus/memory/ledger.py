@@ -10,17 +10,25 @@ from datetime import datetime
 from habitus.errors import NotFound, did_you_mean
 from habitus.memory import retention
 from habitus.memory.mirror import Mirror
-from habitus.memory.model import Cause, Engram, Kind, State
+from habitus.memory.model import Cause, Engram, State
 from habitus.memory.stores.base import EngramStore
+from habitus.settings import RetentionSettings
 
 
 class Ledger:
     def __init__(
-        self, store: EngramStore, mirror: Mirror, *, clock: Callable[[], datetime], allow: Callable[[], None]
+        self,
+        store: EngramStore,
+        mirror: Mirror,
+        *,
+        clock: Callable[[], datetime],
+        allow: Callable[[], None],
+        keep: RetentionSettings,
     ) -> None:
         self.store = store
         self.mirror = mirror
         self.clock = clock
+        self.keep = keep
         self.allow = allow  # raises where nothing may be changed
 
     def get(self, id: str) -> Engram:
@@ -36,9 +44,10 @@ class Ledger:
         mend = f"It could be {', '.join(sorted(like)[:5])}." if like else did_you_mean(wanted, known)
         raise NotFound(f"There is no lesson '{id}'.", mend=mend or "See 'habitus lessons list'.")
 
-    def of_state(self, state: State) -> tuple[Engram, ...]:
+    def of_state(self, *states: State) -> tuple[Engram, ...]:
+        """The last that changed first."""
         self.mirror.sync()
-        found = [engram for engram in self.mirror.engrams.values() if engram.state is state]
+        found = [engram for engram in self.mirror.engrams.values() if engram.state in states]
         return tuple(sorted(found, key=lambda engram: (str(engram.updated_on), engram.id), reverse=True))
 
     def save(self, engrams: Sequence[Engram], by: str, reason: str) -> tuple[Engram, ...]:
@@ -53,10 +62,10 @@ class Ledger:
 
     def make_room(self, newcomer: Engram) -> tuple[Engram, ...]:
         """Keep the lessons of a place within the cap; what goes is in the archive."""
-        if newcomer.kind is not Kind.LESSON:
+        if not newcomer.kind.is_lesson:
             return ()
-        gone = retention.over_the_cap(self.mirror.in_place(newcomer))
-        reason = f"there is room for {retention.MOST_LESSONS} lessons, and the others are more useful"
+        gone = retention.over_the_cap(self.mirror.in_place(newcomer), self.keep.lessons)
+        reason = f"there is room for {self.keep.lessons} lessons, and the others are more useful"
         return self.archive(gone, "habitus", reason)
 
     def change(self, engram: Engram, by: str, reason: str) -> Engram:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from habitus.memory.model import SCRATCHPAD, Engram, Kind, Scope, State
+from habitus.memory.model import SCRATCHPAD, Engram, Part, Scope, State
 from habitus.memory.sameness import MEANING, is_same
 from habitus.memory.stores.base import EngramStore
 from habitus.search import Document, Results
@@ -16,15 +16,13 @@ from habitus.search.words import content_words, terms
 if TYPE_CHECKING:
     from habitus.search.index import Index
 
-REMOVED = "removed by"  # how the reason begins of what a person took out
-
 _ALIKE = 20
 _ROUNDING = 0.001
 _FEW, _AMONG_FEW, _VERY_SURE = 20, 0.05, 0.65
 _FEWEST_WORDS = 2  # "stop" is no request that a lesson could fit
 _WIDE = 12
 _WIDER = 60  # where some of what is found may not count
-_ORDER = (State.ACTIVE, State.WAITING, State.REJECTED, State.ARCHIVED)
+_ORDER = (State.ACTIVE, State.WAITING, State.REJECTED, State.REMOVED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,9 +40,9 @@ class InSight:
 
     @classmethod
     def of(cls, engrams: Sequence[Engram]) -> InSight:
-        lessons = [engram for engram in engrams if engram.kind is Kind.LESSON]
+        lessons = [engram for engram in engrams if engram.kind.is_lesson]
         return cls(
-            profile=tuple(engram for engram in engrams if engram.kind is Kind.PROFILE),
+            profile=tuple(engram for engram in engrams if engram.kind.part is Part.PROFILE),
             rules=tuple(engram for engram in engrams if engram.kind.is_rule),
             lessons={engram.id: engram for engram in lessons if engram.topic != SCRATCHPAD},
             scratchpad=tuple(engram for engram in lessons if engram.topic == SCRATCHPAD),
@@ -159,8 +157,7 @@ class Mirror:
 
 
 def _is_comparable(one: Engram, wanted: Engram) -> bool:
-    is_settled = one.state is State.ARCHIVED and not one.reason.startswith(REMOVED)
-    is_here = one.state is not State.ERASED and not is_settled
+    is_here = one.state not in (State.ERASED, State.ARCHIVED)
     return is_here and (one.kind, one.place, one.topic) == (wanted.kind, wanted.place, wanted.topic)
 
 

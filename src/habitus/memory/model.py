@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from habitus.errors import Invalid, did_you_mean
 
@@ -17,16 +17,40 @@ SCRATCHPAD = "scratchpad"  # the topic of what is told only in the scratchpad to
 LONGEST = 2000  # characters of a text; a lesson is a sentence, not a page
 
 
+class Part(StrEnum):
+    """What a prompt does with an engram; people have a page for each part."""
+
+    PROFILE = "profile"  # always there
+    RULES = "rules"  # always there, as orders: nobody but a person may give one
+    LESSONS = "lessons"  # there when it fits the request; capped and pruned by use
+
+
 class Kind(StrEnum):
-    ALWAYS = "always"
-    NEVER = "never"
-    WHEN = "when"
-    LESSON = "lesson"
-    PROFILE = "profile"
+    """All there is to a kind stands in its line: its part, its heading on the page and in the prompt, its meaning."""
+
+    ALWAYS = "always", Part.RULES, "Always", "what is to be done every time"
+    NEVER = "never", Part.RULES, "Never", "what is not to be done"
+    WHEN = "when", Part.RULES, "When", "what is to be done in one case"
+    LESSON = "lesson", Part.LESSONS, "", "what work taught"
+    PROFILE = "profile", Part.PROFILE, "", "about the user"
+
+    part: Part
+    heading: str
+    meaning: str
+
+    def __new__(cls, value: str, part: Part, heading: str, meaning: str) -> Self:
+        kind = str.__new__(cls, value)
+        kind._value_ = value
+        kind.part, kind.heading, kind.meaning = part, heading, meaning
+        return kind
 
     @property
     def is_rule(self) -> bool:
-        return self in (Kind.ALWAYS, Kind.NEVER, Kind.WHEN)
+        return self.part is Part.RULES
+
+    @property
+    def is_lesson(self) -> bool:
+        return self.part is Part.LESSONS
 
 
 class Scope(StrEnum):
@@ -71,8 +95,14 @@ class State(StrEnum):
     ACTIVE = "active"
     WAITING = "waiting"  # for a person
     REJECTED = "rejected"
-    ARCHIVED = "archived"
+    ARCHIVED = "archived"  # it made room; it may be learned again
+    REMOVED = "removed"  # a person took it out, so it is not learned again by itself
     ERASED = "erased"  # only the id is left, so that no copy brings it back
+
+    @property
+    def is_put_away(self) -> bool:
+        """In the archive, from where it can be restored."""
+        return self in (State.ARCHIVED, State.REMOVED)
 
 
 class Status(StrEnum):
@@ -85,13 +115,24 @@ class Status(StrEnum):
     OFF = "off"
     PAUSED = "paused"
 
+    @property
+    def is_kept(self) -> bool:
+        """It is in memory, new or as more of what was there."""
+        return self in (Status.STORED, Status.REINFORCED)
+
+    @property
+    def is_settled(self) -> bool:
+        """Memory has dealt with it; telling it again would count it twice."""
+        return self not in (Status.OFF, Status.PAUSED)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """What an engram rests on."""
 
     error_signature: str = ""
-    trace: str = ""
+    trace: str = ""  # the turn that taught it, or the file and turn of a transcript
+    session: str = ""  # the conversation of that turn
     version: str = ""
     detector: str = ""
     user: str = ""  # whose conversation taught it, wherever it holds

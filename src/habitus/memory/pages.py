@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from habitus.memory import gate, views
+from habitus.memory import decisions, gate, views
 from habitus.memory.intake import Intake
-from habitus.memory.mirror import REMOVED
 from habitus.memory.model import HIGH, Draft, Engram, Producer, Scope, State, Status, Trust
 from habitus.memory.view_files import Found, ViewFiles
 from habitus.memory.views import Line
@@ -173,7 +172,7 @@ class Pages:
         if engram.text != line.text:
             return Looked(notes=(f"{engram.id} has changed since you saw it; it stays.",))
         with self._ledger.writing():
-            return Looked(removed=self._ledger.archive([engram], self._user, f"{REMOVED} {self._user}"))
+            return Looked(removed=self._ledger.save([decisions.removed(engram, self._user)], self._user, "removed"))
 
 
 def _together(a: Looked, b: Looked) -> Looked:

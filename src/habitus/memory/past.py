@@ -29,7 +29,7 @@ def back_to(moment: datetime, then: Mapping[str, Engram], now: Iterable[Engram])
 
 
 def _action(now: Engram, back: Engram) -> str:
-    if back.state is State.ARCHIVED:
+    if back.state.is_put_away:
         return "archive"
     return "change" if now.state is back.state else "restore"
 
@@ -39,7 +39,7 @@ def _as_it_was(now: Engram, then: Engram | None, moment: datetime) -> Engram | N
     if now.state is State.ERASED:
         return None
     if then is None:
-        if now.state is State.ARCHIVED:
+        if now.state.is_put_away:
             return None
         return replace(now, state=State.ARCHIVED, reason=f"it is newer than {moment:%Y-%m-%d %H:%M} UTC")
     back = replace(

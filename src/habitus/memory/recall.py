@@ -23,7 +23,7 @@ SCRATCHPAD_TOKENS = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Remembered:
+class Recalled:
     """An engram on its way into a prompt. `score` is how well it fits the request, 0–1."""
 
     engram: Engram
@@ -57,9 +57,9 @@ class LeftOut:
 class Recall:
     """What a request brings up, each part within its budget, and what nearly came up."""
 
-    profile: tuple[Remembered, ...] = ()
-    rules: tuple[Remembered, ...] = ()
-    lessons: tuple[Remembered, ...] = ()
+    profile: tuple[Recalled, ...] = ()
+    rules: tuple[Recalled, ...] = ()
+    lessons: tuple[Recalled, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     confidence: float = 0.0
 
@@ -75,14 +75,14 @@ class Recall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    taken: tuple[Remembered, ...] = ()
+    taken: tuple[Recalled, ...] = ()
     left_out: tuple[LeftOut, ...] = field(default_factory=tuple)
 
 
 def standing(engrams: Iterable[Engram], relevance: Mapping[str, float], budget: int) -> Chosen:
     """Rules or profile lines: a person's first, then by relevance, then by utility, as many as there is room for."""
     ranked = sorted(
-        (Remembered(engram=e, score=relevance.get(e.id, 0.0), utility=utility(e)) for e in engrams),
+        (Recalled(engram=e, score=relevance.get(e.id, 0.0), utility=utility(e)) for e in engrams),
         key=lambda one: (-TRUST_ORDER.index(one.engram.trust), -one.score, -one.utility, one.id),
     )
     return _within(ranked, budget)
@@ -91,7 +91,7 @@ def standing(engrams: Iterable[Engram], relevance: Mapping[str, float], budget: 
 def lessons(found: Results, known: Mapping[str, Engram], budget: int, most: int = MOST_LESSONS) -> Chosen:
     """Lessons that fit the request, by relevance and utility; none when nothing fits."""
     near = [
-        Remembered(engram=known[h.id], score=h.score, utility=utility(known[h.id])) for h in found.hits if h.id in known
+        Recalled(engram=known[h.id], score=h.score, utility=utility(known[h.id])) for h in found.hits if h.id in known
     ]
     if found.confidence < FLOOR:
         return Chosen(
@@ -110,12 +110,12 @@ def fits(hit: Hit, found: Results) -> bool:
     return found.confidence >= FLOOR and hit.score >= WORTH * found.hits[0].score
 
 
-def within(engrams: Iterable[Engram], budget: int) -> tuple[Remembered, ...]:
-    return _within((Remembered(engram=engram) for engram in engrams), budget).taken
+def within(engrams: Iterable[Engram], budget: int) -> tuple[Recalled, ...]:
+    return _within((Recalled(engram=engram) for engram in engrams), budget).taken
 
 
-def _within(ranked: Iterable[Remembered], budget: int) -> Chosen:
-    taken: list[Remembered] = []
+def _within(ranked: Iterable[Recalled], budget: int) -> Chosen:
+    taken: list[Recalled] = []
     left_out: list[LeftOut] = []
     used = 0
     for one in ranked:

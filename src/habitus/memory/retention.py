@@ -1,4 +1,4 @@
-"""What is kept and what makes room, decided without touching anything: utility, cap, pruning, compaction."""
+"""Retention of engrams, decided without touching anything: utility, cap, pruning, compaction."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from habitus.errors import Invalid
-from habitus.memory.model import Counters, Engram, Kind
+from habitus.memory.model import Counters, Engram
+from habitus.settings import RetentionSettings
 
-MOST_LESSONS = 50  # active ones in one place
-COMPACT_ABOVE = 20  # entries of a kind in one place
-AGED_OUT = 20  # misses in a row
 CREDIT_SECONDS = 300
 
-_TRIED = 5
+_TRIED = 5  # times shown before a hit rate says something
 _POOR = 0.35
-_AT_MOST = 0.25
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -35,9 +32,9 @@ def hit_rate(counters: Counters) -> float:
     return (counters.helpful + 1) / (counters.retrievals + 2)
 
 
-def over_the_cap(lessons: Iterable[Engram], most: int = MOST_LESSONS) -> list[Engram]:
+def over_the_cap(lessons: Iterable[Engram], most: int) -> list[Engram]:
     """The lessons of one place that have to go: the newest stays, then what is pinned, then the most useful."""
-    found = [engram for engram in lessons if engram.kind is Kind.LESSON]
+    found = [engram for engram in lessons if engram.kind.is_lesson]
     if len(found) <= most:
         return []
     newest = max(found, key=lambda engram: (engram.created_on or _LONG_AGO, engram.id))
@@ -45,16 +42,16 @@ def over_the_cap(lessons: Iterable[Engram], most: int = MOST_LESSONS) -> list[En
     return ranked[most:]
 
 
-def to_prune(lessons: Iterable[Engram]) -> list[Engram]:
-    """Lessons that were shown again and again and never helped, the worst first, at most a quarter of all."""
-    found = [engram for engram in lessons if engram.kind is Kind.LESSON]
+def to_prune(lessons: Iterable[Engram], keep: RetentionSettings) -> list[Engram]:
+    """Lessons that were shown again and again and never helped, the worst first, and only a share of all."""
+    found = [engram for engram in lessons if engram.kind.is_lesson]
     useless = [
         engram
         for engram in found
-        if not engram.is_pinned and engram.counters.retrievals >= _TRIED and not engram.counters.helpful
+        if not engram.is_pinned and engram.counters.retrievals >= keep.tries and not engram.counters.helpful
     ]
     useless.sort(key=lambda engram: (utility(engram), engram.id))
-    return useless[: int(len(found) * _AT_MOST)]
+    return useless[: int(len(found) * keep.pruned)]
 
 
 def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
@@ -67,7 +64,9 @@ def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
     return [engram for place, engram in enumerate(entries) if place not in kept and not engram.is_pinned]
 
 
-def most_useful(entries: Sequence[Engram]) -> list[int]:
-    """The places of the entries that a compaction without a model keeps."""
-    ranked = sorted(range(len(entries)), key=lambda place: (-utility(entries[place]), place))
-    return sorted(ranked[:COMPACT_ABOVE])
+def most_useful(entries: Sequence[Engram], most: int) -> list[int]:
+    """The places of the entries that a compaction without a model keeps: what is pinned, then the most useful."""
+    ranked = sorted(
+        range(len(entries)), key=lambda place: (not entries[place].is_pinned, -utility(entries[place]), place)
+    )
+    return sorted(ranked[:most])

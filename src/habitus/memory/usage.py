@@ -30,7 +30,7 @@ def shown_in_prompt(ledger: Ledger, ids: Iterable[str], cut: Iterable[str]) -> l
         for id in missed:
             if id in found:
                 found[id] = found[id].counted(missed=found[id].counters.missed + 1)
-    return [found[id] for id in missed if id in found and _has_aged_out(found[id])]
+    return [found[id] for id in missed if id in found and _has_aged_out(found[id], ledger.keep.misses)]
 
 
 def helped(ledger: Ledger, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
@@ -59,16 +59,21 @@ def ignored(ledger: Ledger, rules: Iterable[str]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def left_by(ledger: Ledger, choose: Choose) -> list[Engram]:
-    """What a choice lets go, where a kind has too many entries in a place; nothing if it fails or makes no sense."""
+def left_by(ledger: Ledger, choose: Choose | None) -> list[Engram]:
+    """What a choice lets go, where a kind has too many entries in a place; nothing if it fails or makes no sense.
+
+    Without a choice the least useful go, and lessons stay: those have a cap of their own.
+    """
     ledger.mirror.sync()
+    most = ledger.keep.entries
     groups: dict[object, list[Engram]] = {}
     for engram in sorted(ledger.mirror.active(), key=lambda e: e.id):
-        groups.setdefault((engram.kind, engram.place), []).append(engram)
+        if choose is not None or not engram.kind.is_lesson:
+            groups.setdefault((engram.kind, engram.place), []).append(engram)
     gone: list[Engram] = []
     for entries in groups.values():
-        if len(entries) > retention.COMPACT_ABOVE:
-            gone += _let_go(entries, choose)
+        if len(entries) > most:
+            gone += _let_go(entries, choose or (lambda entries: retention.most_useful(entries, most)))
     return gone
 
 
@@ -77,8 +82,8 @@ def _log_retrieval(engram: Engram) -> None:
     log.debug("retrieved %s source=%s source_challenge_hash=%s", engram.id, engram.source, challenge)
 
 
-def _has_aged_out(engram: Engram) -> bool:
-    is_due = engram.counters.missed >= retention.AGED_OUT
+def _has_aged_out(engram: Engram, misses: int) -> bool:
+    is_due = engram.counters.missed >= misses
     return is_due and engram.state is State.ACTIVE and engram.trust is not Trust.USER
 
 

@@ -24,7 +24,6 @@ from habitus.memory import views
 from habitus.memory.tables import memory_views
 from habitus.memory.views import VIEWS, Edits, Line, Page
 
-_KEEP = 50
 _LONGEST = 4_000_000
 
 Stamps = Mapping[str, tuple[int, int, int] | None]
@@ -43,12 +42,19 @@ class Found:
 
 class ViewFiles:
     def __init__(
-        self, folder: Path, engine: sa.Engine, *, clock: Callable[[], datetime], is_durable: bool = True
+        self,
+        folder: Path,
+        engine: sa.Engine,
+        *,
+        clock: Callable[[], datetime],
+        is_durable: bool = True,
+        renderings: int = 50,
     ) -> None:
         self.folder = folder
         self._engine = engine
         self._clock = clock
         self._is_durable = is_durable
+        self._renderings = renderings  # of each page, so many are kept
         self._known: Stamps = {}
         self._remembered: dict[str, str] = {}  # the pages whose renderings this process has kept
 
@@ -173,7 +179,7 @@ class ViewFiles:
                     view=name, stamp=stamp, lines=zlib.compress(text.encode(), 1), written_on=self._clock()
                 )
             )
-            old = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).offset(_KEEP)
+            old = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).offset(self._renderings)
             gone = list(connection.execute(old).scalars())
             if gone:
                 connection.execute(table.delete().where(mine, table.c.stamp.in_(gone)))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.memory.model import Engram, Kind, Scope
+from habitus.memory.model import Engram, Kind, Part, Scope
 from habitus.memory.words import one_line
 
 
@@ -59,10 +59,13 @@ class View:
         return frozenset(self.sections.values())
 
 
-VIEWS = (
-    View(name="profile.md", title="Profile", sections={"": Kind.PROFILE}),
-    View(name="rules.md", title="Rules", sections={"Always": Kind.ALWAYS, "Never": Kind.NEVER, "When": Kind.WHEN}),
-    View(name="lessons.md", title="Lessons", sections={"": Kind.LESSON}),
+VIEWS = tuple(
+    View(
+        name=f"{part}.md",
+        title=part.capitalize(),
+        sections={kind.heading: kind for kind in Kind if kind.part is part},
+    )
+    for part in Part
 )
 
 NOT_UNDERSTOOD = "Not understood"

@@ -1,4 +1,4 @@
-"""Is an attack meant, or does the text quote it to warn? Only asked where a rule has " "matched."""
+"""Is an attack meant, or does the text quote it to warn? Only asked where a rule has matched."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ MOST_SPANS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """A lower-case text with the places that matter for judging a match, found when first " "asked for."""
+    """A lower-case text with the places that matter for judging a match, found when first asked for."""
 
     lower: str
     is_prose: bool = True
@@ -172,7 +172,7 @@ class Context:
         return before.count(mark) % 2 == 1 and mark in after
 
     def _is_warned(self, line: int, before: str, after: str) -> bool:
-        """By its own line, by the nearest heading or introduction above, or by the one above " "that."""
+        """By its own line, by the nearest heading or introduction above, or by the one above that."""
         if _WARNS.search(before) or _WARNS.search(after):
             return True
         index = bisect_right(self.headings, (line, False)) - 1

@@ -1,4 +1,4 @@
-"""Addresses: which hosts anyone can have for a minute, and which are known for their " "installers."""
+"""Addresses: which hosts anyone can have for a minute, and which are known for their installers."""
 
 from __future__ import annotations
 

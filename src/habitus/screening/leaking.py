@@ -1,4 +1,4 @@
-"""Commands and code that read secrets or send things away, and the hosts they send them " "to."""
+"""Commands and code that read secrets or send things away, and the hosts they send them to."""
 
 from __future__ import annotations
 

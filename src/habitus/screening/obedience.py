@@ -1,4 +1,4 @@
-"""What an attack says to be obeyed: instead of everyone else, unseen, unasked and for " "good."""
+"""What an attack says to be obeyed: instead of everyone else, unseen, unasked and for good."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ _MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Manifest)} - {"ex
 _PLAIN_FIELDS = {"title", "description", "when_to_use", "tags", "license", "compatibility", "allowed_tools"}
 
 USER = "user"
+OWN = frozenset({"bundled", "operator", USER})  # what is in them comes from the person or whoever set Habitus up
+AGENTS = ("agents", "claude", "codex")  # the skill folders of other agents in a person's home, lowest first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +26,7 @@ class Layer:
     store: SkillStore
     source: Source | None = None  # what its skills are, where the place decides that
     trust_root: str = ""  # where trust in it is kept; empty for layers that are the person's own
+    claims_root: str = ""  # where trust in its skills' claims is kept, while their text is the person's choice
     fills_placeholders: bool = False
     is_listed: bool = True  # whether what is in it are skills for anybody; else it is reached by `name@layer` alone
 

@@ -76,15 +76,20 @@ class Library:
         with self._lock:
             trust = self._outside.revision()
             mark = None if self._newest is None else (trust, self._newest())
-            if look or mark is None or mark != self._mark:
-                contents = [(layer, layer.store.contents(look=look)) for layer in self.layers]
-                revision = (trust, *(content.revision for _, content in contents))
-                if revision != self._snapshot.revision:
-                    shown = [(layer, content) for layer, content in contents if layer.is_listed]
-                    listing = composed(shown, self._outside, self._gates)
-                    self._snapshot = Snapshot(revision=revision, listing=listing)
+            if mark is None or mark != self._mark:
+                self._compose(trust)
                 self._mark = mark
+            if look and [layer for layer in self.layers if layer.store.look()]:
+                self._compose(trust)
             return self._snapshot
+
+    def _compose(self, trust: Hashable) -> None:
+        contents = [(layer, layer.store.contents(look=False)) for layer in self.layers]
+        revision = (trust, *(content.revision for _, content in contents))
+        if revision != self._snapshot.revision:
+            self._outside.look()
+            shown = [(layer, content) for layer, content in contents if layer.is_listed]
+            self._snapshot = Snapshot(revision=revision, listing=composed(shown, self._outside, self._gates))
 
     def listing(self) -> list[Listed]:
         """Every name once, as the highest layer has it, broken ones included, sorted by name."""
@@ -129,14 +134,17 @@ class Library:
         return replace(skill, body=self._filled(item, skill))
 
     def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[Skill]:
-        wanted = [item.layer] if only_layer else [*item.hidden, item.layer]
         copies = []
-        for name in wanted:
+        for name in () if only_layer else item.hidden:
             layer = self.layer(name)
+            tree_hash = layer.store.contents(look=False).hashes.get(item.name, "")
             skill = layer.store.load(item.name, look=look)
-            if skill is not None:
-                tree_hash = item.tree_hash if name == item.layer else layer.store.contents(look=False).hashes[item.name]
+            if skill is not None and self._outside.is_trusted(layer, item.name, tree_hash):
                 copies.append(self._outside.seen(layer, with_source(skill, layer), tree_hash))
+        layer = self.layer(item.layer)
+        skill = layer.store.load(item.name, look=look)
+        if skill is not None:
+            copies.append(self._outside.seen(layer, with_source(skill, layer), item.tree_hash))
         if not copies:
             raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
         return copies
@@ -291,20 +299,31 @@ class Library:
 
     # Counting
 
-    def count_recommended(self, address: str, *, stage: Stage = Stage.STEPS) -> None:
-        item = self.find(address, at=self.snapshot(look=False))
+    def count_recommended(self, address: str, *, stage: Stage = Stage.STEPS, at: Snapshot | None = None) -> None:
+        item = self.find(address, at=at or self.snapshot(look=False))
         self.layer(item.layer).store.increment_recommended(item.name, stage=stage)
 
-    def count_use(self, *addresses: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
+    def count_use(
+        self,
+        *addresses: str,
+        stage: Stage = Stage.STEPS,
+        succeeded: bool | None = None,
+        at: Snapshot | None = None,
+    ) -> None:
         """Each was used; `succeeded` is None when nobody can say. What is gone meanwhile is passed over."""
-        seen = self.snapshot(look=False)
+        seen = at or self.snapshot(look=False)
         found: dict[str, list[str]] = {}
         for address in addresses:
             with suppress(NotFound):
                 item = self.find(address, at=seen)
                 found.setdefault(item.layer, []).append(item.name)
         for layer, wanted in found.items():
-            self.layer(layer).store.record_use(*wanted, stage=stage, succeeded=succeeded)
+            store = self.layer(layer).store
+            try:
+                store.record_use(*wanted, stage=stage, succeeded=succeeded)
+            except NotFound:
+                there = store.contents(look=False).hashes
+                store.record_use(*(name for name in wanted if name in there), stage=stage, succeeded=succeeded)
 
     # History
 

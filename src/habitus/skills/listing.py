@@ -28,6 +28,7 @@ class Listed:
     tree_hash: str = ""  # over all its files
     diagnostics: tuple[Diagnostic, ...] = ()
     hidden: tuple[str, ...] = ()  # the lower layers that have a copy of the same name
+    waiting: tuple[str, ...] = ()  # higher layers whose copy would take its place, and is not trusted
     inert: tuple[str, ...] = ()  # what it asks for and does not get before a person trusts it
 
 
@@ -54,13 +55,24 @@ class Snapshot:
 class Outside(Protocol):
     """What is known of content that came from outside: whether it is trusted, and what it may claim for itself."""
 
-    def revision(self) -> Hashable: ...
+    def revision(self) -> Hashable:
+        """Changes when somebody trusts something, or no longer."""
+        ...
+
+    def look(self) -> None:
+        """Skills have changed: what is known of where they come from may have, too."""
+        ...
+
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
         """Why the skill is not trusted; nothing when it is."""
         ...
 
     def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
-        """The summary as it counts: claims of an imported skill have no force until a person trusts it."""
+        """The summary as it counts: claims from outside have no force until a person trusts the skill as it is."""
+        ...
+
+    def is_trusted(self, layer: Layer, name: str, tree_hash: str) -> bool:
+        """Whether it is the person's own, or they trust it as it is."""
         ...
 
     def forget(self, layer: Layer, name: str) -> None:
@@ -72,11 +84,17 @@ class TrustEverything:
     def revision(self) -> Hashable:
         return 0
 
+    def look(self) -> None:
+        pass
+
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
         return ""
 
     def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
         return summary
+
+    def is_trusted(self, layer: Layer, name: str, tree_hash: str) -> bool:
+        return True
 
     def forget(self, layer: Layer, name: str) -> None:
         pass
@@ -85,10 +103,17 @@ class TrustEverything:
 def composed(layers: Iterable[tuple[Layer, Contents]], outside: Outside, context: GateContext) -> tuple[Listed, ...]:
     """The listing of layers, lowest first, as they are."""
     found: dict[str, Listed] = {}
+    trusted: dict[str, bool] = {}
     broken: list[Listed] = []
     for layer, contents in layers:
         for summary in contents.summaries:
-            found[summary.name] = listed(layer, contents, summary, found.get(summary.name), outside, context)
+            name, digest, lower = summary.name, contents.hashes[summary.name], found.get(summary.name)
+            is_trusted = outside.is_trusted(layer, name, digest)
+            if lower is not None and trusted[name] and not is_trusted and lower.tree_hash != digest:
+                found[name] = replace(lower, waiting=(*lower.waiting, layer.name))
+            else:
+                found[name] = listed(layer, contents, summary, lower, outside, context)
+                trusted[name] = is_trusted
         broken += [
             Listed(
                 name=item.name,
@@ -106,7 +131,7 @@ def listed(
     layer: Layer, contents: Contents, summary: Summary, lower: Listed | None, outside: Outside, context: GateContext
 ) -> Listed:
     """One skill of a layer, over the copy that a lower layer has of it."""
-    hidden = () if lower is None else (*lower.hidden, lower.layer)
+    hidden = () if lower is None else (*lower.hidden, lower.layer, *lower.waiting)
     stated, tree_hash = summary.manifest, contents.hashes[summary.name]
     summary = outside.seen(layer, with_source(summary, layer), tree_hash)
     inert = tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))

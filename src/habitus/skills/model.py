@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -75,35 +75,49 @@ class Author:
         return self.actor in (Actor.AGENT, Actor.JOB)
 
 
+# A field by which a skill changes what else is in a prompt, or how it is chosen itself.
+_FORCE = {"grants_force": True}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
     """How a skill asks to be selected, gated and run."""
 
     triggers: tuple[str, ...] = ()
-    always_include: bool = False
+    always_include: bool = field(default=False, metadata=_FORCE)
     admin_only: bool = False
     cli: bool = False
     experimental: bool = False
-    resource_types: tuple[str, ...] = ()
-    source_types: tuple[str, ...] = ()
-    file_types: tuple[str, ...] = ()
-    companion_skills: tuple[str, ...] = ()
-    exclude_skills: tuple[str, ...] = ()
+    resource_types: tuple[str, ...] = field(default=(), metadata=_FORCE)
+    source_types: tuple[str, ...] = field(default=(), metadata=_FORCE)
+    file_types: tuple[str, ...] = field(default=(), metadata=_FORCE)
+    companion_skills: tuple[str, ...] = field(default=(), metadata=_FORCE)
+    exclude_skills: tuple[str, ...] = field(default=(), metadata=_FORCE)
     dependencies: tuple[str, ...] = ()
-    exclude_memory: bool = False
-    exclude_persona: bool = False
-    exclude_resources: bool = False
-    env: tuple[Mapping[str, Json], ...] = ()
-    paths: tuple[str, ...] = ()
+    exclude_memory: bool = field(default=False, metadata=_FORCE)
+    exclude_persona: bool = field(default=False, metadata=_FORCE)
+    exclude_resources: bool = field(default=False, metadata=_FORCE)
+    env: tuple[Mapping[str, Json], ...] = field(default=(), metadata=_FORCE)
+    paths: tuple[str, ...] = field(default=(), metadata=_FORCE)
     requires_tools: tuple[str, ...] = ()
-    extends: bool = False
+    extends: bool = field(default=False, metadata=_FORCE)
     placeholders: bool = False
     disable_model_invocation: bool = False
     user_invocable: bool = True
     unreadable: tuple[str, ...] = ()  # fields above whose value made no sense; gates among them are closed
 
+    @property
+    def claims(self) -> dict[str, Json]:
+        """The fields with force that it states, with their values."""
+        return {name: value for name in CLAIMS if (value := getattr(self, name))}
+
+    def without_force(self) -> Manifest:
+        """The same, asking for nothing."""
+        return replace(self, **{name: getattr(PLAIN_MANIFEST, name) for name in CLAIMS}) if self.claims else self
+
 
 PLAIN_MANIFEST = Manifest()
+CLAIMS = tuple(found.name for found in fields(Manifest) if found.metadata.get("grants_force"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

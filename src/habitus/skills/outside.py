@@ -1,17 +1,14 @@
-"""The library's view of content from outside: projects wait for trust, imported skills can't give themselves rights."""
+"""Content from outside, as the library sees it: its text may be read, its claims wait for a person's word."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from habitus.skills.layers import Layer
 from habitus.skills.model import Source, Summary
 from habitus.skills.trust import IMPORTED, Trust
-
-# What a skill may not claim for itself before a person trusts it.
-_CLAIMS: dict[str, Any] = {"always_include": False, "source_types": (), "exclude_skills": (), "env": ()}
 
 AnySkill = TypeVar("AnySkill", bound=Summary)
 
@@ -26,25 +23,37 @@ class OutsideContent:
         self._names: dict[str, frozenset[str]] = {}
 
     def revision(self) -> Hashable:
-        self._names.clear()
         return self._trust.revision()
 
+    def look(self) -> None:
+        self._names = {}
+
     def objection(self, layer: Layer, name: str, tree_hash: str) -> str:
+        """Why a project's skill may not be used at all."""
         if not layer.trust_root:
             return ""
         return self._trust.objection(layer.trust_root, name, tree_hash, lambda: layer.store.tree(name) or {})
 
     def seen(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
-        if layer.name not in self._names:
-            self._names[layer.name] = frozenset(self._imported(layer.name))
-        if summary.name not in self._names[layer.name]:
+        if self._is_imported(layer, summary.name):
+            summary = replace(summary, source=Source.IMPORTED)
+        if not summary.manifest.claims or self.is_trusted(layer, summary.name, tree_hash):
             return summary
-        summary = replace(summary, source=Source.IMPORTED)
-        manifest = summary.manifest
-        claims = {name: value for name, value in _CLAIMS.items() if getattr(manifest, name) != value}
-        if not claims or self._trust.is_trusted_as_it_is(IMPORTED, summary.name, tree_hash):
-            return summary
-        return replace(summary, manifest=replace(manifest, **claims))
+        return replace(summary, manifest=summary.manifest.without_force())
+
+    def is_trusted(self, layer: Layer, name: str, tree_hash: str) -> bool:
+        """Whether it is the person's own, or they trust it as it is."""
+        if self._is_imported(layer, name):
+            return self._trust.is_trusted_as_it_is(IMPORTED, name, tree_hash)
+        root = layer.trust_root or layer.claims_root
+        if not root:
+            return True
+        return not self._trust.objection(root, name, tree_hash, lambda: layer.store.tree(name) or {})
 
     def forget(self, layer: Layer, name: str) -> None:
         self._forget(layer.name, name)
+
+    def _is_imported(self, layer: Layer, name: str) -> bool:
+        if layer.name not in self._names:
+            self._names[layer.name] = frozenset(self._imported(layer.name))
+        return name in self._names[layer.name]

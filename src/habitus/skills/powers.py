@@ -1,52 +1,98 @@
-"""What a skill can do beyond being read: its scripts, and the permissions and standing rights it asks for."""
+"""Powers of a skill, what it can do beyond being read: its scripts, the permissions and standing rights it asks for."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
 from habitus.files import Tree
 from habitus.skills import trees
+from habitus.skills.model import Skill
 
 _CODE_ENDINGS = (".py", ".sh", ".bash", ".zsh", ".js", ".ts", ".rb", ".pl", ".ps1", ".exe", ".so", ".bin")
 
 
-def powers(folder: str, tree: Tree) -> frozenset[str]:
-    """One text for each power; a script's text holds its hash, so a changed script is a new power."""
-    found = {
-        f"runs {path} ({file.sha256[:16]})"
-        for path, file in tree.items()
-        if file.executable or path.startswith("scripts/") or path.endswith(_CODE_ENDINGS)
-    }
+class PowerKind(StrEnum):
+    """Each with its words; trust is kept by these texts, so they stay as they are."""
+
+    RUNS = "runs {}"
+    USES_TOOL = "may use the tool {}"
+    ASKS_VARIABLE = "asks for the variable {}"
+    JOINS_SOURCE = "is put into every prompt of source {}"
+    JOINS_ALL = "is put into every prompt"
+    PUSHES_OUT = "pushes out the skill {}"
+    CLAIMS = "claims {}"
+    HOOKS = "installs hooks {}"
+    NETWORK = "uses the network"
+    READS = "reads files in {}"
+    WRITES = "writes files in {}"
+    UNREADABLE_TOOL = "has a tool.json that can't be read"
+    UNREADABLE_PERMISSIONS = "has permissions that can't be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """A script's `what` holds its hash, so a changed script is a new power."""
+
+    kind: PowerKind
+    what: str = ""
+
+    def __str__(self) -> str:
+        return self.kind.value.format(self.what)
+
+
+def powers(folder: str, tree: Tree) -> frozenset[Power]:
     skill = trees.parse(folder, tree).skill
-    if skill is not None:
-        manifest = skill.manifest
-        found |= {f"may use the tool {tool}" for tool in skill.allowed_tools.replace(",", " ").split()}
-        found |= {f"asks for the variable {spec.get('var', '?')}" for spec in manifest.env}
-        found |= {f"is put into every prompt of source {source}" for source in manifest.source_types}
-        found |= {f"pushes out the skill {name}" for name in manifest.exclude_skills}
-        if manifest.always_include:
-            found.add("is put into every prompt")
-        if "hooks" in skill.extra:
-            found.add(f"installs hooks {json.dumps(skill.extra['hooks'], sort_keys=True, default=str)[:80]}")
-    return frozenset(found | _permissions(tree))
+    return frozenset([*_code(tree), *(_rights(skill) if skill is not None else ()), *_permissions(tree)])
 
 
-def has_code(tree: Tree) -> bool:
-    return any(power.startswith("runs ") for power in powers("skill", tree))
+def _code(tree: Tree) -> Iterator[Power]:
+    for path, file in tree.items():
+        if file.executable or path.startswith("scripts/") or path.endswith(_CODE_ENDINGS):
+            yield Power(PowerKind.RUNS, f"{path} ({file.sha256[:16]})")
 
 
-def _permissions(tree: Tree) -> set[str]:
+def _rights(skill: Skill) -> Iterator[Power]:
+    manifest = skill.manifest
+    for tool in skill.allowed_tools.replace(",", " ").split():
+        yield Power(PowerKind.USES_TOOL, tool)
+    for spec in manifest.env:
+        yield Power(PowerKind.ASKS_VARIABLE, str(spec.get("var", "?")))
+    for source in manifest.source_types:
+        yield Power(PowerKind.JOINS_SOURCE, source)
+    for name in manifest.exclude_skills:
+        yield Power(PowerKind.PUSHES_OUT, name)
+    if manifest.always_include:
+        yield Power(PowerKind.JOINS_ALL)
+    for name, value in manifest.claims.items():
+        if name not in _NAMED:
+            parts = value if isinstance(value, tuple) else [value]
+            yield from (Power(PowerKind.CLAIMS, name if part is True else f"{name} {part}") for part in parts)
+    if "hooks" in skill.extra:
+        yield Power(PowerKind.HOOKS, json.dumps(skill.extra["hooks"], sort_keys=True, default=str)[:80])
+
+
+_NAMED = ("env", "source_types", "exclude_skills", "always_include")  # each has a kind of power of its own
+_ASKED = {"read": PowerKind.READS, "write": PowerKind.WRITES, "env": PowerKind.ASKS_VARIABLE}
+
+
+def _permissions(tree: Tree) -> Iterator[Power]:
     file = tree.get(trees.TOOL_FILE)
     if file is None or file.content is None:
-        return set()
+        return
     try:
         asked = json.loads(file.content).get("permissions", {})
     except (ValueError, AttributeError, RecursionError):
-        return {"has a tool.json that can't be read"}
+        yield Power(PowerKind.UNREADABLE_TOOL)
+        return
     if not isinstance(asked, dict):
-        return {"has permissions that can't be read"}
-    found = {"uses the network"} if asked.get("network") else set()
-    for key, words in (("read", "reads files in"), ("write", "writes files in"), ("env", "asks for the variable")):
+        yield Power(PowerKind.UNREADABLE_PERMISSIONS)
+        return
+    if asked.get("network"):
+        yield Power(PowerKind.NETWORK)
+    for key, kind in _ASKED.items():
         values = asked.get(key)
-        found |= {f"{words} {value}" for value in values} if isinstance(values, list) else set()
-    return found
+        for value in values if isinstance(values, list) else ():
+            yield Power(kind, str(value))

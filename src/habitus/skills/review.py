@@ -24,7 +24,7 @@ from habitus.skills.layers import USER
 from habitus.skills.ledger import Ledger
 from habitus.skills.library import Library
 from habitus.skills.model import Author, Skill
-from habitus.skills.powers import has_code, powers
+from habitus.skills.powers import PowerKind, powers
 from habitus.skills.tables import proposals
 
 
@@ -86,9 +86,9 @@ def reasons_to_wait(change: Change, before: Tree, author: Author, *, auto: bool)
         reasons.append(f"the agent wants to {change.action} it")
         return reasons
     new_powers = powers(change.name, change.tree) - powers(change.name, before)
-    if has_code(change.tree) and any(power.startswith("runs ") for power in new_powers):
+    if any(power.kind is PowerKind.RUNS for power in new_powers):
         reasons.append("it brings code")
-    reasons += sorted(power for power in new_powers if not power.startswith("runs "))
+    reasons += sorted(str(power) for power in new_powers if power.kind is not PowerKind.RUNS)
     return [*reasons, *change.findings]
 
 

@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 
 from habitus.skills import gates, names
 from habitus.skills.gates import GateContext
+from habitus.skills.layers import OWN
 from habitus.skills.listing import Listed
-from habitus.skills.model import PLAIN_MANIFEST, State, Summary
+from habitus.skills.model import PLAIN_MANIFEST, Source, State, Summary
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +63,16 @@ class Choice:
 
     summary: Summary
     reason: str
+    is_sticky: bool = False  # it is here only because it was in an earlier turn
 
     @property
     def name(self) -> str:
         return self.summary.name
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it comes from the person, or from whoever set Habitus up."""
+        return self.summary.layer in OWN and self.summary.source is not Source.IMPORTED
 
     def __str__(self) -> str:
         return f"{self.name}({self.reason})"
@@ -78,12 +85,17 @@ class Selection:
     left_out: Mapping[str, str] = field(default_factory=dict)  # name → reason
 
     @property
-    def drops_memory(self) -> bool:
+    def drops_lessons(self) -> bool:
         return any(choice.summary.manifest.exclude_memory for choice in self.eager)
 
     @property
+    def drops_memory(self) -> bool:
+        """Rules and profile as well, which only a skill of the person's own or the operator's may ask for."""
+        return any(choice.is_own and choice.summary.manifest.exclude_memory for choice in self.eager)
+
+    @property
     def drops_persona(self) -> bool:
-        return any(choice.summary.manifest.exclude_persona for choice in self.eager)
+        return any(choice.is_own and choice.summary.manifest.exclude_persona for choice in self.eager)
 
     def eligible(self) -> set[str]:
         """Everything the model may have, in full or on demand."""
@@ -91,7 +103,7 @@ class Selection:
 
     def chosen(self) -> tuple[str, ...]:
         """What stickiness may carry on: not what is here only because it was sticky."""
-        return tuple(choice.name for choice in self.eager if not choice.reason.startswith("sticky"))
+        return tuple(choice.name for choice in self.eager if not choice.is_sticky)
 
 
 def select(
@@ -109,7 +121,7 @@ def select(
     _by_rules(asking, request, eager)
     for name, reason in _sticky(request, prior, replied_to).items():
         if name in eligible and name not in eager:
-            eager[name] = Choice(summary=eligible[name], reason=reason)
+            eager[name] = Choice(summary=eligible[name], reason=reason, is_sticky=True)
     _add_companions(eligible, eager)
     left_out |= _exclude(eligible, eager)
     left_out |= _off_the_menu(asking, request, eager)

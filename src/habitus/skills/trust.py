@@ -38,7 +38,7 @@ class Trusted:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Record:
     tree_hash: str
-    powers: frozenset[str]
+    powers: frozenset[str]  # their texts
 
 
 class Trust:
@@ -59,7 +59,7 @@ class Trust:
                 "root": root,
                 "name": name,
                 "tree_hash": tree_hash(tree),
-                "powers": json.dumps(sorted(powers(name, tree)), ensure_ascii=False),
+                "powers": json.dumps(sorted(map(str, powers(name, tree))), ensure_ascii=False),
                 "trusted_on": now,
                 "trusted_by": by,
             }
@@ -132,7 +132,8 @@ class Trust:
         return record is not None and record.tree_hash == digest
 
     def _objection_to_change(self, root: str, name: str, record: _Record | None, tree: Tree) -> str:
-        new = sorted(powers(name, tree) - (record.powers if record is not None else frozenset()))
+        known = record.powers if record is not None else frozenset()
+        new = sorted(text for power in powers(name, tree) if (text := str(power)) not in known)
         what = "changed" if record is not None else "new"
         since, mend = "the project was trusted", "habitus trust"
         if root == APPROVED:

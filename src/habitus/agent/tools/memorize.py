@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from habitus.agent.background import in_thread
 from habitus.agent.consent import AskPerson, Consent, Question
+from habitus.agent.memory import SessionMemory
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.events import OK, ToolResult, failed
 from habitus.memory.cortex import Cortex
-from habitus.memory.model import MEDIUM, Draft, Encoded, Producer, Status
+from habitus.memory.model import MEDIUM, Draft, Encoded, Evidence, Kind, Producer, Status
 
 
 class Memorize(Arguments):
     text: str = Field(description="One sentence, understandable without this conversation.")
-    kind: Literal["profile", "always", "never", "when", "lesson"] = Field(
-        description="profile: about the user. always, never, when: a rule they want kept. lesson: what work taught."
+    kind: Annotated[Kind, WithJsonSchema({"type": "string", "enum": [kind.value for kind in Kind]})] = Field(
+        description="; ".join(f"{kind.value}: {kind.meaning}" for kind in Kind) + "."
     )
     scope: Literal["user", "project", "workspace", "global"] | None = Field(
         default=None, description="For whom it holds; the user without."
     )
 
 
-def memorize(cortex: Cortex, *, user: str, project: str, ask: AskPerson) -> Tool:
+def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Tool:
+    cortex, user = memory.cortex, memory.user
+
     async def run(given: Memorize, running: Running) -> ToolResult:
         draft = Draft(
             text=given.text,
@@ -32,8 +35,9 @@ def memorize(cortex: Cortex, *, user: str, project: str, ask: AskPerson) -> Tool
             scope=given.scope or "user",
             confidence=MEDIUM,
             source="memorize",
+            evidence=Evidence(trace=running.turn, session=conversation),
             user=user,
-            project=project,
+            project=memory.project,
             produced_by=Producer.MODEL,
         )
         done = await in_thread(lambda: cortex.encode(draft))

@@ -34,6 +34,7 @@ class Running:
     """What a tool may do besides its work: say how it goes, and tell the observers what happened."""
 
     call: str = ""
+    turn: str = ""
     round_idx: int = 0
     progress: Callable[[str], None] = lambda text: None
     observe: Callable[[Event], None] = lambda event: None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from habitus.events import Event, EventKind, event, tool_called, tool_returned
 from habitus.learning.acc.detectors import DETECTORS, Detector, detect
-from habitus.learning.acc.lessons import Lesson, LessonKind
+from habitus.learning.acc.lessons import Lesson
 from habitus.learning.acc.monitor import ACC, Mode, Nudge
 from habitus.learning.acc.signatures import signature
 
@@ -21,7 +21,6 @@ __all__ = [
     "Event",
     "EventKind",
     "Lesson",
-    "LessonKind",
     "Mode",
     "Nudge",
     "detect",

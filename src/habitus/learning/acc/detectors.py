@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from habitus.events import Event, EventKind
 from habitus.learning.acc.lessons import Lesson, lesson
 from habitus.learning.acc.signatures import signature
+from habitus.memory.model import SCRATCHPAD
 
 Detector = Callable[[Sequence[Event]], Lesson | None]
 
@@ -66,13 +67,13 @@ def detect_repeated_tool_error(events: Sequence[Event]) -> Lesson | None:
 def detect_repeated_error_signature(events: Sequence[Event]) -> Lesson | None:
     """The same error three times, whoever reported it and whatever the arguments were.
 
-    A failed cell is told twice, by the scratchpad and then by its tool; that is one error.
+    A failed cell is told twice, by the pad and then by the scratchpad tool; that is one error.
     """
     by_signature: dict[str, list[Event]] = defaultdict(list)
     told_by_cell = ""
     for event in _outcomes(events):
         known = signature(_text(event, "error")) if _succeeded(event) is False else ""
-        is_told_again = event.kind is EventKind.TOOL_RESULT and known == told_by_cell
+        is_told_again = known == told_by_cell and _is_of_scratchpad(event)
         told_by_cell = known if event.kind is EventKind.SCRATCHPAD_RESULT else ""
         if known and not is_told_again:
             by_signature[known].append(event)
@@ -96,13 +97,19 @@ def detect_kill_loop(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_severity_climb(events: Sequence[Event]) -> Lesson | None:
-    """Three events, each worse than the one before, up to trouble. A call says nothing yet, so it ends no climb."""
-    climb: list[Event] = []
+    """Three events of one tool or pad, each worse than the one before, up to trouble.
+
+    A call says nothing yet, so it ends no climb.
+    """
+    climbs: dict[str, list[Event]] = defaultdict(list)
     for event in events:
+        if not (name := _text(event, "name")):
+            continue
+        climb = climbs[name]
         if climb and event.severity <= climb[-1].severity:
             if event.kind in (EventKind.TOOL_CALL, EventKind.SCRATCHPAD_CALL):
                 continue
-            climb = []
+            climb.clear()
         climb.append(event)
         if len(climb) >= 3 and event.severity >= TROUBLE:
             return lesson("severity_climb", climb)
@@ -293,6 +300,10 @@ def _same_question(answered: Sequence[_Exchange]) -> Lesson | None:
 
 def _events_of(exchanges: Sequence[_Exchange]) -> list[Event]:
     return [event for exchange in exchanges for event in (exchange.call, exchange.result) if event]
+
+
+def _is_of_scratchpad(event: Event) -> bool:
+    return event.kind is EventKind.TOOL_RESULT and _text(event, "name") == SCRATCHPAD
 
 
 def _is_silence(reason: str) -> bool:

@@ -4,93 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from habitus.events import Event
-
-
-class LessonKind(StrEnum):
-    ALWAYS = "always"
-    NEVER = "never"
-    WHEN = "when"
+from habitus.memory.model import Kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lesson:
     detector: str
-    kind: LessonKind
+    kind: Kind
     rule: str
     evidence: tuple[Event, ...]  # the events that made the detector fire, in their order
 
 
-RULES: dict[str, tuple[LessonKind, str]] = {
+RULES: dict[str, tuple[Kind, str]] = {
     "name_switch": (
-        LessonKind.ALWAYS,
+        Kind.ALWAYS,
         "Stay with one scratchpad name for a whole task: each name is its own environment, and variables, imports and "
         "installed packages don't cross over. Go on in the scratchpad that holds the data.",
     ),
     "oversized_cell": (
-        LessonKind.NEVER,
+        Kind.NEVER,
         "Never send a cell of more than about 5 KB: large code can arrive cut or empty. Write long text to a file in "
         "several short cells, and have the last cell read it.",
     ),
     "repeated_tool_error": (
-        LessonKind.WHEN,
+        Kind.WHEN,
         "When a tool fails twice in a row, stop calling it. Read the error, check what the tool expects, change what "
         "the error names, or take another way.",
     ),
     "repeated_error_signature": (
-        LessonKind.WHEN,
+        Kind.WHEN,
         "When the same error comes back a third time, small changes to the arguments won't mend it. Say what the error "
         "claims, test that claim with one small step, and only then go on.",
     ),
     "reset_churn": (
-        LessonKind.NEVER,
+        Kind.NEVER,
         "Never reset a scratchpad a second time to escape an error. Look at the variables that are there, mend the one "
         "line that failed, and keep the rest.",
     ),
     "kill_loop:heavy": (
-        LessonKind.WHEN,
+        Kind.WHEN,
         "When a cell is killed, don't run the same work again. Cut it into smaller cells: try a small part of the data "
         "first, save what is done, and go on from there.",
     ),
     "kill_loop:silence": (
-        LessonKind.WHEN,
+        Kind.WHEN,
         "When a cell is killed only because it was silent for too long, run the same cell again, give it a longer "
         "estimate and print its progress. Don't rewrite work that was not wrong.",
     ),
     "severity_climb": (
-        LessonKind.WHEN,
+        Kind.WHEN,
         "When each step ends worse than the one before, stop and change the plan: go back to the last state that "
         "worked, and take the smallest next step from there.",
     ),
     "repair_churn": (
-        LessonKind.ALWAYS,
+        Kind.ALWAYS,
         "Always wait for the result of each tool call before going on, and end the calls of one answer before starting "
         "others: a conversation that has to be repaired again and again loses its thread.",
     ),
     "cap_exhausted": (
-        LessonKind.WHEN,
+        Kind.WHEN,
         "When a task uses many rounds, plan first, do several things per round, and give a partial answer with what is "
         "left open before the rounds run out.",
     ),
     "orphaned_tool_call": (
-        LessonKind.WHEN,
+        Kind.WHEN,
         "When a tool call has no result, don't assume that it ran. Check the state that it should have changed, and "
         "only then call it again.",
     ),
     "same_call_again": (
-        LessonKind.NEVER,
+        Kind.NEVER,
         "Never ask again what was already answered: the same call, or the same words in another order, brings the same "
         "results. Use what came back, or change the question, the source or the tool.",
     ),
     "ping_pong": (
-        LessonKind.WHEN,
+        Kind.WHEN,
         "When two calls take turns and neither changes its result, stop. Write down what each of them says, decide "
         "between them, and do the next step of the task.",
     ),
     "no_new_information": (
-        LessonKind.WHEN,
+        Kind.WHEN,
         "When different calls of one kind keep bringing the same result, more of them won't help. Say what is still "
         "missing and look for it in another place or with another tool.",
     ),

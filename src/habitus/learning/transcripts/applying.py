@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from habitus.learning.cerebellum import lesson, main_signature
-from habitus.learning.learned import Evidence, Kept, KeptAs, Learned, LessonKeeper
-from habitus.learning.observer import learned
+from habitus.learning import cerebellum, observer
+from habitus.learning.observer import LessonKeeper
 from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts.ledger import How, NotSettled, TurnLedger
 from habitus.learning.transcripts.model import SkillUse
 from habitus.learning.transcripts.study import Failures, Studied
+from habitus.memory.model import Draft, Evidence
 from habitus.redact import Redactor
 
 TOOLS = "tools"  # the topic of what failed calls of other agents teach
@@ -52,7 +52,7 @@ class Applier:
         if not studied.lessons and not studied.skill_uses:
             return
         told = [
-            learned(
+            observer.drafted(
                 each,
                 redactor=self._redactor,
                 trace=studied.trace,
@@ -70,21 +70,22 @@ class Applier:
 
     def apply_post_mortem(self, failures: Failures, found: PostMortem) -> None:
         cells = list(failures.cells.values())
-        error = self._redactor.redact(main_signature(cells)).text
+        error = self._redactor.redact(cerebellum.main_signature(cells)).text
         evidence = Evidence(error_signature=error, trace=failures.file.name)
         project = failures.project or self._project
         told = [
-            lesson(text, evidence=evidence, topic=TOOLS, user=self._user, project=project) for text in found.lessons
+            cerebellum.drafted(text, evidence=evidence, topic=TOOLS, user=self._user, project=project)
+            for text in found.lessons
         ]
         with self._ledger.first_time(failures.turns, How.POST_MORTEM) as new:
             if new:
                 self._encode(told)
 
-    def _encode(self, told: Sequence[Learned]) -> None:
-        results: list[Kept] = [self._keeper.encode(each) for each in told]
-        for kept in results:
-            self.applied.lessons[kept.status.value] += 1
-            if kept.reason and kept.status not in (KeptAs.STORED, KeptAs.REINFORCED):
-                self.applied.reasons[kept.reason] += 1
-        if any(not kept.status.is_settled for kept in results):
+    def _encode(self, told: Sequence[Draft]) -> None:
+        results = [self._keeper.encode(draft) for draft in told]
+        for encoded in results:
+            self.applied.lessons[encoded.status.value] += 1
+            if encoded.reason and not encoded.status.is_kept:
+                self.applied.reasons[encoded.reason] += 1
+        if any(not encoded.status.is_settled for encoded in results):
             raise NotSettled

@@ -17,13 +17,13 @@ from habitus.memory.model import (
     Counters,
     Engram,
     Evidence,
-    Kind,
     LessonBody,
     Producer,
     Scope,
     State,
     Trust,
     Version,
+    kind_of,
 )
 from habitus.memory.stores.base import Changes
 from habitus.memory.stores.in_memory import erased
@@ -63,7 +63,8 @@ class SqlEngramStore:
             revision = _next_revision(connection)
             for start in range(0, len(changed), _AT_A_TIME):
                 part = changed[start : start + _AT_A_TIME]
-                known = _known(connection, [engram.id for engram in part])
+                # What has no cause is only counted, so it is there.
+                known = {e.id for e in part} if cause is None else _known(connection, [e.id for e in part])
                 rows = [_row(engram) | {"revision": revision} for engram in part]
                 new = [row for row in rows if row["id"] not in known]
                 if new:
@@ -108,11 +109,13 @@ _REVISION = sa.select(memory_revision.c.revision).where(memory_revision.c.id == 
 
 
 def _next_revision(connection: sa.Connection) -> int:
-    raised = memory_revision.update().values(revision=memory_revision.c.revision + 1)
-    if not connection.execute(raised).rowcount:
+    table = memory_revision
+    raised = table.update().values(revision=table.c.revision + 1).returning(table.c.revision)
+    found = connection.execute(raised).scalar()
+    if found is None:
         sql.insert_missing(connection, memory_revision, [{"id": 1, "revision": 0}])
-        connection.execute(raised)
-    return int(connection.execute(_REVISION).scalar_one())
+        found = connection.execute(raised).scalar_one()
+    return int(found)
 
 
 def _known(connection: sa.Connection, ids: Sequence[str]) -> set[str]:
@@ -202,7 +205,7 @@ def _as_defined(id: str, row: Mapping[Any, Any]) -> Engram:
     return Engram(
         id=id,
         text=row["text"],
-        kind=Kind(row["kind"]),
+        kind=kind_of(row["kind"]),
         scope=Scope(row["scope"]),
         owner=row["owner"],
         confidence=definition["confidence"],

@@ -22,7 +22,7 @@ from habitus.skills import names, records
 from habitus.skills.ledger import Entry, Ledger, Row
 from habitus.skills.model import Author
 from habitus.skills.stores.base import NO_FACTS, Facts, Shelf
-from habitus.skills.stores.noticing import ON_DISK, Noticing, entry_of
+from habitus.skills.stores.noticing import ON_DISK, Noticing
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +139,8 @@ class Intents:
         if written is not None:
             row = self._ledger.row(connection, folder)
             now = datetime.fromisoformat(plan["now"])
-            self._ledger.put(connection, row, replace(entry_of(folder, written), facts=NO_FACTS), author, now)
+            entry = replace(self._noticing.entry(folder, written), facts=NO_FACTS)
+            self._ledger.put(connection, row, entry, author, now)
             self._noticing.settle(connection, folder)
 
     def _redo_write_many(self, connection: sa.Connection, plan: Plan, at_hand: Mapping[str, Tree]) -> None:
@@ -156,7 +157,7 @@ class Intents:
             written = self._shelf.read(folder, afters[folder])
             if written is None:
                 continue
-            entry = entry_of(folder, written)
+            entry = self._noticing.entry(folder, written)
             if folder in known:
                 self._ledger.put(connection, known[folder], replace(entry, facts=NO_FACTS), author, now)
             else:
@@ -182,7 +183,7 @@ class Intents:
         self._ledger.unarchive(connection, identity, folder)
         found, row = self._shelf.read(folder), self._ledger.row(connection, folder)
         if found is not None and row is not None:
-            entry = replace(entry_of(folder, found), facts=NO_FACTS)
+            entry = replace(self._noticing.entry(folder, found), facts=NO_FACTS)
             self._ledger.put(connection, row, entry, ON_DISK, self._clock())
             self._noticing.settle(connection, folder)
 

@@ -8,10 +8,10 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from habitus.files import tree_hash
+from habitus.files import Tree, tree_hash
 from habitus.skills import names, records, trees
 from habitus.skills.ledger import Entry, Ledger
-from habitus.skills.model import Actor, Author
+from habitus.skills.model import Actor, Author, Diagnostic
 from habitus.skills.stores.base import Facts, Found, Shelf
 
 ON_DISK = Author(actor=Actor.DISK, reason="changed on disk")
@@ -19,11 +19,15 @@ _FOUND = replace(ON_DISK, reason="found on disk")
 _REMOVED = replace(ON_DISK, reason="removed on disk")
 
 
+Inspect = Callable[[Tree], Sequence[str]]  # what a person should know of files that somebody else put there
+
+
 class Noticing:
-    def __init__(self, shelf: Shelf, ledger: Ledger, clock: Callable[[], datetime]) -> None:
+    def __init__(self, shelf: Shelf, ledger: Ledger, clock: Callable[[], datetime], inspect: Inspect) -> None:
         self._shelf = shelf
         self._ledger = ledger
         self._clock = clock
+        self._inspect = inspect
 
     def notice(self, connection: sa.Connection, folders: Sequence[str]) -> None:
         """Read these folders and write down what differs from what was known. The caller holds the write lock."""
@@ -37,7 +41,7 @@ class Noticing:
                 if row is not None:
                     self._ledger.archive(connection, row.id, None, _REMOVED, self._clock())
                 continue
-            entry = entry_of(folder, found)
+            entry = self.entry(folder, found)
             if row is None:
                 new.append(entry)
             elif row.tree_hash != tree_hash(entry.tree) or row.diagnostics != entry.diagnostics:
@@ -59,19 +63,23 @@ class Noticing:
         if stamp != row.stamp:
             self._ledger.restamp(connection, {row.id: stamp})
 
+    def entry(self, folder: str, found: Found) -> Entry:
+        """What lies in a folder, ready to be written down."""
+        parsed = trees.parse(folder, found.tree)
+        skill = parsed.skill if found.problem is None else None
+        risks = [Diagnostic(file=folder, what=f"{risk}.", mend=_LOOK) for risk in self._inspect(found.tree)]
+        return Entry(
+            folder=folder,
+            name=skill.name if skill is not None else _name_of(folder),
+            tree=found.tree,
+            stamp=found.stamp,
+            summary=None if skill is None else records.without_body(skill, stages=trees.stages(found.tree)),
+            diagnostics=(*parsed.diagnostics, *risks) if found.problem is None else (found.problem,),
+            facts=found.facts,
+        )
 
-def entry_of(folder: str, found: Found) -> Entry:
-    parsed = trees.parse(folder, found.tree)
-    skill = parsed.skill if found.problem is None else None
-    return Entry(
-        folder=folder,
-        name=skill.name if skill is not None else _name_of(folder),
-        tree=found.tree,
-        stamp=found.stamp,
-        summary=None if skill is None else records.without_body(skill, stages=trees.stages(found.tree)),
-        diagnostics=parsed.diagnostics if found.problem is None else (found.problem,),
-        facts=found.facts,
-    )
+
+_LOOK = "A scan finds it risky; read it before you use it."
 
 
 def _name_of(folder: str) -> str:

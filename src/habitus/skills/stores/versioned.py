@@ -22,7 +22,7 @@ from habitus.skills.model import Actor, Archived, Author, Counters, Diagnostic, 
 from habitus.skills.stores.base import Broken, Contents, Facts, Shelf, Step, refuse_stale
 from habitus.skills.stores.index import RowIndex
 from habitus.skills.stores.intents import Intents
-from habitus.skills.stores.noticing import Noticing
+from habitus.skills.stores.noticing import Inspect, Noticing
 
 _CHUNK = 500  # folders written down in one transaction
 
@@ -39,6 +39,7 @@ class VersionedStore:
         key: str = "",
         clock: Callable[[], datetime],
         look_every: float = 2.0,
+        inspect: Inspect = lambda tree: (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.layer = layer
@@ -46,7 +47,7 @@ class VersionedStore:
         self._shelf = shelf
         self._engine = engine
         self._ledger = Ledger(key or layer, layer)
-        self._noticing = Noticing(shelf, self._ledger, clock)
+        self._noticing = Noticing(shelf, self._ledger, clock, inspect)
         self._intents = Intents(engine, shelf, self._ledger, self._noticing, clock)
         self._clock = clock
         self._look_every = look_every
@@ -315,11 +316,15 @@ class VersionedStore:
         self._count(wanted, stage, plus, last_used=self._clock())
 
     def _count(self, wanted: Sequence[str], stage: Stage, plus: dict[str, int], last_used: datetime | None) -> None:
-        loadable = self._fresh(look=False).loadable
+        loadable = self._index.loadable
+        if any(names.canonical(name) not in loadable for name in wanted):
+            loadable = self._fresh(look=False).loadable
         rows = [row for name in wanted if (row := loadable.get(names.canonical(name))) is not None]
         if len(rows) < len(wanted):
             unknown = next(name for name in wanted if names.canonical(name) not in loadable)
             raise NotFound(f"No skill '{unknown}' to count for.", mend="See 'habitus skills list'.")
+        if not rows:
+            return
         with sql.writing(self._engine) as connection:
             self._ledger.count(connection, {row.id: row.version for row in rows}, stage, plus, last_used)
 
@@ -362,14 +367,22 @@ class VersionedStore:
         """
         with self._lock:
             self._catch_up()
-            is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
-            if is_due if look is None else look:
-                known = {row.folder: row.stamp for row in self._rows.values()}
-                stamps = self._shelf.look(known)
-                changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
-                self._look_at([*changed, *(folder for folder in known if folder not in stamps)])
-                self._looked_at = self._monotonic()
+            if look is not False:
+                self.look(now=bool(look))
             return self._index
+
+    def look(self, *, now: bool = False) -> bool:
+        with self._lock:
+            is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
+            if not (now or is_due):
+                return False
+            known = {row.folder: row.stamp for row in self._rows.values()}
+            stamps = self._shelf.look(known)
+            changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
+            changed += [folder for folder in known if folder not in stamps]
+            self._look_at(changed)
+            self._looked_at = self._monotonic()
+            return bool(changed)
 
     def _look_at(self, folders: Sequence[str]) -> None:
         """Read these folders and take down what changed."""

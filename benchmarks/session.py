@@ -1,0 +1,219 @@
+"""What a turn costs in a real session as the library grows: statements, preparation, blocks of the event loop.
+
+    python benchmarks/session.py [--skills 10 1000 10000] [--turns 5]
+
+A home with made-up skills, three of them in every prompt, thirty lessons and two rules; a model that answers at once
+from a script, so that all time is ours. Per size, for the later turns: SQL statements of a turn without calls and of
+each call more (transactions' BEGIN not counted, learning in the background apart), milliseconds from the request to
+the model's first word, of which selecting and the menu, the longest time the event loop was blocked, closing, and how
+the prompt grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import inspect
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from _report import Metrics, peak_mb, progress, show
+from habitus.agent.session import Session
+from habitus.app import Habitus, read_settings
+from habitus.llm.model import Ask
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.memory.model import Draft, Producer
+from habitus.skills import menu, selection, trees
+from habitus.skills.model import Manifest, Skill
+
+WORDS = tuple(
+    "report invoice chart deploy server test customer ticket email table query index backup schedule image "  # noqa: SIM905  # a list of thirty strings is harder to read
+    "video model prompt merge branch release note budget forecast contract policy audit route cache token".split()
+)
+TICK_S = 0.002
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--skills", type=int, nargs="+", default=[10, 1000, 10_000])
+    parser.add_argument("--turns", type=int, default=5)
+    args = parser.parse_args()
+    habitus: Metrics = {}
+    for size in args.skills:
+        progress(f"{size} skills")
+        with tempfile.TemporaryDirectory() as scratch:
+            found = asyncio.run(measured(Path(scratch), size, max(args.turns, 3)))
+        habitus |= {f"{name}_{size}": value for name, value in found.items()}
+    habitus["peak_mb"] = peak_mb()
+    show("session", args, {"habitus": habitus})
+
+
+async def measured(folder: Path, size: int, turns: int) -> Metrics:
+    settings = read_settings(folder / "home", {"HOME": str(folder), "USER": "ann"})
+    settings = settings.model_copy(update={"cwd": folder, "durable": False})
+    with Habitus.open(settings) as habitus:
+        fill(habitus, size)
+    with Habitus.open(settings) as habitus, counted(habitus) as counter:
+        seen = Seen()
+        script = [*(says("Done.") for _ in range(turns)), *_with_calls(), says("Done.")]
+        session = habitus.session(ScriptedModel([seen.asked(step) for step in script]))
+        plain = [await turn(session, counter, seen, f"please write the report number {n}") for n in range(turns)]
+        called = await turn(session, counter, seen, "please search and load")
+        began = time.perf_counter()
+        before = counter.count
+        await session.close()
+        closing = {"close_ms": (time.perf_counter() - began) * 1000, "close_statements": counter.count - before}
+    later = plain[2:]
+    return {
+        "statements": max(one.statements for one in later),
+        "statements_per_call": round((called.statements - later[-1].statements) / 2, 1),
+        "prepare_ms": round(statistics.median(one.prepare_ms for one in later), 1),
+        "select_and_menu_ms": round(choosing(habitus), 1),
+        "block_ms": round(max(one.block_ms for one in (*later, called)), 1),
+        "first_prepare_ms": round(plain[0].prepare_ms, 1),
+        "input_tokens_first": plain[0].input_tokens,
+        "input_tokens_last": later[-1].input_tokens,
+        **{name: round(value, 1) for name, value in closing.items()},
+    }
+
+
+def fill(habitus: Habitus, size: int) -> None:
+    who = habitus.person("made up")
+    made = {f"skill-{n:06d}": trees.with_skill({}, skill(n)) for n in range(size)}
+    for start in range(0, size, 500):
+        habitus.skills.write_trees("user", dict(list(made.items())[start : start + 500]), who)
+    for n in range(3):
+        always = Skill(
+            name=f"always-{n}",
+            description="In every prompt.",
+            body=" ".join(WORDS) * 30,
+            manifest=Manifest(always_include=True),
+        )
+        habitus.skills.create(always, who)
+    for n in range(32):
+        kind = "always" if n < 2 else "lesson"
+        text = f"The {WORDS[n % len(WORDS)]} of case {n} wants {WORDS[(n * 7) % len(WORDS)]} first."
+        habitus.memory.encode(Draft(text=text, kind=kind, produced_by=Producer.USER, user="ann"))
+    habitus.finder.search("warm")
+
+
+def skill(number: int) -> Skill:
+    words = [WORDS[(number * (k + 3) + k * k) % len(WORDS)] for k in range(12)]
+    return Skill(
+        name=f"skill-{number:06d}",
+        description=f"Handles {' '.join(words)}.",
+        when_to_use=f"When the {words[0]} of the {words[1]} is wanted",
+        body=f"1. Open the {words[2]}.\n2. Write the {words[3]}.",
+    )
+
+
+@dataclass
+class Seen:
+    """When the model was asked, and with how much."""
+
+    at: float = 0.0
+    asks: list[Ask] = field(default_factory=list)
+
+    def asked(self, step: Any) -> Any:
+        def answer(ask: Ask) -> Any:
+            if not self.at:
+                self.at = time.perf_counter()
+            self.asks.append(ask)
+            return step
+
+        return answer
+
+
+def _with_calls() -> list[Any]:
+    return [calls("search_skills", {"query": "deploy the server"}), calls("recall_skill", {"name": "skill-000001"})]
+
+
+@dataclass(frozen=True)
+class Turned:
+    statements: int
+    prepare_ms: float
+    block_ms: float
+    input_tokens: int
+
+
+async def turn(session: Session, counter: Counter, seen: Seen, text: str) -> Turned:
+    seen.at, before, began = 0.0, counter.count, time.perf_counter()
+    watch = asyncio.create_task(longest_block())
+    await asyncio.sleep(0)
+    done = await session.turn(text)
+    statements = counter.count - before
+    watch.cancel()
+    block = await watch
+    await session.settle()
+    return Turned(
+        statements=statements,
+        prepare_ms=(seen.at - began) * 1000,
+        block_ms=block * 1000,
+        input_tokens=done.usage.input_tokens,
+    )
+
+
+async def longest_block() -> float:
+    """How long the event loop was busy with one thing, until this is cancelled."""
+    longest, last = 0.0, time.perf_counter()
+    try:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last - TICK_S), now
+    except asyncio.CancelledError:
+        return longest
+
+
+@dataclass
+class Counter:
+    count: int = 0
+
+
+@contextmanager
+def counted(habitus: Habitus) -> Iterator[Counter]:
+    """Counts what is executed on the home's database."""
+    counter = Counter()
+
+    def note(connection: object, cursor: object, statement: str, *more: object) -> None:
+        counter.count += not statement.startswith(("BEGIN", "PRAGMA")) and not is_learning()
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        yield counter
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+def is_learning() -> bool:
+    """Whether what runs now goes on after the reply, in the background."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name not in ("credit", "look_ahead", "learn"):
+        frame = frame.f_back
+    return frame is not None
+
+
+def choosing(habitus: Habitus) -> float:
+    """Selecting among all skills and composing the menu, in milliseconds."""
+    snapshot = habitus.skills.snapshot()
+    request = selection.Request(text="please write the report")
+    gates = habitus.gates(habitus.user())
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        chosen = selection.select(snapshot.listing, request, gates)
+        menu.compose(chosen.menu, menu.budget_for(habitus.settings.context_tokens))
+        times.append((time.perf_counter() - began) * 1000)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()

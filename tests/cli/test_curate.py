@@ -1,0 +1,149 @@
+"""`habitus curate` and `habitus lessons retract` as a person types them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.memory.model import Draft, Kind, Producer, Scope
+from tests.cli.conftest import Direct
+
+FEW = {"HABITUS_RETENTION_ENTRIES": "2", "HABITUS_RETENTION_LESSONS": "4"}
+RULES = ("Always quote the column names.", "Always print the row count.", "Always close the workbook.")
+LESSONS = ("The export has a header.", "Dates are day-first.", "Totals include tax.", "The log rotates at noon.")
+
+
+def opened(direct: Direct) -> Habitus:
+    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(), **FEW}))
+
+
+def taught(direct: Direct) -> list[str]:
+    """Three rules of our detectors, and four lessons of which one was shown again and again for nothing."""
+    with opened(direct) as habitus:
+        for text in RULES:
+            draft = Draft(text=text, kind=Kind.ALWAYS, scope=Scope.GLOBAL, produced_by=Producer.DETECTOR)
+            habitus.memory.encode(draft)
+        ids = []
+        for text in LESSONS:
+            kept = habitus.memory.encode(Draft(text=text, kind=Kind.LESSON, produced_by=Producer.CEREBELLUM)).engram
+            assert kept is not None
+            ids.append(kept.id)
+        for _ in range(5):
+            habitus.memory.record_retrieval(ids[:1])
+    return ids
+
+
+@pytest.mark.req("LP-07", "ME-07")
+def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Direct) -> None:
+    useless = taught(direct)[0]
+    told = direct.json("curate", env=FEW)
+    assert [(step["action"], step["text"]) for step in told["steps"]] == [
+        ("compact", told["steps"][0]["text"]),
+        ("prune", LESSONS[0]),
+    ]
+    assert told["steps"][0]["text"] in RULES
+    assert told["steps"][1]["reason"] == "shown 5 times, and it never helped"
+    assert (told["is_done"], direct.json("lessons", "archive")["archived"]) == (False, [])
+    assert "Nothing was changed; --apply does it." in direct.ok("curate", env=FEW)
+
+    said = direct.ok("curate", "--apply", env=FEW)
+    away = direct.json("lessons", "archive")["archived"]
+    assert {each["text"] for each in away} == {told["steps"][0]["text"], LESSONS[0]}
+    undo = said.splitlines()[-1].removeprefix("Undo: habitus ").split()
+    assert useless in undo
+    direct.ok(*undo)
+    assert direct.json("lessons", "archive")["archived"] == []
+    assert {each["text"] for each in direct.json("lessons", "list")["lessons"]} == {*RULES, *LESSONS}
+    due = {step["item"] for step in direct.json("curate", env=FEW)["steps"]}
+    assert not due & set(undo)  # a person stands behind these now
+
+
+@pytest.mark.req("LP-07")
+def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> None:
+    taught(direct)
+    said = direct.ok("lessons", "add", "Invoices are numbered by year.", env=FEW)
+    assert f"  {LESSONS[0]}" in said.partition("Archived to make room: ")[2]
+    lessons = direct.json("lessons", "list", "--kind", "lesson")["lessons"]
+    assert {each["text"] for each in lessons} == {*LESSONS[1:], "Invoices are numbered by year."}
+
+
+@pytest.mark.req("LP-07", "ME-07", "AG-10")
+async def test_the_end_of_a_session_tidies_memory_without_a_model_or_a_sandbox(direct: Direct) -> None:
+    taught(direct)
+    with opened(direct) as habitus:
+        cheap = ScriptedModel([])
+        async with habitus.session(ScriptedModel([says("Hello.")]), cheap=cheap) as session:
+            await session.turn("say hello to me")
+            before = len(habitus.memory.archived())
+        assert (before, {engram.text for engram in habitus.memory.archived()} - set(RULES)) == (0, {LESSONS[0]})
+        assert len(habitus.memory.list_lessons(kind=Kind.ALWAYS)) == 2
+        assert cheap.asked == []
+        assert not (direct.home / "sessions").exists()  # no pad
+        assert not (direct.home / "cache").exists()  # no tool
+
+
+@pytest.mark.req("ME-03", "LP-07")
+async def test_while_paused_nothing_is_tidied_away(direct: Direct) -> None:
+    taught(direct)
+    direct.ok("pause")
+    with opened(direct) as habitus:
+        async with habitus.session(ScriptedModel([says("Hello.")])) as session:
+            await session.turn("say hello to me")
+        assert habitus.memory.archived() == ()
+
+
+SHOUT = 'import json, sys\ntext = json.loads(sys.argv[1])["text"]\nassert text == "hi", "no"\nprint(text.upper())\n'
+NEW = ("tools", "new", "shout", "-d", "Makes it loud.", "--code", "-", "-p", '{"text": "hi"}')
+
+
+@pytest.mark.req("SB-06")
+def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stays_degraded(direct: Direct) -> None:
+    direct.ok(*NEW, stdin=SHOUT)
+    assert direct.ok("curate") == "Nothing has aged.\n"
+    with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:
+        database.execute("UPDATE tool_health SET proved_as = 'another interpreter'")
+    (stale,) = direct.json("curate")["steps"]
+    assert (stale["action"], stale["item"]) == ("test", "shout")
+    (tested,) = direct.json("curate", "--apply")["steps"]
+    assert tested["reason"].endswith("its cases pass again")
+    assert direct.ok("curate") == "Nothing has aged.\n"
+
+    for _ in range(3):
+        assert direct("tools", "run", "shout", '{"text": "ho"}').code == 1
+    (degraded,) = direct.json("curate")["steps"]
+    assert (degraded["action"], degraded["item"]) == ("retire", "shout")
+    assert direct.json("tools", "list")["tools"][0]["status"] == "degraded"
+    runs = [direct.ok("curate", "--apply") for _ in range(3)]
+    assert runs[:2] == ["Nothing has aged.\n"] * 2
+    assert "degraded through 3 runs of the curator" in runs[2]
+    assert direct.json("tools", "list")["tools"] == []
+    direct.ok(*runs[2].splitlines()[-1].removeprefix("Undo: habitus ").split())
+    assert direct.json("tools", "list")["tools"][0]["status"] == "active"
+
+
+@pytest.mark.req("ME-03", "LP-07")
+async def test_all_that_one_conversation_taught_is_withdrawn_and_can_be_had_back(direct: Direct) -> None:
+    def memorizing(text: str) -> ScriptedModel:
+        return ScriptedModel([calls("memorize", {"text": text, "kind": "lesson"}), says("Kept.")])
+
+    with opened(direct) as habitus:
+        async with habitus.session(memorizing("The archive is on the second disk.")) as wrong:
+            await wrong.turn("remember where the archive is")
+        async with habitus.session(memorizing("Invoices are numbered by year.")) as right:
+            await right.turn("remember how invoices are numbered")
+    assert direct("lessons", "retract").err.startswith("habitus: Say which conversation taught it.")
+    assert direct("lessons", "retract", "--turn", "nope").err.startswith("habitus: Nothing that is remembered comes")
+    said = direct.ok("lessons", "retract", "--session", wrong.id)
+    assert said.splitlines()[0].endswith("  The archive is on the second disk.")
+    (left,) = direct.json("lessons", "list")["lessons"]
+    assert left["text"] == "Invoices are numbered by year."
+    (away,) = direct.json("lessons", "archive")["archived"]
+    assert away["reason"].startswith(f"withdrawn with session {wrong.id} by ")
+    direct.ok(*said.splitlines()[-1].removeprefix("Undo: habitus ").split())
+    assert len(direct.json("lessons", "list")["lessons"]) == 2
+    told = direct.json("lessons", "retract", "--turn", left["evidence"]["trace"])
+    assert [each["text"] for each in told["retracted"]] == ["Invoices are numbered by year."]

@@ -1,0 +1,90 @@
+"""Memory in a session: what reaches the prompt and the tools, within what budget, and what is counted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.journal.model import Exposure
+from habitus.llm.model import Ask
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.memory.model import SCRATCHPAD, Draft, Engram, Kind, Producer, Scope
+from habitus.memory.recall import LESSON_TOKENS, MOST_LESSONS, RULE_TOKENS, SCRATCHPAD_TOKENS
+from habitus.memory.words import tokens
+
+RUN = calls("scratchpad", {"action": "exec", "code": "print(1)", "one_line_description": "read the invoices table"})
+
+
+@pytest.fixture
+def habitus(tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "ann"})
+    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
+    with Habitus.open(settings) as opened:
+        yield opened
+
+
+def kept(habitus: Habitus, text: str, kind: Kind, topic: str = "") -> Engram:
+    by = Producer.USER if kind.is_rule else Producer.CEREBELLUM
+    draft = Draft(text=text, kind=kind, scope=Scope.GLOBAL, topic=topic, produced_by=by, user="ann")
+    engram = habitus.memory.encode(draft).engram
+    assert engram is not None
+    return engram
+
+
+def pad_description(ask: Ask) -> str:
+    return next(tool.description for tool in ask.tools if tool.name == "scratchpad")
+
+
+@pytest.mark.req("ME-06", "LP-05")
+async def test_a_lesson_about_cells_counts_where_a_cell_ran_and_is_credited_and_exposed_with_its_version(
+    habitus: Habitus,
+) -> None:
+    text = "Read the invoices table with the semicolon as separator."
+    lesson = kept(habitus, text, Kind.LESSON, SCRATCHPAD)
+    model = ScriptedModel([says("There are none."), RUN, says("Done.")])
+    async with habitus.session(model) as session:
+        first = await session.turn("what is the capital of the moon")
+        assert habitus.memory.get(lesson.id).counters.retrievals == 0
+        second = await session.turn("read the invoices table with its separator")
+    assert text in pad_description(model.asked[0])
+    counters = habitus.memory.get(lesson.id).counters
+    assert (counters.retrievals, counters.helpful) == (1, 1)
+    shown = Exposure(item=lesson.id, kind="lesson", version=lesson.version, tokens=tokens(text))
+    for turn in (first, second):
+        assert [one for one in habitus.journal.turn(turn.turn).exposures if one.item == lesson.id] == [shown]
+    habitus.memory.edit(lesson.id, by="ann", text=f"{text} It has a header.")
+    again = ScriptedModel([says("There are none.")])
+    async with habitus.session(again) as session:
+        third = await session.turn("what is the capital of the sun")
+    (exposed,) = [one for one in habitus.journal.turn(third.turn).exposures if one.item == lesson.id]
+    assert exposed.version == lesson.version + 1
+
+
+@pytest.mark.req("ME-06")
+async def test_each_part_of_memory_keeps_to_its_budget(habitus: Habitus) -> None:
+    places = ("harbour", "station", "market", "library", "theatre", "airport", "museum", "stadium", "bridge", "castle")
+    long = " ".join(["whose clerk keeps a paper copy in the blue folder"] * 28)
+    pads, rules, lessons = [], [], []
+    for place in places:
+        lessons.append(kept(habitus, f"The {place} invoice has a {place} stamp, {long}.", Kind.LESSON))
+        rules.append(kept(habitus, f"Always file {place} papers under {place}, {long}.", Kind.ALWAYS))
+        pads.append(kept(habitus, f"Open the {place} sheet by its {place} name, {long}.", Kind.LESSON, SCRATCHPAD))
+    model = ScriptedModel([says("Well.")])
+    async with habitus.session(model) as session:
+        await session.turn("which stamp does the harbour invoice have")
+    (ask,) = model.asked
+    block = repr(ask.messages)
+    for engrams, where, budget in (
+        (rules, ask.system, RULE_TOKENS),
+        (lessons, block, LESSON_TOKENS),
+        (pads, pad_description(ask), SCRATCHPAD_TOKENS),
+    ):
+        shown = [engram.text for engram in engrams if engram.text in where]
+        assert 0 < sum(map(tokens, shown)) <= budget
+        assert len(shown) < len(engrams)
+    assert sum(lesson.text in block for lesson in lessons) <= MOST_LESSONS
+    assert lessons[0].text in block
+    assert not any(pad.text in block + ask.system for pad in pads)
