@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
+from habitus.sandbox.capture import Capture
+from habitus.sandbox.child import Gone
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.base import Runtime
@@ -62,7 +64,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory, shelf: dict[str, str]) -> Ite
         yield server
 
 
-def _ssh_runtime(server: Sshd, folder: str) -> SshRuntime:
+def _ssh_runtime(server: Sshd, folder: str, limits: Limits = LIMITS) -> SshRuntime:
     uv = shutil.which("uv", path=str(Path(sys.executable).parent))
     return SshRuntime(
         "127.0.0.1",
@@ -71,7 +73,7 @@ def _ssh_runtime(server: Sshd, folder: str) -> SshRuntime:
         python=base_python(),
         uv=uv,
         permissions=Permissions(),
-        limits=LIMITS,
+        limits=limits,
     )
 
 
@@ -222,6 +224,21 @@ for deed in (
 won
 """
     assert (await pads.exec("one", code)).stdout == "[]\n"
+
+
+@pytest.mark.req("SB-09")
+async def test_another_machine_keeps_a_pads_limits_between_cells(sshd: Sshd, tmp_path: Path, seed: Path) -> None:
+    shutil.copytree(seed, tmp_path / "pads" / "one" / "venv", symlinks=True)
+    runtime = _ssh_runtime(sshd, str(tmp_path / "pads"), replace(LIMITS, idle_cpu_s=1))
+    worker = await runtime.start("one")
+    worker.listen(Capture(1000), Capture(1000))
+    deed = "import threading\ndef burn():\n    while True: pass\nthreading.Thread(target=burn, daemon=True).start()"
+    await worker.send({"exec": deed, "id": "1"})
+    assert (await worker.receive())["done"]["error"] is None
+    worker.listen(None, None)
+    with pytest.raises(Gone, match="it used more than 1 s of processor time between cells"):
+        await worker.receive()
+    await worker.close()
 
 
 async def test_a_host_that_does_not_answer_is_an_error_with_its_reason(sshd: Sshd) -> None:
