@@ -33,7 +33,7 @@ class Guard:
         self._task: asyncio.Task[None] | None = None
         self._look_now = asyncio.Event()
         self._rests_since: float | None = None  # processor time when the last cell ended
-        self._seen: float | None = None
+        self._seen: object = None
 
     def start(self) -> None:
         self._task = self._task or asyncio.create_task(self._watch())
@@ -70,9 +70,10 @@ class Guard:
         since, used = self._rests_since, processor_s(self._child)
         if since is not None and used - since > self._limits.idle_cpu_s:
             return f"it used more than {self._limits.idle_cpu_s} s of processor time between cells"
-        if since is not None and used == self._seen:
+        sign = _sign_of_life(self._child)
+        if since is not None and sign == self._seen:
             return ""  # who did nothing wrote nothing
-        self._seen = used
+        self._seen = sign
         if size_of(self._folder, _processes(self._child), self._limits.file_size) > self._limits.folder_size:
             return f"its folder grew beyond {self._limits.folder_size // MIB} MiB"
         return ""
@@ -82,6 +83,16 @@ def processor_s(child: Child) -> float:
     """What the process and all it started have used; without a group, as far as their parents waited for them."""
     used = child.group.processor_s() if child.group else None
     return sum(map(_used_by, _processes(child))) if used is None else used
+
+
+def _sign_of_life(child: Child) -> object:
+    """Another one whenever any of its processes has run, however shortly."""
+    if child.group and (used := child.group.processor_s()) is not None:
+        return used
+    tasks = [task for process in _processes(child) for task in _listed(Path("/proc", str(process), "task"))]
+    ran = {task.name: "".join(_lines(task / "schedstat")) for task in tasks}
+    does_count = all(line and not line.startswith("0 ") for line in ran.values())
+    return ran if does_count else time.monotonic()
 
 
 def size_of(folder: Path, processes: Iterable[int], largest: int) -> int:
