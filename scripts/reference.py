@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import habitus
+from habitus.cli.lazy import LazyCommand
 from habitus.cli.main import app
 from habitus.settings import Settings
 
@@ -77,7 +78,8 @@ def _commands(command: Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
         if not below.hidden:
-            yield from _commands(below, (*path, name))
+            whole = below.loaded() if isinstance(below, LazyCommand) else below
+            yield from _commands(whole, (*path, name))
 
 
 def _command(path: tuple[str, ...], command: Command) -> str:

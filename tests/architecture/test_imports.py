@@ -5,9 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from habitus.cli.commands import commands
+from habitus.cli.lazy import LazyCommand
 
 HEAVY = (
     "alembic",
@@ -49,6 +54,44 @@ def test_only_the_wire_knows_a_provider_s_library() -> None:
         if name.partition(".")[0] in ("pydantic_ai", "httpx2", "openai", "anthropic", "google", "genai_prices")
     }
     assert knowing == {"llm/providers/wire.py", "llm/providers/faults.py"}
+
+
+@pytest.mark.parametrize("package", ["cli", "repl"])
+def test_surfaces_import_at_the_top_and_only_the_lazy_group_imports_later(package: str) -> None:
+    local = {
+        f"{path.name}: {name}"
+        for path in (ROOT / "src" / "habitus" / package).glob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+        for name in _imported(node)
+        if name.partition(".")[0] == "habitus"
+    }
+    assert local == set()
+
+
+def test_a_use_case_is_small() -> None:
+    long = {
+        path.name: count
+        for path in (ROOT / "src" / "habitus" / "app").glob("*.py")
+        if (count := sum(bool(line) for line in path.read_text().splitlines())) > 250
+    }
+    assert long == {}
+
+
+def test_every_command_is_found_and_its_one_line_is_what_its_own_help_says() -> None:
+    def leaves(below: Sequence[Any]) -> Iterator[LazyCommand]:
+        for command in below:
+            if isinstance(command, LazyCommand):
+                yield command
+            else:
+                yield from leaves(list(command.commands.values()))
+
+    found = list(leaves(commands()))
+    assert len(found) > 50
+    assert [" ".join((one.help or "").split()) for one in found] == [
+        " ".join((one.loaded().help or "").split()) for one in found
+    ]
 
 
 def _imported(node: ast.AST) -> list[str]:

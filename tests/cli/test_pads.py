@@ -130,6 +130,15 @@ def _wait(is_so: Callable[[], bool], seconds: float = 15.0) -> None:
         time.sleep(0.02)
 
 
+def test_no_character_loses_a_result(pad: Direct) -> None:
+    shown = "a\\u2028b\\x85c\\x0bd"
+    pad.ok("pad", "exec", "one", f"print('{shown}')")
+    broken = pad("pad", "exec", "one", "raise ValueError('\\ud83d')")
+    assert (broken.code, broken.err.splitlines()[-1]) == (1, "ValueError: \ufffd")
+    cells = pad.json("pad", "view", "one")["cells"]
+    assert [cell["stdout"] for cell in cells] == ["a\u2028b\x85c\x0bd\n", ""]
+
+
 @pytest.fixture
 def elsewhere(pad: Direct, tmp_path: Path) -> Iterator[Path]:
     """Another machine's folder, which the settings name; the key and the host are known to `ssh`."""

@@ -10,7 +10,7 @@ from habitus.errors import Invalid, NotFound, Refused, Stale
 from habitus.files import file_of, tree_hash
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Counters, Manifest, Skill, Source, Stage
-from habitus.skills.stores.base import SkillStore, Step
+from habitus.skills.stores.base import TOLD, SkillStore, Step
 from tests.contracts.stores import Ticking
 
 ME = Author(actor=Actor.USER, name="ada", reason="because")
@@ -364,10 +364,11 @@ def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store:
 
 
 @pytest.mark.req("SK-19")
-def test_counters_of_another_system_are_taken_over(store: SkillStore) -> None:
+def test_counters_of_another_system_are_kept_apart(store: SkillStore) -> None:
     saved(store)
     store.record_use("csv-summary", succeeded=True)
-    store.add_counters("csv-summary", Stage.STEPS, Counters(recommended=5, used=3, succeeded=2, failed=1))
-    assert replace(store.counters("csv-summary")[Stage.STEPS], last_used=None) == Counters(
-        recommended=5, used=4, succeeded=3, failed=1
-    )
+    told = Counters(recommended=5, used=3, succeeded=2, failed=1)
+    store.keep_told("csv-summary", Stage.STEPS, told)
+    assert replace(store.counters("csv-summary")[Stage.STEPS], last_used=None) == Counters(used=1, succeeded=1)
+    assert store.counters("csv-summary", version=TOLD) == {Stage.STEPS: told}
+    assert store.all_counters()["csv-summary"][Stage.STEPS].used == 1

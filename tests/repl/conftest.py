@@ -16,7 +16,7 @@ from habitus.agent.stream import Done, TurnEvent
 from habitus.app import Habitus, read_settings
 from habitus.llm.scripted import Script, ScriptedModel
 from habitus.repl.chat import Chat
-from habitus.repl.surface import Report
+from habitus.repl.surface import CommandReport
 
 
 @dataclass(kw_only=True, slots=True)
@@ -25,7 +25,7 @@ class Kept:
 
     answer: Consent = Consent.YES
     events: list[TurnEvent] = field(default_factory=list)
-    reports: list[Report] = field(default_factory=list)
+    reports: list[CommandReport] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     commands: list[Sequence[str]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Kept:
                 done = event if isinstance(event, Done) else done
         return done
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: CommandReport) -> None:
         self.reports.append(report)
 
     def complain(self, message: str, mend: str = "") -> None:

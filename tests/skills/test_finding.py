@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus
+from habitus.app.explaining import Why, explain
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import file_of
@@ -22,7 +23,6 @@ from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Manifest, Skill
 from habitus.skills.review import Action, Change
 from habitus.skills.selection import Request
-from habitus.skills.why import Why, explain
 
 SKILLS = [
     Skill(

@@ -169,15 +169,10 @@ class Composer:
         parts = self._parts
         neutral = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
         parts.view.selection = selection = choose(parts.view.snapshot, neutral, parts.gates, parts.journal)
-        summaries = sorted((*selection.menu, *(choice.summary for choice in selection.eager)), key=lambda s: s.name)
-        used = {
-            name: sum(counted.used + counted.recommended for counted in stages.values())
-            for (_, name), stages in parts.view.library.all_counters().items()
-        }
         return _Steady(
             identity=parts.identity.text(),
             standing=parts.memory.standing(),
-            menu=menu.compose(summaries, menu.budget_for(parts.context_tokens), utility=used),
+            menu=menu.offered(selection, parts.view.library.all_counters(), parts.context_tokens),
             seen=parts.view.snapshot,
         )
 

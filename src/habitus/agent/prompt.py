@@ -152,6 +152,11 @@ def bullets(name: str, heading: str, lines: Sequence[str], *, budget: int = 0, c
 _MARK = re.compile(rf"<(\s*/?\s*{BLOCK})", re.IGNORECASE)
 
 
+def is_context(text: str) -> bool:
+    """Whether a text is the block that stood beside a request; what others write is `unmarked`."""
+    return text.startswith(f"<{BLOCK}>")
+
+
 def unmarked(said: str) -> str:
     """No skill, lesson or attachment can end the block and speak in the person's place, or begin one of its own."""
     return _MARK.sub(r"&lt;\1", said)

@@ -1,8 +1,11 @@
-"""What content from outside may hold that a person should see first."""
+"""New content, as a person should see it first: what a scan finds in it, and which skills say much the same."""
 
 from __future__ import annotations
 
 from habitus.files import Tree
+from habitus.skills import trees
+from habitus.skills.finding import Finder
+from habitus.skills.lint import DUPLICATE
 
 
 def high_findings(tree: Tree) -> list[str]:
@@ -12,3 +15,12 @@ def high_findings(tree: Tree) -> list[str]:
 
     found = (f"{one.path}:{one.line}: {one.why.rstrip('.')}" for one in scan(tree) if one.severity is Risk.HIGH)
     return list(dict.fromkeys(found))
+
+
+def near_duplicates(finder: Finder, name: str, tree: Tree) -> list[str]:
+    """Which skills of the library say much the same as these files."""
+    skill = trees.parse(name, tree).skill
+    if skill is None:
+        return []
+    near = finder.similar_to(skill, skill.body)
+    return [f"near-duplicate of {hit.id} ({hit.score:.2f})" for hit in near if hit.score >= DUPLICATE]

@@ -6,8 +6,6 @@ import functools
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,32 +14,27 @@ from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
+from habitus import search, sql
 from habitus import settings as settings_module
-from habitus import sql
 from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
-from habitus.app.content import high_findings
+from habitus.app.content import high_findings, near_duplicates
 from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write
-from habitus.app.layers import Layers
+from habitus.app.layers import open_library
 from habitus.events import TurnObserver
-from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.settings import Settings
-from habitus.skills import fetching, lock, names, trees
+from habitus.skills import names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
-from habitus.skills.importing import Importer, Result, Verdict, forget, origins
+from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
-from habitus.skills.ledger import newest_generation
-from habitus.skills.library import Library
-from habitus.skills.lint import DUPLICATE
 from habitus.skills.model import Actor, Author
-from habitus.skills.outside import OutsideContent
 from habitus.skills.review import Review
 from habitus.skills.selection import Request, Selection, User
 from habitus.skills.trust import Trust
@@ -55,12 +48,9 @@ if TYPE_CHECKING:
     from habitus.memory.cortex import Cortex
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.pad import Services
-    from habitus.sandbox.runtimes.base import Runtime
     from habitus.sandbox.scratchpads import Scratchpads
-    from habitus.search.index import Index
     from habitus.skills.review import Proposal
     from habitus.tools.tools import Tools
-    from habitus.tools.workshop import Workshop
 
 Clock = Callable[[], datetime]
 
@@ -87,27 +77,27 @@ class Habitus:
         self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
-        self._local = local  # what is known of this machine's directories
-        self._shared = shared  # what every host shares; the same database where there is only one host
+        self.local = local  # what is known of this machine's directories
+        self.shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
         self.place = settings.home if scratch is None else Path(scratch.name)  # where what is not kept may be written
         self.trust = Trust(local, clock=clock, scan=high_findings)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=high_findings)
-        self.skills = self._library()
+        self.skills = open_library(self)
         self.redactor = Redactor(_secret_values(os.environ))
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, partial(_open_index, local, "skills"))
+        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"))
         self.review = Review(
             self.skills,
             shared,
             local=local,
             clock=clock,
             auto=settings.review.auto,
-            duplicates=self.near_duplicates,
+            duplicates=partial(near_duplicates, self.finder),
         )
         self.importer = Importer(
             self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings, land=self._land
@@ -131,8 +121,8 @@ class Habitus:
             raise
 
     def close(self) -> None:
-        self._local.dispose()
-        self._shared.dispose()
+        self.local.dispose()
+        self.shared.dispose()
         if self._scratch is not None:
             self._scratch.cleanup()
 
@@ -154,12 +144,6 @@ class Habitus:
         """The person at this process, as the author of a change."""
         return Author(actor=Actor.USER, name=self.settings.user, reason=reason)
 
-    def fetch(self, wanted: str) -> AbstractContextManager[fetching.Fetched]:
-        """Skills from a repository, an archive or a directory, ready to be read."""
-        return fetching.fetched(
-            wanted, cwd=self.settings.cwd, environ=os.environ, host=self.settings.git_host or fetching.DEFAULT_HOST
-        )
-
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
@@ -169,7 +153,7 @@ class Habitus:
         """Which turns of transcripts have been learned from."""
         from habitus.learning.transcripts.ledger import TurnLedger  # the readers, for those who read transcripts
 
-        return TurnLedger(self._shared, clock=self.clock)
+        return TurnLedger(self.shared, clock=self.clock)
 
     @functools.cached_property
     def models(self) -> Models:
@@ -218,32 +202,9 @@ class Habitus:
 
     def open_memory(self) -> Cortex:
         """Another view of the same memory, for a thread of its own."""
-        from habitus.memory.cortex import Cortex
-        from habitus.memory.stores.sql import SqlEngramStore
-        from habitus.memory.view_files import ViewFiles
+        from habitus.app.memory import open_memory  # the rules of its gate, for those who remember
 
-        settings = self.settings
-        folder = settings.home / "memory"
-        files = ViewFiles(
-            folder,
-            self._local,
-            clock=self.clock,
-            is_durable=settings.durable,
-            renderings=settings.retention.renderings,
-        )
-        return Cortex(
-            SqlEngramStore(self._shared),
-            partial(_open_index, self._shared, "memory"),
-            redactor=self.redactor,
-            clock=self.clock,
-            pause=self.pause,
-            mode=settings.memory,
-            is_shared=self._shared is not self._local,
-            user=settings.user,
-            files=None if self.is_read_only else files,
-            allow=self.refuse_if_read_only,
-            keep=settings.retention,
-        )
+        return open_memory(self)
 
     @property
     def project(self) -> str:
@@ -252,24 +213,17 @@ class Habitus:
 
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
-        return self.review.waiting_count() + waiting_lessons(self._shared)
+        return self.review.waiting_count() + waiting_lessons(self.shared)
 
     def _land(self, lesson: PlaybookLesson) -> Result:
-        from habitus.memory.playbook import land
+        from habitus.app.updating import landed  # memory and every layout, for those who import
 
-        landed = land(self.memory, lesson)
-        return Result(
-            name=landed.name, verdict=Verdict(landed.verdict), reason=landed.reason, origin=lesson.origin, kind="lesson"
-        )
-
-    @property
-    def lock_file(self) -> Path:
-        return self.settings.home / lock.FILE
+        return landed(self, lesson)
 
     @property
     def database(self) -> str:
         """The database's address, without its password."""
-        return self._shared.url.render_as_string(hide_password=True)
+        return self.shared.url.render_as_string(hide_password=True)
 
     def redacted(self, text: str) -> str:
         """The text without secrets, fit to be kept and shown."""
@@ -285,22 +239,9 @@ class Habitus:
     @functools.cached_property
     def tools(self) -> Tools:
         """The code stages of the skills. Make and run them inside `async with habitus.tools`."""
-        from habitus.tools.health import ToolHealth
-        from habitus.tools.tools import Tools
+        from habitus.app.running_code import open_tools  # the sandbox, for those who run code
 
-        return Tools(
-            self.skills,
-            self.review,
-            ToolHealth(self._shared),
-            trust=self.trust,
-            approvals=self.approvals,
-            workshop=self._workshop,
-            clock=self.clock,
-            scan=high_findings,
-            environ=os.environ,
-            redacted=self.redacted,
-            retention=self.settings.retention,
-        )
+        return open_tools(self)
 
     def scratchpads(
         self,
@@ -309,48 +250,10 @@ class Habitus:
         may_install: Callable[[str], Awaitable[bool]] | None = None,
         services: Services | None = None,
     ) -> Scratchpads:
-        """Scratchpads in a folder of this home, or of the machine that the settings name.
+        """Scratchpads in a folder of this home, or on the machine that the settings name."""
+        from habitus.app.running_code import open_scratchpads
 
-        The settings may say to install missing modules unasked.
-        """
-        from habitus.sandbox.scratchpads import Scratchpads
-
-        if self.settings.install_missing:
-            may_install = _always
-        return Scratchpads(self._runtime(folder), services=services, may_install=may_install)
-
-    def _runtime(self, folder: str) -> Runtime:
-        from habitus.sandbox.machine import base_python
-        from habitus.sandbox.model import Limits, Permissions
-        from habitus.sandbox.runtimes.local import LocalRuntime
-        from habitus.sandbox.runtimes.ssh import SshRuntime
-        from habitus.sandbox.venvs import Venvs
-
-        settings = self.settings
-        permissions, limits = Permissions(), Limits(cpu_s=None)
-        may_be_weaker = settings.allow_weaker_sandbox
-        if settings.sandbox.runtime != "local":
-            address = settings.sandbox.runtime
-            return SshRuntime.at(address, folder, permissions=permissions, limits=limits, allow_weaker=may_be_weaker)
-        return LocalRuntime(
-            self.machine,
-            self.place / folder,
-            Venvs(os.environ, python=base_python()),
-            permissions=permissions,
-            limits=limits,
-            allow_weaker=may_be_weaker,
-        )
-
-    def _workshop(self) -> Workshop:
-        from habitus.sandbox.machine import base_python
-        from habitus.sandbox.venvs import Venvs
-        from habitus.sandbox.warm import Warm
-        from habitus.tools.environments import Environments
-        from habitus.tools.workshop import Workshop
-
-        cache = self.place / "cache"
-        warm = Warm(self.machine, cache / "calls", allow_weaker=self.settings.allow_weaker_sandbox)
-        return Workshop(warm, Environments(cache / "environments", Venvs(os.environ, python=base_python())))
+        return open_scratchpads(self, folder, may_install, services)
 
     def _approved(self, proposal: Proposal) -> None:
         if trees.TOOL_CODE in proposal.change.tree:
@@ -360,14 +263,6 @@ class Habitus:
         """The skills for a request, with stickiness from the journal."""
         return choose(self.skills.snapshot(), request, self.gates(request.user), self.journal)
 
-    def near_duplicates(self, name: str, tree: Tree) -> list[str]:
-        """Which skills of the library say much the same as these files."""
-        skill = trees.parse(name, tree).skill
-        if skill is None:
-            return []
-        near = self.finder.similar_to(skill, skill.body)
-        return [f"near-duplicate of {hit.id} ({hit.score:.2f})" for hit in near if hit.score >= DUPLICATE]
-
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""
         name = name or self.settings.user
@@ -376,37 +271,11 @@ class Habitus:
 
     def gates(self, user: User) -> GateContext:
         """What is switched off or closed for somebody, whoever this process belongs to."""
-        return replace(self._gates(user.name), is_admin=user.is_admin)
-
-    def _gates(self, user: str) -> GateContext:
-        known = self.settings.model_copy(update={"user": user})
+        known = self.settings.model_copy(update={"user": user.name})
         return GateContext(
             disabled=frozenset(names.canonical(name) for name in known.switched_off),
-            is_admin=known.is_admin,
+            is_admin=user.is_admin,
             features=frozenset(known.experimental.features),
-        )
-
-    def _library(self) -> Library:
-        settings = self.settings
-        layers = Layers(
-            settings=settings,
-            local=self._local,
-            shared=self._shared,
-            clock=self.clock,
-            cache=self.place / "cache",
-            is_read_only=self.is_read_only,
-        )
-        return Library(
-            layers.all(),
-            gate_context=self._gates(settings.user),
-            fill=self.fill,
-            allow=self._allow,
-            newest=lambda: tuple(map(newest_generation, dict.fromkeys((self._local, self._shared)))),
-            outside=OutsideContent(
-                self.trust,
-                imported=lambda layer: origins(self._shared, layer),
-                forget=lambda layer, name: forget(self._shared, layer, name),
-            ),
         )
 
     def refuse_if_read_only(self) -> None:
@@ -414,20 +283,11 @@ class Habitus:
         if self.is_read_only:
             refuse_to_write(self.settings.home)
 
-    def _allow(self, author: Author) -> None:
+    def allow(self, author: Author) -> None:
+        """Refuse a change that can't be kept, or that somebody has paused."""
         self.refuse_if_read_only()
         if author.is_automatic:
             self.pause.refuse_if_paused()
-
-
-async def _always(package: str) -> bool:
-    return True
-
-
-def _open_index(engine: sa.Engine, collection: str) -> Index:
-    from habitus.search.index import Index  # numpy and the word vectors, for those who search
-
-    return Index.open(engine, collection)
 
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")

@@ -1,4 +1,4 @@
-"""Which models a session talks to: those of the settings, or the provider whose key is there."""
+"""Models of a session: those of the settings, or of the provider whose key is there."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The command line: one module per group of commands, heavy imports only inside the command that needs them."""
+"""The command line: parse, call a use case of `app`, render what comes back; one module per group of commands."""

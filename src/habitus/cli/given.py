@@ -1,4 +1,4 @@
-"""What a person gives on the command line: text from a file, standard input or the line itself, and JSON in it."""
+"""Input of a command: text from a file, standard input or the line itself, and JSON in it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from typing import Any
 from habitus.errors import Invalid, StorageFailed
 
 
-def read_text(file: str) -> str:
-    """The text of a file; `-` is standard input."""
-    name = "standard input" if file == "-" else file
+def read_bytes(file: str) -> bytes:
+    """The content of a file; `-` is standard input."""
     try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise StorageFailed(f"Can't read {file}: {error.strerror}.", mend="Check the path.") from None
+
+
+def read_text(file: str) -> str:
+    """The text of a file; `-` is standard input."""
     try:
-        return content.decode("utf-8-sig")
+        return read_bytes(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        name = "standard input" if file == "-" else file
         raise Invalid(f"{name} is not UTF-8 at byte {error.start}.", mend="Save it as UTF-8.") from None
 
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from habitus.app import Habitus, retracting
+from habitus.app.going_back import back_to
 from habitus.cli import completion, moments, output
+from habitus.cli.editor import edited
 from habitus.cli.opening import opened
-from habitus.memory.model import Kind
+from habitus.cli.options import AsJson
+from habitus.memory.cortex import Looked
+from habitus.memory.model import Encoded, Engram, Kind
+from habitus.memory.retention import utility
+from habitus.memory.view_files import Found
 
-if TYPE_CHECKING:
-    from habitus.app import Habitus
-    from habitus.memory.cortex import Looked
-    from habitus.memory.model import Encoded, Engram
-    from habitus.memory.view_files import Found
-
-app = typer.Typer(help="Facts, rules and lessons that reach every fitting prompt.")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Id = Annotated[str, typer.Argument(help="The id of a lesson.", autocompletion=completion.lesson_ids)]
 _KINDS = f"{', '.join(Kind)}."
 KindOption = Annotated[str | None, typer.Option("--kind", "-k", help=_KINDS)]
@@ -29,13 +28,6 @@ Topic = Annotated[str | None, typer.Option("--topic", help="What it is about, in
 _OLDEST_SHOWN = 200
 
 
-@app.callback(invoke_without_command=True)
-def explain(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        output.explain(context)
-
-
-@app.command("list")
 def list_lessons(
     context: typer.Context,
     kind: KindOption = None,
@@ -46,16 +38,11 @@ def list_lessons(
     """What is remembered, the newest first."""
     with opened(context) as habitus:
         found = habitus.memory.list_lessons(scope, limit, kind=kind)
-        if as_json:
-            output.print_json({"lessons": [as_plain(engram) for engram in found]})
-        elif not found:
-            when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(scope, "")
-            output.say(
-                f"Nothing was learned{when or ' yet'}. Add something: habitus lessons add 'Dates are day-first.'"
-            )
-        else:
-            rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in found]
-            output.table(("id", "kind", "for", "trust", "helped", "text"), rows, wide="text")
+        data = {"lessons": [as_plain(engram) for engram in found]}
+        when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(scope, " yet")
+        empty = f"Nothing was learned{when}. Add something: habitus lessons add 'Dates are day-first.'"
+        rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in found]
+        output.listed(as_json, data, ("id", "kind", "for", "trust", "helped", "text"), rows, wide="text", empty=empty)
 
 
 def _whom(engram: Engram) -> str:
@@ -69,14 +56,11 @@ def _counted(engram: Engram) -> str:
 
 def as_plain(engram: Engram) -> dict[str, Any]:
     """A lesson as JSON."""
-    from habitus.memory.retention import utility
-
     told: dict[str, Any] = output.plain(engram)
     counters = told.pop("counters")
     return {**told, **counters, "utility": round(utility(engram), 4)}
 
 
-@app.command()
 def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
     """One lesson: where it comes from, what it rests on, how it did, and how it came to be as it is."""
     with opened(context) as habitus:
@@ -100,8 +84,6 @@ def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
 
 
 def _facts(engram: Engram) -> list[tuple[str, str]]:
-    from habitus.memory.retention import utility
-
     counters, body, evidence = engram.counters, engram.body, engram.evidence
     facts = [
         ("kind", engram.kind.value),
@@ -123,7 +105,6 @@ def _facts(engram: Engram) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-@app.command()
 def add(
     context: typer.Context,
     text: Annotated[str, typer.Argument(help="One sentence.")],
@@ -136,15 +117,13 @@ def add(
     with opened(context) as habitus:
         encoded = habitus.memory.add(text, kind=kind, scope=scope, topic=topic, project=habitus.project)
         assert encoded.engram is not None
-        if as_json:
-            output.print_json(_encoded(encoded))
-            return
-        output.say(f"{encoded.status.value.capitalize()}: {encoded.engram.id}  {encoded.engram.text}")
+        lines = [f"{encoded.status.value.capitalize()}: {encoded.engram.id}  {encoded.engram.text}"]
         if encoded.redacted:
-            output.say(f"{output.counted(sum(encoded.redacted.values()), 'secret')} taken out.", style="yellow")
-        for gone in encoded.archived:
-            output.say(f"Archived to make room: {gone.id}  {gone.text}", style="yellow")
-        output.undo(context, *_undo_of_add(habitus, encoded))
+            lines.append(f"{output.counted(sum(encoded.redacted.values()), 'secret')} taken out.")
+        lines += [f"Archived to make room: {gone.id}  {gone.text}" for gone in encoded.archived]
+        is_new = encoded.engram.version == 1
+        undo = ("lessons", "remove", encoded.engram.id) if is_new else back_to(habitus.opened_on)
+        output.done(context, as_json, _encoded(encoded), *lines, undo=undo)
 
 
 def _encoded(encoded: Encoded) -> dict[str, Any]:
@@ -153,14 +132,6 @@ def _encoded(encoded: Encoded) -> dict[str, Any]:
     return {"status": encoded.status, "lesson": lesson, "archived": archived, "redacted": encoded.redacted}
 
 
-def _undo_of_add(habitus: Habitus, encoded: Encoded) -> tuple[str, ...]:
-    assert encoded.engram is not None
-    if encoded.engram.version == 1:
-        return "lessons", "remove", encoded.engram.id
-    return "rollback", "--to", habitus.opened_on.astimezone().isoformat(timespec="microseconds")
-
-
-@app.command()
 def edit(
     context: typer.Context,
     id: Annotated[
@@ -185,26 +156,19 @@ def edit(
             text = _edited_text(habitus, before)
         by, project = habitus.settings.user, habitus.project
         after = habitus.memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
-        if as_json:
-            output.print_json({"changed": after != before, "lesson": as_plain(after)})
-        elif after == before:
-            output.say("Nothing was changed.")
-        else:
-            output.say(f"Changed: {after.id}  {after.text}")
-            output.undo(context, "rollback", "--to", habitus.opened_on.astimezone().isoformat(timespec="microseconds"))
+        is_changed = after != before
+        said = f"Changed: {after.id}  {after.text}" if is_changed else "Nothing was changed."
+        undo = back_to(habitus.opened_on) if is_changed else ()
+        output.done(context, as_json, {"changed": is_changed, "lesson": as_plain(after)}, said, undo=undo)
 
 
 def _edited_text(habitus: Habitus, engram: Engram) -> str:
-    from habitus.cli.editor import edited
-
     before = f"{engram.text}\n".encode()
     with edited(habitus.settings.editor, before, f"{engram.id}.txt", instead="give the text with --text") as content:
         return content.decode("utf-8", "replace")
 
 
 def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_json: bool) -> None:
-    from habitus.cli.editor import edited
-
     habitus.refuse_if_read_only()
     pages = habitus.memory.page_texts()
     where = ", ".join(str(habitus.settings.home / "memory" / name) for name in pages)
@@ -219,14 +183,9 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
         if not is_sure and not as_json and not typer.confirm("Apply this?", default=True):
             raise typer.Abort
         looked = habitus.memory.apply_texts(_unbundle(content.decode("utf-8", "replace")))
-    if as_json:
-        output.print_json(_looked(looked))
-        return
-    for note in looked.notes:
-        output.say(note, style="yellow")
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
-    output.say(counts)
-    output.undo(context, "rollback", "--to", habitus.opened_on.astimezone().isoformat(timespec="microseconds"))
+    undo = back_to(habitus.opened_on)
+    output.done(context, as_json, _looked(looked), *looked.notes, counts, undo=undo)
 
 
 _DIVIDER = "<!-- page: {} -->"
@@ -237,8 +196,6 @@ def _bundle(pages: Mapping[str, str]) -> bytes:
 
 
 def _unbundle(text: str) -> dict[str, str]:
-    import re
-
     parts = re.split(r"^<!-- page: (\w+\.md) -->[ \t]*\r?\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -262,7 +219,6 @@ def _looked(looked: Looked) -> dict[str, Any]:
     }
 
 
-@app.command()
 def remove(
     context: typer.Context,
     ids: Annotated[list[str], typer.Argument(help="Lessons.", autocompletion=completion.lesson_ids)],
@@ -272,15 +228,11 @@ def remove(
     with opened(context) as habitus:
         found = [habitus.memory.get(id) for id in ids]  # an unknown one is said before anything is done
         gone = [habitus.memory.remove(engram.id, by=habitus.settings.user) for engram in found]
-        if as_json:
-            output.print_json({"removed": [as_plain(engram) for engram in gone]})
-            return
-        for engram in gone:
-            output.say(f"Removed: {engram.id}  {engram.text}")
-        output.undo(context, "lessons", "restore", *(engram.id for engram in gone))
+        lines = [f"Removed: {engram.id}  {engram.text}" for engram in gone]
+        undo = ("lessons", "restore", *(engram.id for engram in gone))
+        output.done(context, as_json, {"removed": [as_plain(engram) for engram in gone]}, *lines, undo=undo)
 
 
-@app.command()
 def retract(
     context: typer.Context,
     turn: Annotated[str, typer.Option("--turn", help="What this turn taught.")] = "",
@@ -288,19 +240,13 @@ def retract(
     as_json: AsJson = False,
 ) -> None:
     """Withdraw all that one conversation taught; it goes to the archive and is not learned again by itself."""
-    from habitus.app import retracting
-
     with opened(context) as habitus:
         gone = retracting.retract(habitus, turn=turn, session=session)
-    if as_json:
-        output.print_json({"retracted": [as_plain(engram) for engram in gone.lessons], "undo": gone.undo})
-        return
-    for engram in gone.lessons:
-        output.say(f"Withdrawn: {engram.id}  {engram.text}")
-    output.undo(context, *gone.undo)
+        data = {"retracted": [as_plain(engram) for engram in gone.lessons], "undo": gone.undo}
+        lines = [f"Withdrawn: {engram.id}  {engram.text}" for engram in gone.lessons]
+        output.done(context, as_json, data, *lines, undo=gone.undo)
 
 
-@app.command()
 def restore(
     context: typer.Context,
     ids: Annotated[list[str], typer.Argument(help="Archived lessons.", autocompletion=completion.lesson_ids)],
@@ -310,23 +256,15 @@ def restore(
     with opened(context) as habitus:
         found = [habitus.memory.get(id) for id in ids]
         back = [habitus.memory.restore(engram.id, by=habitus.settings.user) for engram in found]
-        if as_json:
-            output.print_json({"restored": [as_plain(engram) for engram in back]})
-            return
-        for engram in back:
-            output.say(f"Restored: {engram.id}  {engram.text}")
-        output.undo(context, "lessons", "remove", *(engram.id for engram in back))
+        lines = [f"Restored: {engram.id}  {engram.text}" for engram in back]
+        undo = ("lessons", "remove", *(engram.id for engram in back))
+        output.done(context, as_json, {"restored": [as_plain(engram) for engram in back]}, *lines, undo=undo)
 
 
-@app.command()
 def archive(context: typer.Context, as_json: AsJson = False) -> None:
     """What was removed or had to make room, the last first."""
     with opened(context) as habitus:
         found = habitus.memory.archived()
-        if as_json:
-            output.print_json({"archived": [as_plain(engram) for engram in found]})
-        elif not found:
-            output.say("The archive is empty.")
-        else:
-            rows = [(e.id, e.kind.value, e.reason, e.text) for e in found]
-            output.table(("id", "kind", "why", "text"), rows, wide="text")
+        data = {"archived": [as_plain(engram) for engram in found]}
+        rows = [(e.id, e.kind.value, e.reason, e.text) for e in found]
+        output.listed(as_json, data, ("id", "kind", "why", "text"), rows, wide="text", empty="The archive is empty.")

@@ -1,36 +1,32 @@
-"""`habitus`: the commands, their groups, and what happens when one goes wrong."""
+"""`habitus`: the entry point, its own options, and what happens when a command goes wrong."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from habitus.cli import (
-    chat,
-    curate,
-    finding,
-    identity,
-    learn,
-    lessons,
-    operate,
-    output,
-    pads,
-    review,
-    sessions,
-    skills,
-    sources,
-    tools,
-    tour,
-    trust,
-)
+from habitus.cli import output
+from habitus.cli.commands import commands
 from habitus.errors import ToolFailed, UserError, did_you_mean
+
+
+class Commands(TyperGroup):
+    """All that `habitus` can do."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for command in commands():
+            self.add_command(command)
+
 
 app = typer.Typer(
     name="habitus",
+    cls=Commands,
     help="Procedural memory for AI agents: skills that an agent learns, proves and keeps.",
     invoke_without_command=True,
     add_completion=True,
@@ -38,31 +34,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help.",
 )
-app.command("chat", rich_help_panel="Everyday")(chat.chat)
-app.command("ask", rich_help_panel="Everyday")(chat.ask)
-app.add_typer(skills.app, name="skills", rich_help_panel="Everyday")
-skills.app.command("import")(sources.import_skills)
-skills.app.command("add")(sources.add)
-skills.app.command("update")(sources.update)
-skills.app.command("export")(sources.export)
-skills.app.command("search")(finding.search)
-skills.app.command("select")(finding.select)
-skills.app.command("eval")(finding.evaluate)
-app.add_typer(tools.app, name="tools", rich_help_panel="Everyday")
-app.add_typer(pads.app, name="pad", rich_help_panel="Everyday")
-app.command("why", rich_help_panel="Everyday")(finding.why)
-app.add_typer(lessons.app, name="lessons", rich_help_panel="Everyday")
-app.add_typer(sessions.app, name="sessions", rich_help_panel="Everyday")
-app.add_typer(review.app, name="review", rich_help_panel="Curate")
-app.command("trust", rich_help_panel="Curate")(trust.trust)
-app.command("identity", rich_help_panel="Curate")(identity.identity)
-app.command("tour", rich_help_panel="Everyday")(tour.tour)
-app.command("learn", rich_help_panel="Everyday")(learn.learn)
-app.command("curate", rich_help_panel="Curate")(curate.curate)
-app.command("rollback", rich_help_panel="Curate")(operate.rollback)
-app.command("pause", rich_help_panel="Curate")(operate.pause)
-app.command("resume", rich_help_panel="Curate")(operate.resume)
-app.command("doctor", rich_help_panel="Operate")(operate.doctor)
 
 
 @app.callback()
@@ -74,7 +45,7 @@ def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
 ) -> None:
     if version:
-        from importlib.metadata import version as installed_version
+        from importlib.metadata import version as installed_version  # slow to import, and nothing else needs it
 
         output.say(f"habitus {installed_version('habitus')}")
         raise typer.Exit

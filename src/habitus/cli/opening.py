@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+from habitus.app import Habitus, read_settings
 from habitus.cli import output
-
-if TYPE_CHECKING:
-    from habitus.app import Habitus
-
 
 _open: ContextVar[Habitus | None] = ContextVar("_open", default=None)
 
@@ -32,8 +28,6 @@ def shared(habitus: Habitus) -> Iterator[None]:
 @contextmanager
 def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
     """`model` wins over the one of the settings."""
-    from habitus.app import Habitus, read_settings
-
     if (already := _open.get()) is not None:
         yield already
         return

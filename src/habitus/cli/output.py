@@ -1,4 +1,4 @@
-"""What the command line prints: tables and colours for a person, plain text for a pipe, JSON when asked."""
+"""Output of a command: tables and colours for a person, plain text for a pipe, JSON when asked."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from habitus.repl.plain import counted as counted
 if TYPE_CHECKING:
     import typer
     from rich.console import Console
+
+    from habitus.skills.model import Author
 
 _STATE_COLOURS = {
     "ok": "green",
@@ -153,14 +155,48 @@ def say(text: str = "", style: str = "") -> None:
         write(clean(text) + "\n")
 
 
+def who(author: Author) -> str:
+    """Who made a change, and why."""
+    name = "disk" if author.actor == "disk" else f"{author.actor.value} {author.name}".strip()
+    return f"{name}: {author.reason}" if author.reason else name
+
+
 def explain(context: typer.Context) -> None:
     """The help of a command that was called without saying what to do."""
     write(context.get_help().rstrip() + "\n")
 
 
-def undo(context: typer.Context, *words: str) -> None:
-    """Every change that was made says how to take it back."""
+def done(context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] = ()) -> None:
+    """What a command has done: as JSON, or in words with the command that takes it back."""
+    if as_json:
+        print_json(data)
+        return
+    for line in lines:
+        say(line)
+    if undo:
+        say_undo(context, *undo)
+
+
+def say_undo(context: typer.Context, *words: str) -> None:
     say(f"Undo: {command(context, *words)}", style="dim")
+
+
+def listed(
+    as_json: bool,
+    data: object,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    wide: str = "",
+    empty: str,
+) -> None:
+    """What a command has found: as JSON, or as a table, or that there is nothing."""
+    if as_json:
+        print_json(data)
+    elif rows:
+        table(columns, rows, wide=wide)
+    else:
+        say(empty)
 
 
 in_chat: ContextVar[bool] = ContextVar("in_chat", default=False)

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from habitus.app import Habitus
 from habitus.cli import completion, given, moments, output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
+from habitus.sandbox.model import Permissions
+from habitus.skills.model import Counters, Stage
+from habitus.tools.model import CodeTool, Regression, asked_for
 
-if TYPE_CHECKING:
-    from habitus.app import Habitus
-    from habitus.sandbox.model import Permissions
-    from habitus.tools.model import CodeTool, Regression
-
-app = typer.Typer(help="Make, run and test tools: code that passed its test, in the sandbox.")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="A tool.", autocompletion=completion.skill_names)]
 _NO_PARAMETERS = '{"type": "object", "properties": {}}'
 Done = TypeVar("Done")
 
 
-@app.callback(invoke_without_command=True)
-def explain(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        output.explain(context)
-
-
-@app.command()
 def new(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The name: lower-case letters, digits and hyphens.")],
@@ -53,8 +45,6 @@ def new(
     as_json: AsJson = False,
 ) -> None:
     """Make a tool: its code is run in the sandbox on the payload, and kept when it works."""
-    from habitus.sandbox.model import Permissions
-
     parameters, example = given.read_json(schema, "schema"), given.read_json(payload, "payload")
     text = given.read_text(code)
     wanted = Permissions(
@@ -80,17 +70,12 @@ def new(
                 drop_cases=drop_cases,
             ),
         )
-        if as_json:
-            output.print_json(created)
-            return
-        output.say(f"{created.name} works: kept as version {created.version}, with its payload as a test case.")
-        output.undo(context, *created.undo)
+        said = f"{created.name} works: kept as version {created.version}, with its payload as a test case."
+        output.done(context, as_json, created, said, undo=created.undo)
 
 
 def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
     """Show what the code would be allowed, and let a person decide."""
-    from habitus.tools.model import asked_for
-
     words = asked_for(wanted)
     if not words:
         return
@@ -106,25 +91,18 @@ def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
         raise typer.Abort
 
 
-@app.command("list")
 def list_tools(context: typer.Context, as_json: AsJson = False) -> None:
     """Every tool with its status."""
     with opened(context) as habitus:
         found = habitus.tools.all()
-        if as_json:
-            output.print_json({"tools": found})
-        elif not found:
-            output.say("There are no tools yet. Make one: habitus tools new NAME --description … --code FILE")
-        else:
-            rows = [(t.name, t.status, t.layer, f"v{t.version}", t.reason or t.description) for t in found]
-            output.table(("name", "status", "layer", "version", "what it does"), rows, wide="what it does")
+        rows = [(t.name, t.status, t.layer, f"v{t.version}", t.reason or t.description) for t in found]
+        columns = ("name", "status", "layer", "version", "what it does")
+        empty = "There are no tools yet. Make one: habitus tools new NAME --description … --code FILE"
+        output.listed(as_json, {"tools": found}, columns, rows, wide="what it does", empty=empty)
 
 
-@app.command()
 def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """One tool: what it takes, what it may do, how it fares, and its code."""
-    from habitus.skills.model import Counters, Stage
-
     with opened(context) as habitus:
         tool = habitus.tools.get(name)
         counters = habitus.skills.counters(f"{tool.name}@{tool.layer}").get(Stage.CODE, Counters())
@@ -138,10 +116,6 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 
 def _print_facts(tool: CodeTool, calls: str) -> None:
-    import json
-
-    from habitus.tools.model import asked_for
-
     facts = [
         ("name", f"{tool.name}@{tool.layer}"),
         ("called as", tool.callable_name),
@@ -160,7 +134,6 @@ def _print_facts(tool: CodeTool, calls: str) -> None:
             output.say(f"{label:<11}  {value}")
 
 
-@app.command()
 def run(
     context: typer.Context,
     name: Name,
@@ -182,7 +155,6 @@ def run(
             raise typer.Exit(1)
 
 
-@app.command("test")
 def run_cases(
     context: typer.Context,
     names: Annotated[
@@ -216,8 +188,6 @@ def _report(name: str, report: Regression) -> dict[str, Any]:
 
 
 def _print_report(name: str, report: Regression) -> None:
-    import json
-
     passed = sum(result.outcome.is_ok for result in report.results)
     stale = ", which were stale" if report.was_stale and report.results else ""
     output.say(f"{name}: {passed} of {output.counted(len(report.results), 'case')} passed{stale}.")
@@ -227,33 +197,23 @@ def _print_report(name: str, report: Regression) -> None:
             output.say(f"  {result.outcome.kind.value} on {payload[:100]}: {result.outcome.reason}", style="red")
 
 
-@app.command()
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Take a tool out of use; a skill that is nothing else goes to the archive."""
     with opened(context) as habitus:
         gone = habitus.tools.retire(name, habitus.person())
-        if as_json:
-            output.print_json(gone)
-            return
-        output.say(f"The tool {gone.name} is gone.")
-        output.undo(context, *gone.undo)
+        output.done(context, as_json, gone, f"The tool {gone.name} is gone.", undo=gone.undo)
 
 
-@app.command()
 def restore(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Bring a removed or retired tool back as it was."""
     with opened(context) as habitus:
         tool = habitus.tools.restore(name, habitus.person())
-        if as_json:
-            output.print_json(tool)
-            return
-        output.say(f"The tool {tool.name} is back ({tool.status}).")
-        output.undo(context, "tools", "remove", f"{tool.name}@{tool.layer}")
+        undo = ("tools", "remove", f"{tool.name}@{tool.layer}")
+        output.done(context, as_json, tool, f"The tool {tool.name} is back ({tool.status}).", undo=undo)
 
 
 def _run(habitus: Habitus, work: Callable[[], Awaitable[Done]]) -> Done:
     """Do it in an event loop of its own, and leave no process of the sandbox behind."""
-    import asyncio  # slow to import, and no other command needs it
 
     async def inside() -> Done:
         async with habitus.tools:

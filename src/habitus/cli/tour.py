@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from habitus.agent.consent import Consent, Question
+from habitus.agent.session import Session
+from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolStarted, TurnEvent
+from habitus.app import Habitus, explaining, read_settings
 from habitus.cli import output
-
-if TYPE_CHECKING:
-    from habitus.agent.consent import Consent, Question
-    from habitus.agent.session import Session
-    from habitus.agent.stream import TurnEvent
-    from habitus.app import Habitus
-    from habitus.cli.tour_script import Scene
-    from habitus.llm.scripted import ScriptedModel
+from habitus.cli import tour_script as script
+from habitus.cli.options import AsJson
+from habitus.cli.tour_script import Scene
+from habitus.llm.scripted import ScriptedModel
+from habitus.sandbox.protections import describe
+from habitus.settings import AccMode
 
 _MARK = "▸ "
 _LINES = 8  # of a result that are shown
@@ -27,7 +30,7 @@ _LINES = 8  # of a result that are shown
 def tour(
     context: typer.Context,
     home: Annotated[Path | None, typer.Option("--home", help="Keep what the tour makes in this home.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """See Habitus at work in a few seconds: no server, no key, no network."""
     home = home or context.find_root().obj
@@ -41,11 +44,6 @@ def tour(
 
 
 def _show(home: Path | None) -> None:
-    from asyncio import run  # slow to import, and help does without
-
-    from habitus.app import Habitus, read_settings
-    from habitus.settings import AccMode
-
     with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
         settings = read_settings(home or Path(scratch) / "home")
         settings = settings.model_copy(
@@ -57,7 +55,7 @@ def _show(home: Path | None) -> None:
         with Habitus.open(settings) as habitus:
             output.say(_isolation(habitus))
             _make_room(habitus)
-            run(_walk(habitus))
+            asyncio.run(_walk(habitus))
     output.say()
     output.say("That was real, all of it but the model. With one of your own:", style="bold")
     output.say("  export ANTHROPIC_API_KEY=…   (or OPENAI_API_KEY, GEMINI_API_KEY, or HABITUS_MODEL=ollama:…)")
@@ -66,8 +64,6 @@ def _show(home: Path | None) -> None:
 
 
 def _isolation(habitus: Habitus) -> str:
-    from habitus.sandbox.protections import describe
-
     protections = describe(habitus.machine)
     missing = [protection.name for protection in protections if not protection.is_on]
     if not missing:
@@ -77,16 +73,12 @@ def _isolation(habitus: Habitus) -> str:
 
 def _make_room(habitus: Habitus) -> None:
     """A second tour in the same home begins like the first."""
-    from habitus.cli.tour_script import SKILL, TOOL
-
-    for name in (SKILL, TOOL):
+    for name in (script.SKILL, script.TOOL):
         if habitus.skills.is_taken(name):
             habitus.skills.remove(name, habitus.person("makes room for the tour"))
 
 
 async def _walk(habitus: Habitus) -> None:
-    from habitus.cli import tour_script as script
-
     session, model = _open(habitus)
     async with session:
         _step("Somebody asks. A cell fails, the next one is right, and the task is done.")
@@ -122,15 +114,11 @@ async def _walk(habitus: Habitus) -> None:
 
 
 def _open(habitus: Habitus) -> tuple[Session, ScriptedModel]:
-    from habitus.llm.scripted import ScriptedModel
-
     model = ScriptedModel([], name="scripted:tour")
     return habitus.session(model, ask=_yes), model
 
 
 async def _yes(question: Question) -> Consent:
-    from habitus.agent.consent import Consent
-
     output.say(f"  ? {question.text} yes", style="yellow")
     return Consent.YES
 
@@ -145,8 +133,6 @@ async def _play(session: Session, model: ScriptedModel, scene: Scene) -> None:
 
 def _tell(seen: TurnEvent, speaking: str) -> str:
     """Say what happened; returns what the model has said so far and was not printed yet."""
-    from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolStarted
-
     match seen:
         case Said(text=text):
             return speaking + text
@@ -174,21 +160,13 @@ def _shortened(content: str) -> list[str]:
 
 
 def _explain(habitus: Habitus, request: str, name: str) -> None:
-    from habitus.skills import menu
-    from habitus.skills.selection import Request
-    from habitus.skills.why import explain
-
-    selection = habitus.select(Request(text=request, now=habitus.clock(), user=habitus.user()))
-    eligible = selection.eligible()
-    results = habitus.finder.search(request, k=len(eligible), among=eligible)
-    listed = menu.compose(selection.menu, menu.budget_for(habitus.settings.context_tokens))
-    for sentence in explain(habitus.skills.find(name), selection, listed, results).sentences():
+    for sentence in explaining.why(habitus, name, explaining.request_of(habitus, request)).sentences():
         output.say(f"  {sentence}")
 
 
 def _places(habitus: Habitus, session: Session, name: str) -> str:
     turn = habitus.journal.turns_of(session.id)[-1]
-    found = [entry for entry in turn.selected if entry.name == name]
+    found = explaining.why_in_turn(habitus, name, turn.id).selected
     return ", then ".join(f"{entry.place.value} ({entry.reason})" for entry in found)
 
 

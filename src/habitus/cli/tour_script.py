@@ -1,4 +1,4 @@
-"""What the model of the tour says. Everything it calls is real, and so is everything that comes back."""
+"""The script of the tour's model. Everything it calls is real, and so is everything that comes back."""
 
 from __future__ import annotations
 

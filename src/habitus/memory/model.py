@@ -137,6 +137,7 @@ class Evidence:
     detector: str = ""
     user: str = ""  # whose conversation taught it, wherever it holds
     imported: tuple[str, ...] = ()  # digests of the imported lessons that it was made of, so that none counts twice
+    told: str = ""  # what its source says it has counted; shown, and without weight here
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

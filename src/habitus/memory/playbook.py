@@ -1,4 +1,4 @@
-"""Lessons of another system's playbook on their way in: with their counters, and each only once."""
+"""Lessons of another system's playbook on their way in: each only once, and what it counted only told."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from habitus.memory.cortex import Cortex
-from habitus.memory.model import Counters, Draft, Evidence, Kind, LessonBody, Producer, Scope, Status
+from habitus.memory.model import MEDIUM, Draft, Evidence, Kind, LessonBody, Producer, Scope, Status
 
 
 class Lesson(Protocol):
@@ -73,29 +73,27 @@ def land(cortex: Cortex, lesson: Lesson) -> Landed:
         domains=lesson.domains,
         source_challenge_hash=lesson.source_challenge_hash,
     )
-    counters = Counters(
-        frequency=lesson.frequency,
-        retrievals=lesson.retrievals,
-        helpful=lesson.helpful,
-        last_retrieved=lesson.last_retrieved,
-    )
     encoded = cortex.encode(
         Draft(
             text=body.text,
             kind=Kind.LESSON,
             scope=Scope.GLOBAL,
-            confidence=lesson.confidence,
+            confidence=min(lesson.confidence, MEDIUM),
             source=lesson.source or "self-play",
-            evidence=Evidence(imported=(digest,)),
+            evidence=Evidence(imported=(digest,), told=_told(lesson)),
             body=body,
             produced_by=Producer.IMPORT,
-            verified=lesson.verified,
-            counters=counters,
             created_on=lesson.created_on,
         )
     )
     reason = "" if encoded.status is Status.STORED else encoded.reason
     return Landed(name=name, verdict=_VERDICTS[encoded.status], reason=reason)
+
+
+def _told(lesson: Lesson) -> str:
+    """What the playbook says of itself, in words; nobody here has seen it."""
+    said = f"seen {lesson.frequency} times, shown {lesson.retrievals}, helped {lesson.helpful}"
+    return f"{said}, verified" if lesson.verified else said
 
 
 def _named(trigger: str) -> str:

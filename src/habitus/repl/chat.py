@@ -15,30 +15,29 @@ from rich.text import Text
 from habitus.agent.consent import Question
 from habitus.agent.session import Session
 from habitus.agent.stream import Done
-from habitus.app import Habitus
+from habitus.app import Habitus, saving
 from habitus.errors import HabitusError, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
-from habitus.learning.drafting import draft_skill
 from habitus.llm.model import Model
-from habitus.repl import markdown, saving, why
+from habitus.repl import markdown, why
 from habitus.repl.commands import (
     COMMANDS,
     Attach,
+    CommandLine,
+    Explain,
     Help,
     Invoke,
     Judge,
     Meant,
-    Mirror,
     New,
     Quit,
     SaveSkill,
     Say,
-    Why,
     filled,
     meaning,
 )
 from habitus.repl.plain import clean
-from habitus.repl.surface import Report, Surface
+from habitus.repl.surface import CommandReport, Surface
 from habitus.skills import names
 from habitus.skills.model import Skill, State
 
@@ -112,11 +111,11 @@ class Chat:
             case Invoke(name=name, arguments=arguments):
                 skill = self.habitus.skills.load(name)
                 await self._say_with_attached(line, invoked=replace(skill, body=filled(skill.body, arguments)))
-            case Mirror(words=words, looks_at=wanted):
+            case CommandLine(words=words, looks_at=wanted):
                 self._run_command([self._nearest(word) if word == wanted else word for word in words])
             case SaveSkill(hint=hint):
                 await self._save_skill(hint)
-            case Why(name=name):
+            case Explain(name=name):
                 self._why(name)
             case Judge(is_good=is_good, reason=reason):
                 self._judge(is_good, reason)
@@ -186,19 +185,11 @@ class Chat:
             said, undo = f"Saved {saved.name}, version {saved.version}.", f"/skill remove {saved.name}"
             shown = Group(Text(said), Text(f"Undo: {undo}", style="dim"))
         data = {"name": saved.name, "version": saved.version, "proposal": saved.proposal}
-        self._surface.tell(Report(type="saved", shown=shown, data=data))
+        self._surface.tell(CommandReport(type="saved", shown=shown, data=data))
 
     async def _drafted(self, hint: str) -> Skill:
-        messages = self.session.history.messages
         drafting = asyncio.ensure_future(
-            draft_skill(
-                self._drafter(),
-                cells=saving.cells_of(messages),
-                messages=saving.conversation_of(messages),
-                hint=hint,
-                is_taken=self.habitus.skills.is_taken,
-                redactor=self.habitus.redactor,
-            )
+            saving.draft(self.habitus, self._drafter(), self.session.history.messages, hint)
         )
         with self._surface.waiting("drafting a skill", drafting.cancel):
             await asyncio.wait([drafting])
@@ -207,11 +198,11 @@ class Chat:
         return drafting.result()
 
 
-def _line(type: str, text: str, style: str = "") -> Report:
-    return Report(type=type, shown=Text(clean(text), style=style), data={"text": text})
+def _line(type: str, text: str, style: str = "") -> CommandReport:
+    return CommandReport(type=type, shown=Text(clean(text), style=style), data={"text": text})
 
 
-def _draft_report(draft: Skill) -> Report:
+def _draft_report(draft: Skill) -> CommandReport:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()
@@ -225,10 +216,12 @@ def _draft_report(draft: Skill) -> Report:
         "when_to_use": draft.when_to_use,
         "body": draft.body,
     }
-    return Report(type="draft", shown=Group(heading, facts, Text(), markdown.Block(draft.body)), data=data)
+    return CommandReport(
+        type="draft", shown=Group(heading, facts, Text(), markdown.MarkdownBlock(draft.body)), data=data
+    )
 
 
-def _help() -> Report:
+def _help() -> CommandReport:
     table = Table.grid(padding=(0, 2))
     table.add_column(width=38)
     table.add_column()
@@ -237,7 +230,7 @@ def _help() -> Report:
     table.add_row(Text.assemble(("/NAME", "bold"), " [ARGUMENTS]"), "Call a skill; $ARGUMENTS in its text are filled.")
     keys = "Alt-Enter begins a new line. Ctrl-C stops the turn; at an empty prompt, twice, it leaves."
     shown = Group(table, Text(), Text(keys, style="dim"))
-    return Report(
+    return CommandReport(
         type="help",
         shown=shown,
         data={"commands": [{"command": f"/{name}", "usage": c.usage, "help": c.help} for name, c in COMMANDS.items()]},

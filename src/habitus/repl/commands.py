@@ -1,4 +1,4 @@
-"""What a typed line means: words for the model, or one of the slash commands. Pure, so that anybody can ask."""
+"""The meaning of a typed line: words for the model, or one of the slash commands. Pure, so that anybody can ask."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Invoke:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mirror:
+class CommandLine:
     """What `habitus` does on the command line; `looks_at` is the skill it only looks at, which may be misspelt."""
 
     words: tuple[str, ...]
@@ -71,7 +71,7 @@ class SaveSkill:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Why:
+class Explain:
     name: str
 
 
@@ -101,7 +101,7 @@ class Quit:
     pass
 
 
-Meant = Say | Invoke | Mirror | SaveSkill | Why | Judge | Attach | Help | New | Quit
+Meant = Say | Invoke | CommandLine | SaveSkill | Explain | Judge | Attach | Help | New | Quit
 
 
 def meaning(line: str, skills: Collection[str] = ()) -> Meant:
@@ -137,11 +137,11 @@ def _command(name: str, rest: str) -> Meant:
         case "quit":
             return Quit()
         case "skills":
-            return Mirror(words=("skills", "list"))
+            return CommandLine(words=("skills", "list"))
         case "lessons":
-            return Mirror(words=("lessons", "list", "--scope", rest or "all"))
+            return CommandLine(words=("lessons", "list", "--scope", rest or "all"))
         case "why":
-            return Why(name=rest)
+            return Explain(name=rest)
         case "good" | "bad":
             return Judge(is_good=name == "good", reason=rest)
         case "attach":
@@ -154,23 +154,23 @@ def _command(name: str, rest: str) -> Meant:
             return _skill(rest)
 
 
-def _review(rest: str) -> Mirror:
+def _review(rest: str) -> CommandLine:
     action, words = _action(rest or "list", REVIEW_ACTIONS, "review")
     if action == "list":
-        return Mirror(words=("review", "list"))
+        return CommandLine(words=("review", "list"))
     if not words:
         raise Invalid("Which proposal?", mend=f"Write /review {action} N; /review lists them.")
     if action == "reject" and len(words) > 1:
-        return Mirror(words=("review", "reject", words[0], "--reason", " ".join(words[1:])))
-    return Mirror(words=("review", action, *words))
+        return CommandLine(words=("review", "reject", words[0], "--reason", " ".join(words[1:])))
+    return CommandLine(words=("review", action, *words))
 
 
-def _skill(rest: str) -> SaveSkill | Mirror:
+def _skill(rest: str) -> SaveSkill | CommandLine:
     action, words = _action(rest or "list", SKILL_ACTIONS, "skill")
     if action == "save":
         return SaveSkill(hint=rest.partition(" ")[2].strip())
     if action == "list":
-        return Mirror(words=("skills", "list"))
+        return CommandLine(words=("skills", "list"))
     if not words:
         raise Invalid("Which skill?", mend=f"Write /skill {action} NAME.")
     skill, *more = words
@@ -180,7 +180,7 @@ def _skill(rest: str) -> SaveSkill | Mirror:
                 "To which version?", mend=f"Write /skill rollback {skill} N; /skill history {skill} lists them."
             )
         more = ["--to", more[0].removeprefix("v")]
-    return Mirror(words=("skills", action, skill, *more), looks_at=skill if action in _LOOKING else "")
+    return CommandLine(words=("skills", action, skill, *more), looks_at=skill if action in _LOOKING else "")
 
 
 def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Where a person types: lines with history and completion, and answers to questions."""
+"""The keyboard: lines with history and completion, and answers to questions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Names:
     known: Callable[[], Iterable[str]]
 
 
-class Prompt:
+class LineEditor:
     """One person's line editor. Ctrl-C is a KeyboardInterrupt, Ctrl-D at an empty prompt an EOFError."""
 
     def __init__(self, home: Path, names: Names, redactor: Redactor) -> None:

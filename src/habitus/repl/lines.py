@@ -1,4 +1,4 @@
-"""What a turn's events look like: each is one line, made of nothing but the event."""
+"""Lines of a turn: what each event looks like, made of nothing but the event."""
 
 from __future__ import annotations
 

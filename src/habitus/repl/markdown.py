@@ -48,7 +48,7 @@ class _Markdown(Markdown):
     }
 
 
-class Block:
+class MarkdownBlock:
     """Markdown that draws itself wherever it is printed."""
 
     def __init__(self, text: str) -> None:

@@ -20,7 +20,7 @@ from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, Tool
 from habitus.events import OutcomeKind
 from habitus.repl import lines
 from habitus.repl.plain import clean
-from habitus.repl.surface import Report
+from habitus.repl.surface import CommandReport
 
 _TYPES: dict[type[TurnEvent], str] = {
     Said: "text",
@@ -56,7 +56,7 @@ class JsonPipe:
                 done = event if isinstance(event, Done) else done
         return done
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: CommandReport) -> None:
         self.put({"type": report.type, **report.data})
 
     def complain(self, message: str, mend: str = "") -> None:
@@ -107,7 +107,7 @@ class TextPipe:
             case _:
                 pass
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: CommandReport) -> None:
         text = io.StringIO()
         console = Console(file=text, width=100, highlight=False, markup=False, emoji=False, color_system=None)
         console.print(report.shown)

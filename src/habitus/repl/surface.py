@@ -1,4 +1,4 @@
-"""Where a chat takes place, as the chat sees it: a terminal, a pipe of text, or a pipe of JSON."""
+"""The surface of a chat, as the chat sees it: a terminal, a pipe of text, or a pipe of JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from habitus.agent.stream import Done, TurnEvent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class CommandReport:
     """What a command has to tell: for people as it looks, for programs as data of a type."""
 
     type: str
@@ -27,7 +27,7 @@ class Surface(Protocol):
         """Show a turn to its end; None when it was cancelled."""
         ...
 
-    def tell(self, report: Report) -> None: ...
+    def tell(self, report: CommandReport) -> None: ...
 
     def complain(self, message: str, mend: str = "") -> None:
         """Something went wrong, and the chat goes on."""

@@ -15,9 +15,9 @@ from habitus.agent.consent import Consent, Question
 from habitus.agent.stream import Done, TurnEvent
 from habitus.repl.chat import Chat
 from habitus.repl.display import TurnDisplay
-from habitus.repl.keyboard import Prompt, silent_keyboard
+from habitus.repl.keyboard import LineEditor, silent_keyboard
 from habitus.repl.plain import clean
-from habitus.repl.surface import Report
+from habitus.repl.surface import CommandReport
 
 _MOST_DETAIL = 200  # lines of a change that are shown before its question
 
@@ -25,7 +25,7 @@ _MOST_DETAIL = 200  # lines of a change that are shown before its question
 class Terminal:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False, markup=False, emoji=False)
-        self.prompt: Prompt | None = None  # without one nobody is asked
+        self.prompt: LineEditor | None = None  # without one nobody is asked
         self._display: TurnDisplay | None = None
         self._cancel: Callable[[], object] = lambda: None
         self._asking = asyncio.Lock()
@@ -49,7 +49,7 @@ class Terminal:
             self._display = None
         return done
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: CommandReport) -> None:
         self.console.print(report.shown)
 
     def complain(self, message: str, mend: str = "") -> None:

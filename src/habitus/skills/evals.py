@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from habitus.errors import Invalid
@@ -62,20 +61,3 @@ def with_case(tree: Tree, name: str, case: Case) -> bytes:
     cases = [known for known in read(name, tree) if known.query != case.query]
     rows = [{"query": c.query, "should_trigger": c.should_trigger} for c in (*cases, case)]
     return (json.dumps(rows, ensure_ascii=False, indent=2) + "\n").encode()
-
-
-def run(name: str, cases: Sequence[Case], offered: Callable[[str], tuple[bool, str]]) -> list[CaseResult]:
-    """Try every case; `offered` says whether the skill comes up for a request, and how."""
-    results = []
-    for case in cases:
-        triggered, detail = offered(case.query)
-        results.append(
-            CaseResult(
-                name=name,
-                query=case.query,
-                should_trigger=case.should_trigger,
-                triggered=triggered,
-                detail=detail,
-            )
-        )
-    return results

@@ -210,7 +210,7 @@ class Importer:
         new = {name: entry for name, entry in entries.items() if _is_unfinished(known.get(name))}
         for name, entry in new.items():
             for stage, counters in entry.counters.items():
-                store.add_counters(name, stage, counters)
+                store.keep_told(name, stage, counters)
             if not entry.enabled:
                 store.set_enabled(name, False)
         if new:

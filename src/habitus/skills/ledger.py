@@ -19,7 +19,7 @@ from habitus.files import File, Tree
 from habitus.files import tree_hash as hash_of
 from habitus.skills import records
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Version
-from habitus.skills.stores.base import NO_FACTS, Facts
+from habitus.skills.stores.base import NO_FACTS, TOLD, Facts
 from habitus.skills.tables import blobs, counters, intents, sequences, skills, versions
 
 
@@ -387,8 +387,8 @@ class Ledger:
         return {(row.version, Stage(row.stage)): _counters(row) for row in connection.execute(query)}
 
     def all_counters(self, connection: sa.Connection) -> dict[int, dict[Stage, Counters]]:
-        """Per skill id and stage, over all versions."""
-        query = sa.select(counters).join(skills).where(skills.c.layer == self.key)
+        """Per skill id and stage, over all versions; without what other systems told of."""
+        query = sa.select(counters).join(skills).where(skills.c.layer == self.key, counters.c.version != TOLD)
         result: dict[int, dict[Stage, Counters]] = {}
         for row in connection.execute(query):
             stages = result.setdefault(row.skill, {})

@@ -6,7 +6,8 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from habitus.skills.model import Summary
+from habitus.skills.model import Counters, Stage, Summary
+from habitus.skills.selection import Selection
 
 HEADING = "## Available skills (load on demand)"
 SHARE = 0.02  # of the model's context
@@ -34,6 +35,18 @@ def tokens(text: str) -> int:
 
 def budget_for(context_tokens: int) -> int:
     return int(context_tokens * SHARE)
+
+
+def offered(
+    selection: Selection, counters: Mapping[tuple[str, str], Mapping[Stage, Counters]], context_tokens: int
+) -> Menu:
+    """The menu of all that a selection lets through, the skills used most first where there is no room for all."""
+    summaries = (*selection.menu, *(choice.summary for choice in selection.eager))
+    used = {
+        name: sum(counted.used + counted.recommended for counted in stages.values())
+        for (_, name), stages in counters.items()
+    }
+    return compose(summaries, budget_for(context_tokens), utility=used)
 
 
 def compose(summaries: Sequence[Summary], budget: int, *, utility: Mapping[str, float] | None = None) -> Menu:

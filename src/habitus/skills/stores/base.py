@@ -45,6 +45,9 @@ class Step:
     version: int  # the one it returns to; 0 when it did not exist
 
 
+TOLD = 0  # the version under which counters stand that another system told of
+
+
 class SkillStore(Protocol):
     """The skills of one layer. Names compare equal across `-`, `_` and case."""
 
@@ -96,8 +99,14 @@ class SkillStore(Protocol):
 
     def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None: ...
     def record_use(self, *wanted: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None: ...
-    def add_counters(self, name: str, stage: Stage, plus: Counters) -> None: ...
-    def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]: ...
+    def keep_told(self, name: str, stage: Stage, counted: Counters) -> None:
+        """Keep what another system says it has counted, apart from what was counted here."""
+        ...
+
+    def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
+        """Per stage, over all versions or for one; `TOLD` is what another system says."""
+        ...
+
     def all_counters(self) -> dict[str, dict[Stage, Counters]]: ...
 
 

@@ -19,7 +19,7 @@ from habitus.skills import names, records, trees
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Actor, Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
-from habitus.skills.stores.base import Broken, Contents, Facts, Shelf, Step, refuse_stale
+from habitus.skills.stores.base import TOLD, Broken, Contents, Facts, Shelf, Step, refuse_stale
 from habitus.skills.stores.index import RowIndex
 from habitus.skills.stores.intents import Intents
 from habitus.skills.stores.noticing import Inspect, Noticing
@@ -315,7 +315,14 @@ class VersionedStore:
             plus["succeeded" if succeeded else "failed"] = 1
         self._count(wanted, stage, plus, last_used=self._clock())
 
-    def _count(self, wanted: Sequence[str], stage: Stage, plus: dict[str, int], last_used: datetime | None) -> None:
+    def _count(
+        self,
+        wanted: Sequence[str],
+        stage: Stage,
+        plus: dict[str, int],
+        last_used: datetime | None,
+        version: int | None = None,
+    ) -> None:
         loadable = self._index.loadable
         if any(names.canonical(name) not in loadable for name in wanted):
             loadable = self._fresh(look=False).loadable
@@ -326,20 +333,14 @@ class VersionedStore:
         if not rows:
             return
         with sql.writing(self._engine) as connection:
-            self._ledger.count(connection, {row.id: row.version for row in rows}, stage, plus, last_used)
+            counted = {row.id: row.version if version is None else version for row in rows}
+            self._ledger.count(connection, counted, stage, plus, last_used)
 
-    def add_counters(self, name: str, stage: Stage, plus: Counters) -> None:
-        """Take over what another system has counted."""
-        numbers = {
-            "recommended": plus.recommended,
-            "used": plus.used,
-            "succeeded": plus.succeeded,
-            "failed": plus.failed,
-        }
-        self._count([name], stage, numbers, last_used=plus.last_used)
+    def keep_told(self, name: str, stage: Stage, counted: Counters) -> None:
+        numbers = {each: getattr(counted, each) for each in ("recommended", "used", "succeeded", "failed")}
+        self._count([name], stage, numbers, last_used=counted.last_used, version=TOLD)
 
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
-        """Per stage, over all versions or for one."""
         row = self._fresh().taken.get(names.canonical(name))
         if row is None:
             return {}
@@ -347,7 +348,7 @@ class VersionedStore:
             found = self._ledger.counters(connection, row.id)
         result: dict[Stage, Counters] = {}
         for (number, stage), counters in found.items():
-            if version is None or version == number:
+            if number == version or (version is None and number != TOLD):
                 result[stage] = result.get(stage, Counters()) + counters
         return result
 

@@ -13,20 +13,16 @@ import fcntl
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from habitus.errors import HabitusError, StorageFailed
+from habitus.sandbox.scratchpads import Scratchpads
 
-if TYPE_CHECKING:
-    from habitus.app import Habitus
-
-IDLE_S = 30 * 60.0
 _START_S, _LOOK_S, _LONGEST = 15.0, 5.0, 1 << 26
-SOCKET, LOCK, CELLS = "keeper.socket", "keeper.lock", "cells.jsonl"
+_SOCKET, _LOCK, _CELLS = "keeper.socket", "keeper.lock", "cells.jsonl"
 
 
 # The side of a command
@@ -53,12 +49,11 @@ def is_running(folder: Path) -> bool:
         return False
 
 
-def ensure_running(folder: Path, home: Path, idle_s: float) -> None:
-    """Start a keeper where there is none. Of two that start at once, one finds the lock taken and goes."""
+def ensure_running(folder: Path, command: list[str]) -> None:
+    """Start a keeper by this command where there is none. Of two, one finds the lock taken and goes."""
     if is_running(folder):
         return
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    command = [sys.executable, "-m", "habitus", "--home", str(home), "pad", "keep", folder.name, "--idle", str(idle_s)]
     log = folder / "keeper.log"
     keeper = _in_background(command, log)
     deadline = time.monotonic() + _START_S
@@ -93,16 +88,28 @@ def stop(folder: Path) -> bool:
         ask(folder, {"stop": True})
     except (OSError, StorageFailed):
         return False
-    with open(folder / LOCK, "w", opener=_private) as lock:
+    with open(folder / _LOCK, "w", opener=_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
     return True
+
+
+def knows(folder: Path) -> bool:
+    """Whether a keeper ever held the pad, whichever machine its files are on."""
+    return (folder / _LOCK).is_file()
+
+
+def forget_cells(folder: Path) -> int:
+    """Says how many there were."""
+    count = len(cells(folder))
+    (folder / _CELLS).unlink(missing_ok=True)
+    return count
 
 
 def cells(folder: Path) -> list[dict[str, Any]]:
     """The cells that ran since the pad was made or reset; a line that was cut off by a crash is left out."""
     found = []
     with contextlib.suppress(FileNotFoundError):
-        for line in (folder / CELLS).read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (folder / _CELLS).read_text(encoding="utf-8", errors="replace").split("\n"):
             with contextlib.suppress(ValueError):
                 found.append(json.loads(line))
     return found
@@ -111,7 +118,7 @@ def cells(folder: Path) -> list[dict[str, Any]]:
 @contextlib.contextmanager
 def _connected(folder: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as line, _short(folder) as place:
-        line.connect(f"{place}/{SOCKET}")
+        line.connect(f"{place}/{_SOCKET}")
         yield line
 
 
@@ -132,30 +139,30 @@ def _private(path: str, flags: int) -> int:
 # The side of the keeper
 
 
-async def keep(habitus: Habitus, name: str, folder: Path, idle_s: float) -> None:
+async def keep(pads: Scratchpads, folder: Path, *, redacted: Callable[[str], str], idle_s: float) -> None:
     """Be the keeper of this pad until there is no more reason to."""
-    with open(folder / LOCK, "w", opener=_private) as lock:
+    with open(folder / _LOCK, "w", opener=_private) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        keeper = _Keeper(habitus, name, folder, idle_s)
-        (folder / SOCKET).unlink(missing_ok=True)
+        keeper = _Keeper(pads, folder, redacted, idle_s)
+        (folder / _SOCKET).unlink(missing_ok=True)
         with _short(folder) as place:
-            server = await asyncio.start_unix_server(keeper.answer, f"{place}/{SOCKET}", limit=_LONGEST)
-            (folder / SOCKET).chmod(0o600)
+            server = await asyncio.start_unix_server(keeper.answer, f"{place}/{_SOCKET}", limit=_LONGEST)
+            (folder / _SOCKET).chmod(0o600)
             async with server:
                 await keeper.watch()
         with contextlib.suppress(FileNotFoundError):
-            (folder / SOCKET).unlink()
-        await keeper.pads.close()
+            (folder / _SOCKET).unlink()
+        await pads.close()
 
 
 class _Keeper:
-    def __init__(self, habitus: Habitus, name: str, folder: Path, idle_s: float) -> None:
-        self.pads = habitus.scratchpads()
-        self._redacted = habitus.redacted
-        self._name = name
+    def __init__(self, pads: Scratchpads, folder: Path, redacted: Callable[[str], str], idle_s: float) -> None:
+        self._pads = pads
+        self._redacted = redacted
+        self._name = folder.name
         self._folder = folder
         self._idle_s = idle_s
         self._turn = asyncio.Lock()
@@ -165,7 +172,7 @@ class _Keeper:
 
     async def watch(self) -> None:
         """Return when told to stop, after long idleness, or when the pad's folder was removed."""
-        while not self._done.is_set() and (self._folder / LOCK).exists():
+        while not self._done.is_set() and (self._folder / _LOCK).exists():
             if not self._turn.locked() and time.monotonic() - self._last > self._idle_s:
                 return
             with contextlib.suppress(TimeoutError):
@@ -205,10 +212,10 @@ class _Keeper:
         """Whoever asked sends nothing more: when their line ends, nobody waits for the cell."""
         await reader.read()
         with contextlib.suppress(HabitusError):
-            self.pads.cancel(self._name)
+            self._pads.cancel(self._name)
 
     async def _cell(self, request: dict[str, Any], watch: Callable[[str], None]) -> dict[str, Any]:
-        done = await self.pads.exec(
+        done = await self._pads.exec(
             self._name,
             str(request["exec"]),
             description=str(request.get("description", "")),
@@ -219,6 +226,6 @@ class _Keeper:
             done = dataclasses.replace(done, logs=(self._notice, *done.logs))
             self._notice = ""
         kept = json.loads(self._redacted(json.dumps(dataclasses.asdict(done))))
-        with open(self._folder / CELLS, "a", encoding="utf-8", opener=_private) as file:
+        with open(self._folder / _CELLS, "a", encoding="utf-8", opener=_private) as file:
             file.write(json.dumps(kept, ensure_ascii=False) + "\n")
         return {"cell": kept}

@@ -1,0 +1,250 @@
+"""Checking: what works and what is missing on this machine, and what is wrong or odd with skills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from habitus.app.habitus import Habitus
+from habitus.errors import HabitusError, Invalid, UserError
+from habitus.sandbox.protections import describe
+from habitus.settings import AccMode, MemoryMode
+from habitus.skills import lint as whole_set
+from habitus.skills import menu, trees
+from habitus.skills.lint import SetFinding
+from habitus.skills.model import Diagnostic, Severity
+from habitus.skills.stores.files import DirectoryShelf
+
+
+class CheckState(StrEnum):
+    OK = "ok"
+    PAUSED = "paused"
+    MISSING = "missing"  # optional
+    BROKEN = "broken"  # in use
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One line of the doctor's report."""
+
+    name: str
+    state: CheckState
+    detail: str
+    mend: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Linted:
+    """One skill and what is to say about it."""
+
+    name: str
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LintReport:
+    """Skills one by one, and what is to say about all of them together."""
+
+    skills: tuple[Linted, ...]
+    set: tuple[SetFinding, ...] = ()
+
+    @property
+    def broken(self) -> int:
+        """How many reasons there are that a skill can't be loaded."""
+        return sum(found.severity is Severity.ERROR for skill in self.skills for found in skill.diagnostics)
+
+    @property
+    def odd(self) -> int:
+        return sum(bool(skill.diagnostics) for skill in self.skills)
+
+
+def doctor(habitus: Habitus) -> tuple[Check, ...]:
+    """What works, what is missing, and the exact mend."""
+    return (
+        _python(),
+        *_home(habitus),
+        *_skills(habitus),
+        _search(habitus),
+        _model(habitus),
+        _memory(habitus),
+        _spending(habitus),
+        _git(),
+        *_sandbox(habitus),
+        _runtime(habitus),
+    )
+
+
+def unusable(error: UserError) -> tuple[Check, ...]:
+    """What can be said where the home can't be opened."""
+    return (_python(), Check(name="home", state=CheckState.BROKEN, detail=error.message, mend=error.mend))
+
+
+def _python() -> Check:
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, SQLite {sqlite3.sqlite_version}"
+    return Check(name="python", state=CheckState.OK, detail=detail)
+
+
+def _home(habitus: Habitus) -> list[Check]:
+    home = habitus.settings.home
+    free = shutil.disk_usage(home).free
+    space = f"{free / 1e9:.1f} GB free"
+    checks = [
+        Check(
+            name="home",
+            state=CheckState.MISSING,
+            detail=f"{home} is read-only.",
+            mend="Make it writable to change skills.",
+        )
+        if habitus.is_read_only
+        else Check(name="home", state=CheckState.OK, detail=f"{home}, {space}"),
+        Check(name="database", state=CheckState.OK, detail=habitus.database),
+    ]
+    if free < 50e6:
+        checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, mend="Free some space."))
+    checks += [
+        Check(name="settings", state=CheckState.MISSING, detail=warning, mend=f"Correct {home}/habitus.toml.")
+        for warning in habitus.settings.warnings
+    ]
+    paused = habitus.pause.state()
+    if paused is not None:
+        detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
+        checks.append(Check(name="learning", state=CheckState.PAUSED, detail=detail, mend="Run 'habitus resume'."))
+    return checks
+
+
+def _skills(habitus: Habitus) -> list[Check]:
+    checks = []
+    for layer in habitus.skills.layers:
+        if not layer.is_listed:
+            continue
+        loadable, broken = len(layer.store.list_summaries()), len(layer.store.list_broken())
+        if not loadable and not broken and layer.name != "user":
+            continue
+        checks.append(
+            Check(
+                name=f"layer {layer.name}",
+                state=CheckState.BROKEN if broken else CheckState.OK,
+                detail=f"{loadable} {'skill' if loadable == 1 else 'skills'}"
+                + (f", {broken} broken." if broken else ""),
+                mend="Run 'habitus skills list --state broken'." if broken else "",
+            )
+        )
+    return checks
+
+
+def _search(habitus: Habitus) -> Check:
+    return Check(name="search", state=CheckState.OK, detail=habitus.finder.describe())
+
+
+def _model(habitus: Habitus) -> Check:
+    """Which model would answer. Nothing is asked of it: that costs money, and this is a look."""
+    try:
+        return Check(name="model", state=CheckState.OK, detail=habitus.models.main.name)
+    except UserError as error:
+        return Check(name="model", state=CheckState.MISSING, detail=error.message, mend=error.mend)
+
+
+def _memory(habitus: Habitus) -> Check:
+    lessons, waiting = len(habitus.memory.list_lessons("all", limit=100_000)), len(habitus.memory.waiting())
+    wait = f", {waiting} waiting for you" if waiting else ""
+    return Check(name="memory", state=CheckState.OK, detail=f"{habitus.settings.memory.value}, {lessons} kept{wait}")
+
+
+def _spending(habitus: Habitus) -> Check:
+    settings, spent = habitus.settings, habitus.spending.today()
+    if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
+        return Check(name="learning tokens", state=CheckState.OK, detail="learning from errors is off")
+    if spent.tokens >= spent.cap:
+        mend = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
+        return Check(name="learning tokens", state=CheckState.PAUSED, detail=f"{spent.line}.", mend=mend)
+    return Check(name="learning tokens", state=CheckState.OK, detail=spent.line)
+
+
+def _git() -> Check:
+    if shutil.which("git"):
+        return Check(name="git", state=CheckState.OK, detail="found")
+    return Check(
+        name="git", state=CheckState.MISSING, detail="not found.", mend="Install git to add skills from repositories."
+    )
+
+
+def _sandbox(habitus: Habitus) -> list[Check]:
+    """Each protection, on or missing. A required one is in use, and so broken, where there are tools to run."""
+    is_needed = bool(habitus.tools.all()) and not habitus.settings.allow_weaker_sandbox
+    checks = []
+    for protection in describe(habitus.machine):
+        name = f"sandbox: {protection.name}"
+        if protection.is_on:
+            checks.append(Check(name=name, state=CheckState.OK, detail=protection.why))
+            continue
+        state = CheckState.BROKEN if protection.required and is_needed else CheckState.MISSING
+        detail = "off; needed to run code." if protection.required else "off."
+        checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
+    return checks
+
+
+def _runtime(habitus: Habitus) -> Check:
+    """Where scratchpads run, and whether that machine answers."""
+    name, where = "sandbox: runtime", habitus.settings.sandbox.runtime
+    if where == "local":
+        return Check(name=name, state=CheckState.OK, detail="scratchpads run on this machine")
+    try:
+        asyncio.run(habitus.scratchpads().names())
+    except HabitusError as error:
+        mend = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
+        return Check(name=name, state=CheckState.BROKEN, detail=str(error), mend=mend)
+    return Check(name=name, state=CheckState.OK, detail=f"scratchpads run on {where}, which answers")
+
+
+def lint(habitus: Habitus, targets: Sequence[str] = ()) -> LintReport:
+    """Skills and directories by name; without any, all that can be written, and the library as a set."""
+    if targets:
+        return LintReport(skills=tuple(report for target in targets for report in _linted(habitus, target)))
+    own = {layer.name for layer in habitus.skills.layers if layer.can_write}
+    skills = tuple(
+        Linted(name=item.name, diagnostics=item.diagnostics) for item in habitus.skills.listing() if item.layer in own
+    )
+    return LintReport(skills=skills, set=_linted_set(habitus))
+
+
+def _linted_set(habitus: Habitus) -> tuple[SetFinding, ...]:
+    finder = habitus.finder
+    return tuple(
+        whole_set.check(
+            habitus.skills.listing(),
+            budget=menu.budget_for(habitus.settings.context_tokens),
+            search=lambda cue: finder.search(cue, k=5),
+            similar=lambda name: finder.similar(name, k=3),
+            progress=lambda done: None,
+        )
+    )
+
+
+def _linted(habitus: Habitus, target: str) -> list[Linted]:
+    if "/" in target or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises on a name that is too long
+        return _linted_directory(Path(target))
+    item = habitus.skills.find(target)
+    return [Linted(name=item.name, diagnostics=item.diagnostics)]
+
+
+def _linted_directory(path: Path) -> list[Linted]:
+    """A skill directory, or a directory of them, outside the library."""
+    path = path.resolve()
+    if not os.path.isdir(path):  # noqa: PTH112  # see above
+        raise Invalid(f"{path} is no directory.", mend="Give a skill, or a directory that holds skills.")
+    is_one = any((path / main).exists() for main in trees.MAIN_FILES)
+    shelf = DirectoryShelf(path.parent if is_one else path, path, can_write=False)
+    reports = []
+    for folder in [path.name] if is_one else shelf.look({}):
+        found = shelf.read(folder)
+        if found is not None:
+            problem = (found.problem,) if found.problem else trees.parse(folder, found.tree).diagnostics
+            reports.append(Linted(name=folder, diagnostics=problem))
+    return reports

@@ -1,0 +1,165 @@
+"""Explaining a prompt: which skills reach it for a request, and why one did, or did not.
+
+The rule, the rank, the budget, the gate, the copy in front. The turn, the command line and the tour draw the same menu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from habitus.agent.session import Session
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid
+from habitus.journal.model import Place, Selected
+from habitus.search import Results
+from habitus.skills import menu
+from habitus.skills.listing import Listed
+from habitus.skills.menu import Menu
+from habitus.skills.selection import Request, Selection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prospect:
+    """What would reach the prompt for a request."""
+
+    selection: Selection
+    menu: Menu
+
+    @property
+    def on_menu(self) -> tuple[str, ...]:
+        return self._not_eager(self.menu.shown)
+
+    @property
+    def cut(self) -> tuple[str, ...]:
+        return self._not_eager(self.menu.cut)
+
+    def _not_eager(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Without what is in the prompt in full."""
+        eager = {choice.name for choice in self.selection.eager}
+        return tuple(name for name in names if name not in eager)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastWhy:
+    """What the journal says of a skill in one turn; nothing where it was not known then."""
+
+    name: str
+    turn: str
+    selected: tuple[Selected, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Why:
+    """One skill and one request."""
+
+    name: str
+    layer: str
+    place: Place
+    reason: str
+    rank: int | None = None  # among what fits the request; None when it does not match at all
+    score: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    fits: bool = False  # whether anything fits the request well enough to be named beside it
+    menu_tokens: int = 0
+    menu_budget: int = 0
+    hides: tuple[str, ...] = ()
+
+    def sentences(self) -> list[str]:
+        """The same in plain words."""
+        said = {
+            Place.EAGER: f"{self.name} is in the prompt in full: {self.reason}.",
+            Place.MENU: f"{self.name} is on the menu, one line; the model loads it when it needs it.",
+            Place.CUT: f"{self.name} is eligible, but the menu is full; search_skills finds it.",
+            Place.LEFT_OUT: f"{self.name} is left out: {self.reason}.",
+        }[self.place]
+        lines = [said]
+        if self.menu_budget:
+            lines.append(f"The menu takes {self.menu_tokens} of {self.menu_budget} tokens.")
+        if self.rank is not None and self.score is not None:
+            lines.append(f"For this request it ranks {self.rank}, score {self.score:.2f}{self._made_of()}.")
+            if not self.fits:
+                lines.append("Nothing fits this request well enough to be named beside it.")
+        elif self.place in (Place.MENU, Place.CUT):
+            lines.append("Nothing in it matches this request.")
+        if self.hides:
+            lines.append(f"It stands in front of {', '.join(f'{self.name}@{layer}' for layer in self.hides)}.")
+        return lines
+
+    def _made_of(self) -> str:
+        parts = [f"{name} {value:+.2f}" for name, value in list(self.parts.items())[:4]]
+        return f" ({', '.join(parts)})" if parts else ""
+
+
+def request_of(habitus: Habitus, text: str, user: str | None = None, **around: Any) -> Request:
+    """A request as somebody would make it now; `around` are more fields of it."""
+    return Request(text=text, user=habitus.user(user), now=habitus.clock(), **around)
+
+
+def prospect(habitus: Habitus, request: Request) -> Prospect:
+    selection = habitus.select(request)
+    counters = habitus.skills.all_counters()
+    return Prospect(selection=selection, menu=menu.offered(selection, counters, habitus.settings.context_tokens))
+
+
+def why(habitus: Habitus, name: str, request: Request) -> Why:
+    """Why a skill would, or would not, reach the prompt of this request."""
+    seen = prospect(habitus, request)
+    return _why(habitus, habitus.skills.find(name), request.text, seen.selection, seen.menu)
+
+
+def why_in_turn(habitus: Habitus, name: str, turn: str) -> PastWhy:
+    item = habitus.skills.find(name)
+    found = tuple(entry for entry in habitus.journal.turn(turn).selected if entry.name == item.name)
+    return PastWhy(name=item.name, turn=turn, selected=found)
+
+
+def why_in_session(habitus: Habitus, session: Session, name: str) -> tuple[Why, PastWhy]:
+    """Why a skill did, or did not, reach the prompt of the last turn, and what the model did with it then."""
+    item = habitus.skills.find(name)
+    last = session.last
+    if last is None or last.selection is None:
+        raise Invalid("Nothing was asked yet.", mend=f"Ask something first; then /why {item.name}.")
+    if item.name not in last.selection.eligible() and item.name not in last.selection.left_out:
+        raise Invalid(f"'{item.name}' was not there yet when the last turn began.", mend="Ask again; then look.")
+    drawn = last.composed.menu if last.composed is not None else None
+    drawn = drawn or Menu(text="", tokens=0, budget=0, shown=())
+    found = _why(habitus, item, last.said.request.text, last.selection, drawn)
+    return found, why_in_turn(habitus, item.name, last.id)
+
+
+def _why(habitus: Habitus, item: Listed, text: str, selection: Selection, drawn: Menu) -> Why:
+    eligible = selection.eligible()
+    return explain(item, selection, drawn, habitus.finder.search(text, k=len(eligible) or 1, among=eligible))
+
+
+def explain(item: Listed, selection: Selection, menu: Menu, results: Results) -> Why:
+    """Put together what selection, menu and search say about one skill."""
+    place, reason = _place(item, selection, menu)
+    ranked = {found.id: (rank, found) for rank, found in enumerate(results.hits, 1)}
+    rank, hit = ranked.get(item.name, (None, None))
+    return Why(
+        name=item.name,
+        layer=item.layer,
+        place=place,
+        reason=reason,
+        rank=rank,
+        score=None if hit is None else hit.score,
+        parts={} if hit is None else hit.parts,
+        fits=results.fits,
+        menu_tokens=menu.tokens,
+        menu_budget=menu.budget,
+        hides=item.hidden,
+    )
+
+
+def _place(item: Listed, selection: Selection, menu: Menu) -> tuple[Place, str]:
+    for choice in selection.eager:
+        if choice.name == item.name:
+            return Place.EAGER, choice.reason
+    if item.name in menu.cut:
+        return Place.CUT, f"the menu has {menu.budget} tokens and {len(menu.cut)} lines did not fit"
+    if item.name in menu.shown:
+        return Place.MENU, "eligible, and no rule puts it into the prompt"
+    return Place.LEFT_OUT, selection.left_out.get(item.name, f"{item.state.value}: {item.reason}")

@@ -1,0 +1,108 @@
+"""Listing skills: which there are, which wait to be there, what one is made of, and how they have fared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from habitus.app.habitus import Habitus
+from habitus.skills import trees
+from habitus.skills.lifecycle import reliability
+from habitus.skills.listing import Listed
+from habitus.skills.model import Manifest, Skill, Stage, State
+from habitus.skills.review import Action
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownSkill:
+    """One skill whole. `skill` is None where its files can't be read as one; `text` is its main file, if it has one."""
+
+    item: Listed
+    skill: Skill | None
+    files: tuple[str, ...]
+    text: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageStats:
+    """How one stage of a skill has fared."""
+
+    name: str
+    layer: str
+    stage: Stage
+    recommended: int
+    used: int
+    succeeded: int
+    failed: int
+    last_used: datetime | None
+    reliability: float
+
+
+def listing(
+    habitus: Habitus, *, tag: str | None = None, state: str | None = None, layer: str | None = None
+) -> tuple[Listed, ...]:
+    """Every skill, with those that wait for a person, that fits the filters."""
+    if layer is not None:
+        habitus.skills.layer(layer)  # an unknown one is said
+    return tuple(
+        item
+        for item in (*habitus.skills.listing(), *_held(habitus))
+        if (tag is None or (item.summary is not None and tag in item.summary.tags))
+        and (state is None or item.state == state)
+        and (layer is None or item.layer == layer)
+    )
+
+
+def stated_manifest(habitus: Habitus, item: Listed) -> Manifest:
+    """The manifest as the file states it, whatever force it has."""
+    own = habitus.skills.layer(item.layer).store.summary(item.name)
+    found = own or item.summary
+    return found.manifest if found is not None else Manifest()
+
+
+def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill:
+    """A skill as a model reads it, or one of its versions as it is kept."""
+    item = habitus.skills.find(name)
+    tree = habitus.skills.tree(name, version)
+    if version is not None:
+        skill = trees.parse(item.name, tree).skill
+    else:
+        skill = habitus.skills.load(name) if item.summary is not None else None
+    main = trees.main_file(tree)
+    text = None if main is None else tree[main].content
+    return ShownSkill(item=item, skill=skill, files=tuple(sorted(tree)), text=text)
+
+
+def stats(habitus: Habitus, name: str | None = None) -> tuple[StageStats, ...]:
+    """The counters of one skill, or of all that have any."""
+    if name is not None:
+        item = habitus.skills.find(name)
+        found = {(item.layer, item.name): habitus.skills.counters(name)}
+    else:
+        found = habitus.skills.all_counters()
+    return tuple(
+        StageStats(
+            name=skill,
+            layer=layer,
+            stage=stage,
+            reliability=round(reliability(counters), 3),
+            **asdict(counters),
+        )
+        for (layer, skill), stages in sorted(found.items())
+        for stage, counters in stages.items()
+    )
+
+
+def _held(habitus: Habitus) -> list[Listed]:
+    """Skills that wait for a person before they are there at all."""
+    waiting = habitus.review.list(with_contents=False) if habitus.review.waiting_count() else []
+    return [
+        Listed(
+            name=proposal.change.name,
+            layer=proposal.change.layer,
+            state=State.HELD,
+            reason=f"{proposal.reasons[0]}; see 'habitus review show {proposal.id}'",
+        )
+        for proposal in waiting
+        if proposal.change.action is Action.WRITE and not proposal.base_hash
+    ]

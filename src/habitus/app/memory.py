@@ -1,0 +1,33 @@
+"""Memory put together: where engrams are kept, how they are found, and the pages that show them."""
+
+from __future__ import annotations
+
+from habitus import search
+from habitus.app.habitus import Habitus
+from habitus.memory.cortex import Cortex
+from habitus.memory.stores.sql import SqlEngramStore
+from habitus.memory.view_files import ViewFiles
+
+
+def open_memory(habitus: Habitus) -> Cortex:
+    settings = habitus.settings
+    files = ViewFiles(
+        settings.home / "memory",
+        habitus.local,
+        clock=habitus.clock,
+        is_durable=settings.durable,
+        renderings=settings.retention.renderings,
+    )
+    return Cortex(
+        SqlEngramStore(habitus.shared),
+        lambda: search.Index.open(habitus.shared, "memory"),
+        redactor=habitus.redactor,
+        clock=habitus.clock,
+        pause=habitus.pause,
+        mode=settings.memory,
+        is_shared=habitus.shared is not habitus.local,
+        user=settings.user,
+        files=None if habitus.is_read_only else files,
+        allow=habitus.refuse_if_read_only,
+        keep=settings.retention,
+    )

@@ -1,0 +1,116 @@
+"""Scratchpads without an agent: run a cell in a pad that stays, look at pads, start one anew, delete one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid, NotFound, did_you_mean
+from habitus.sandbox import keeper
+from habitus.sandbox.inside import folders
+from habitus.sandbox.runtimes.base import check_name
+
+RanCell = Mapping[str, Any]  # a cell as it is kept on disk: the fields of `Cell`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PadState:
+    name: str
+    running: bool  # whether its variables are still there
+    cells: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResetPad:
+    name: str
+    was_running: bool
+    forgotten_cells: int
+
+
+def execute(
+    habitus: Habitus,
+    name: str,
+    code: str,
+    *,
+    description: str = "",
+    estimated_s: float | None = None,
+    idle_s: float,
+    said: Callable[[str], None],
+) -> RanCell:
+    """Run a cell; `said` hears what it prints meanwhile. A keeper holds the pad until it was idle for so long."""
+    habitus.refuse_if_read_only()
+    folder = _folder(habitus, name)
+    habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(habitus.settings.home)]
+    keeper.ensure_running(folder, [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)])
+    request = {"exec": code, "description": description, "estimated_s": estimated_s}
+    answer = keeper.ask(folder, request, said=said)
+    if "cell" not in answer:
+        raise Invalid(str(answer.get("error", "The cell did not run.")), mend="")
+    cell: RanCell = answer["cell"]
+    return cell
+
+
+async def keep(habitus: Habitus, name: str, idle_s: float) -> None:
+    """Be the process that holds a pad."""
+    folder = _folder(habitus, name)
+    await keeper.keep(habitus.scratchpads(), folder, redacted=habitus.redacted, idle_s=idle_s)
+
+
+def pads(habitus: Habitus) -> tuple[PadState, ...]:
+    top = _top(habitus)
+    return tuple(
+        PadState(name=name, running=keeper.is_running(top / name), cells=len(keeper.cells(top / name)))
+        for name in _names(habitus)
+    )
+
+
+def cells(habitus: Habitus, name: str) -> Sequence[RanCell]:
+    """What ran since the pad was made or reset."""
+    return keeper.cells(existing(habitus, name))
+
+
+def reset(habitus: Habitus, name: str) -> ResetPad:
+    """Forget the variables and cells; files and packages stay."""
+    habitus.refuse_if_read_only()
+    folder = existing(habitus, name)
+    was_running = keeper.stop(folder)
+    return ResetPad(name=name, was_running=was_running, forgotten_cells=keeper.forget_cells(folder))
+
+
+async def remove(habitus: Habitus, name: str) -> None:
+    """Delete a pad with its files and packages, wherever they are."""
+    folder = existing(habitus, name)
+    keeper.stop(folder)
+    pads = habitus.scratchpads()
+    with suppress(NotFound):  # it never got as far as to have any there
+        await pads.remove(name)
+    await pads.close()
+    if folder.exists():
+        folders.remove(str(folder))
+
+
+def existing(habitus: Habitus, name: str) -> Path:
+    """The folder of a pad that is there."""
+    folder, names = _folder(habitus, name), _names(habitus)
+    if folder.name not in names:
+        near = did_you_mean(name, names) or "See 'habitus pad list'."
+        raise NotFound(f"There is no scratchpad '{name}'.", mend=near)
+    return folder
+
+
+def _folder(habitus: Habitus, name: str) -> Path:
+    return _top(habitus) / check_name(name)
+
+
+def _names(habitus: Habitus) -> list[str]:
+    found = _top(habitus).iterdir() if _top(habitus).is_dir() else ()
+    return sorted(pad.name for pad in found if (pad / "lock").is_file() or keeper.knows(pad))
+
+
+def _top(habitus: Habitus) -> Path:
+    return habitus.settings.home / "pads"

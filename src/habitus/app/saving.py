@@ -1,0 +1,91 @@
+"""Saving a skill: what a conversation worked out is drafted, and becomes the person's own once they have seen it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from habitus.agent.consent import Consent
+from habitus.agent.prompt import is_context
+from habitus.app.content import high_findings
+from habitus.app.habitus import Habitus
+from habitus.errors import Refused
+from habitus.learning.drafting import draft_skill
+from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
+from habitus.sandbox.model import Cell
+from habitus.skills import trees
+from habitus.skills.layers import USER
+from habitus.skills.model import Skill
+from habitus.skills.review import Action, Change
+
+_TOOL = "scratchpad"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """A skill that is there as a version, or waits as a proposal."""
+
+    name: str
+    version: int | None = None
+    proposal: int | None = None
+
+
+async def draft(habitus: Habitus, model: Model, messages: Sequence[Message], hint: str) -> Skill:
+    """A skill of what the messages worked out, saved by nobody yet."""
+    return await draft_skill(
+        model,
+        cells=_cells(messages),
+        messages=_conversation(messages),
+        hint=hint,
+        is_taken=habitus.skills.is_taken,
+        redactor=habitus.redactor,
+    )
+
+
+def save(habitus: Habitus, skill: Skill, answer: Consent, conversation: str) -> Saved:
+    """Do what the person said about a draft; what a scan finds in it waits all the same."""
+    if answer is Consent.NO:
+        raise Refused("Nothing was saved.", mend="/skill save HINT drafts it anew.")
+    tree = trees.with_skill({}, skill)
+    change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, findings=tuple(high_findings(tree)))
+    author = habitus.person("saved from a conversation")
+    if answer is Consent.LATER:
+        reasons = ["it was put off", *change.findings]
+        made = habitus.review.propose(change, author, reasons, conversation=conversation)
+        return Saved(name=skill.name, proposal=made.id)
+    done = habitus.review.submit(change, author, conversation=conversation)
+    return Saved(name=skill.name, version=done.version, proposal=None if done.proposal is None else done.proposal.id)
+
+
+def _cells(messages: Sequence[Message]) -> list[Cell]:
+    """The cells that were run in a conversation, with what the model saw of their results."""
+    results = {message.call: message.content for message in messages if isinstance(message, Returned)}
+    cells = []
+    for message in messages:
+        for call in message.calls if isinstance(message, Answered) else ():
+            given = _arguments(call.arguments) if call.name == _TOOL else {}
+            if code := str(given.get("code") or ""):
+                described = str(given.get("one_line_description") or "")
+                cells.append(Cell(code=code, description=described, stdout=results.get(call.id, "")))
+    return cells
+
+
+def _arguments(text: str) -> dict[str, object]:
+    try:
+        given = json.loads(text)
+    except ValueError:
+        return {}
+    return given if isinstance(given, dict) else {}
+
+
+def _conversation(messages: Sequence[Message]) -> list[Message]:
+    """What was said, without the cells and without what stood beside the requests."""
+    kept: list[Message] = []
+    for message in messages:
+        if isinstance(message, Asked):
+            parts = tuple(part for part in message.parts if not (isinstance(part, Text) and is_context(part.text)))
+            kept.append(replace(message, parts=parts))
+        elif not (isinstance(message, Returned) and message.tool == _TOOL):
+            kept.append(message)
+    return kept

@@ -1,0 +1,211 @@
+"""Studying transcripts of agents: find the files, say what they show, ask a model about failures, and teach memory."""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from habitus.app import learning
+from habitus.app.habitus import Habitus
+from habitus.errors import NotFound, Refused
+from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
+from habitus.learning.spending import CapReached
+from habitus.learning.transcripts.applying import Applied, Applier
+from habitus.learning.transcripts.ledger import How
+from habitus.learning.transcripts.study import Failures, FileRead, Firing, Studied, firings, study
+from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
+from habitus.llm.roles import Models
+from habitus.redact import CountingRedactor
+from habitus.settings import MemoryMode
+
+MOST_KEPT = 200  # firings of one detector
+_SUFFIXES = (".jsonl", ".json", ".ndjson")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fired:
+    """A detector: how often it fired, the rule it teaches, and the first places where it did."""
+
+    detector: str
+    fired: int
+    rule: str
+    firings: tuple[Firing, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileLessons:
+    """What a model made of the failures of one file."""
+
+    file: Path
+    lessons: tuple[str, ...]
+    refused: tuple[Refusal, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFault:
+    """Why a model could make nothing of the failures of one file."""
+
+    file: Path
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyReport:
+    files: tuple[FileRead, ...]
+    detectors: tuple[Fired, ...]
+    skills: Mapping[str, Mapping[str, int]]  # name → uses, failed
+    redacted: Mapping[str, int]
+    post_mortems: tuple[FileLessons | FileFault, ...]
+    stopped: str  # why the model was not asked about everything
+    applied: Applied | None
+
+    @property
+    def teaches(self) -> bool:
+        """Whether there is anything that memory could keep."""
+        drawn = any(isinstance(told, FileLessons) and told.lessons for told in self.post_mortems)
+        return bool(self.detectors or self.skills or drawn)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sending:
+    """What would go to a model."""
+
+    calls: int
+    files: int
+    tokens: int
+
+
+def found_files(given: Sequence[str]) -> list[Path]:
+    """Every file that is meant, once; folders stand for the transcripts below them."""
+    if not given:
+        raise NotFound(
+            "Which transcripts?",
+            mend="Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects.",
+        )
+    found: dict[Path, None] = {}
+    for one in given:
+        path = Path(one).expanduser()
+        if path.is_dir():
+            here = sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES and each.is_file())
+        elif path.exists():
+            here = [path]
+        else:
+            matches = glob.glob(str(path), recursive=True)  # noqa: PTH207  # a pattern may be absolute
+            here = [Path(each) for each in sorted(matches) if Path(each).is_file()]
+        if not here:
+            what = "holds no transcripts" if path.is_dir() else "is no file"
+            raise NotFound(f"'{one}' {what}.", mend=f"Looked for files that end in {', '.join(_SUFFIXES)}.")
+        found.update(dict.fromkeys(each.resolve() for each in here))
+    for path in found:
+        if not path.is_file():
+            raise NotFound(f"'{path}' is not a regular file.", mend="Give a file, a folder or a pattern.")
+    return list(found)
+
+
+def open_models(habitus: Habitus, name: str) -> Models:
+    """The model that looks at failed calls, where learning may ask one at all."""
+    if habitus.settings.memory is MemoryMode.OFF:
+        raise Refused("Memory is off, so no model is asked for learning.", mend="Set HABITUS_MEMORY=autopilot.")
+    habitus.pause.refuse_if_paused()
+    return learning.models_named(habitus, name)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A detector, while files are read."""
+
+    rule: str
+    count: int = 0
+    firings: list[Firing] = field(default_factory=list)
+
+
+class Study:
+    """One look at transcripts: `read`, perhaps `ask`, then `report`. With `apply` memory keeps what they teach."""
+
+    def __init__(self, habitus: Habitus, *, apply: bool, wants_failures: bool) -> None:
+        self._habitus = habitus
+        self._redactor = CountingRedactor(habitus.redactor)
+        self._wants_failures = wants_failures
+        self._applier: Applier | None = None
+        if apply:
+            habitus.refuse_if_read_only()
+            habitus.pause.refuse_if_paused()
+            self._applier = learning.open_applier(habitus, habitus.open_memory(), self._redactor)
+        self._files: list[FileRead] = []
+        self._seen: dict[str, _Seen] = {}
+        self._skills: dict[str, Counter[str]] = {}
+        self._failures: list[Failures] = []
+        self._post_mortems: list[FileLessons | FileFault] = []
+        self._tokens_to_send = 0
+        self._stopped = ""
+
+    def read(self, path: Path, turn_done: Callable[[], None] = lambda: None) -> None:
+        """Study one file, a turn at a time."""
+        failures = Failures(file=path)
+
+        def visit(studied: Studied) -> None:
+            self._take(studied)
+            if self._applier is not None:
+                self._applier.apply(studied)
+            ledger = self._habitus.learned_turns
+            if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
+                failures.take(studied)
+            turn_done()
+
+        self._files.append(study(path, self._redactor, visit))
+        if failures.cells:
+            self._failures.append(failures)
+            self._tokens_to_send += estimate(written(list(failures.cells.values()), self._redactor))
+
+    def _take(self, studied: Studied) -> None:
+        for lesson, firing in zip(studied.lessons, firings(studied), strict=True):
+            seen = self._seen.setdefault(firing.detector, _Seen(rule=lesson.rule))
+            seen.count += 1
+            if len(seen.firings) < MOST_KEPT:
+                seen.firings.append(firing)
+        for use in studied.skill_uses:
+            counts = self._skills.setdefault(use.skill, Counter())
+            counts.update(uses=1, failed=int(use.success is False))
+
+    @property
+    def sending(self) -> Sending:
+        """What `ask` would send."""
+        calls = sum(len(each.cells) for each in self._failures)
+        return Sending(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
+
+    async def ask(self, model: Model) -> None:
+        """One call per file. A file whose call fails is left for another time; the cap ends it all."""
+        for failures in self._failures:
+            cells = list(failures.cells.values())
+            try:
+                found = await post_mortem(cells, model=model, spending=self._habitus.spending, redactor=self._redactor)
+            except CapReached as reached:
+                self._stopped = str(reached)
+                return
+            except (ProviderFault, NoUsableAnswer, TimeoutError) as fault:
+                why = str(fault) or f"{model.name} took too long"
+                self._post_mortems.append(FileFault(file=failures.file, error=why))
+                continue
+            self._post_mortems.append(
+                FileLessons(file=failures.file, lessons=found.lessons, refused=found.refused, tokens=found.tokens)
+            )
+            if self._applier is not None:
+                self._applier.apply_post_mortem(failures, found)
+
+    def report(self) -> StudyReport:
+        return StudyReport(
+            files=tuple(self._files),
+            detectors=tuple(
+                Fired(detector=name, fired=seen.count, rule=seen.rule, firings=tuple(seen.firings))
+                for name, seen in self._seen.items()
+            ),
+            skills=self._skills,
+            redacted=dict(self._redactor.counts),
+            post_mortems=tuple(self._post_mortems),
+            stopped=self._stopped,
+            applied=self._applier.applied if self._applier is not None else None,
+        )

@@ -1,0 +1,104 @@
+"""Trusting: let a project's skills, an imported one, or the code of one's own act as they are now, or no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from habitus.app.content import high_findings
+from habitus.app.habitus import Habitus
+from habitus.errors import NotFound
+from habitus.files import Tree
+from habitus.skills.model import Source, Stage
+from habitus.skills.powers import powers
+from habitus.skills.trust import APPROVED, IMPORTED, Trust, Trusted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trustable:
+    """Skills that somebody may trust: root → name → files."""
+
+    roots: Mapping[str, Mapping[str, Tree]]
+
+    @property
+    def count(self) -> int:
+        return sum(len(skills) for skills in self.roots.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dangers:
+    """What a person should know of a skill before they say yes."""
+
+    root: str
+    name: str
+    powers: tuple[str, ...]
+    findings: tuple[str, ...]
+
+
+def trustable(habitus: Habitus, target: str | None) -> Trustable:
+    """The skills of the project at a path, by default this one, or one skill by name."""
+    if target is not None and "/" not in target and not Path(target).is_dir():
+        return Trustable(roots=_one(habitus, target))
+    with habitus.at(Path(target).resolve() if target else habitus.settings.cwd) as there:
+        roots = {
+            layer.trust_root: {s.name: layer.store.tree(s.name) or {} for s in layer.store.list_summaries()}
+            for layer in there.skills.layers
+            if layer.trust_root
+        }
+    if not roots:
+        where = target or "this directory"
+        raise NotFound(
+            f"There are no skill folders in the project at {where}.", mend="Looked for .habitus, .claude and .agents."
+        )
+    return Trustable(roots=roots)
+
+
+def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
+    item = habitus.skills.find(name)
+    tree = habitus.skills.tree(f"{item.name}@{item.layer}")
+    if item.summary is not None and item.summary.source is Source.IMPORTED:
+        return {IMPORTED: {item.name: tree}}
+    if item.summary is not None and Stage.CODE in item.summary.stages:
+        return {APPROVED: {item.name: tree}}
+    raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
+
+
+def dangers(found: Trustable) -> tuple[Dangers, ...]:
+    """What each of them can do, and what a scan finds in it."""
+    return tuple(
+        Dangers(
+            root=root,
+            name=name,
+            powers=tuple(sorted(map(str, powers(name, tree)))),
+            findings=tuple(high_findings(tree)),
+        )
+        for root, skills in found.roots.items()
+        for name, tree in sorted(skills.items())
+    )
+
+
+def trust(habitus: Habitus, found: Trustable) -> None:
+    for root, skills in found.roots.items():
+        _kept(habitus, root).trust(root, skills, habitus.settings.user)
+
+
+def revoke(habitus: Habitus, found: Trustable) -> tuple[str, ...]:
+    """Trust them no longer; says which roots, or skills, were trusted."""
+    revoked: list[str] = []
+    for root, skills in found.roots.items():
+        if root in (IMPORTED, APPROVED):
+            revoked += [name for name in skills if _kept(habitus, root).revoke(root, name)]
+        elif habitus.trust.revoke(root):
+            revoked.append(root)
+    return tuple(revoked)
+
+
+def trusted(habitus: Habitus) -> tuple[Trusted, ...]:
+    shared = habitus.approvals.list() if habitus.settings.database_url else []
+    return (*habitus.trust.list(), *shared)
+
+
+def _kept(habitus: Habitus, root: str) -> Trust:
+    """Where trust in a root is kept: approved code with the skills it belongs to, all else with this machine."""
+    return habitus.approvals if root == APPROVED else habitus.trust

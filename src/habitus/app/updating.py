@@ -1,0 +1,232 @@
+"""Taking skills in from elsewhere: once, or added with a lock so that they can be updated; and writing them out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from habitus.app.content import near_duplicates
+from habitus.app.going_back import back_to
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid, NotFound
+from habitus.files import tree_hash as hash_of
+from habitus.memory.playbook import land
+from habitus.skills import fetching, lock, names
+from habitus.skills.diffing import diff_trees
+from habitus.skills.formats import carried, detect
+from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
+from habitus.skills.importing import Result, Verdict
+from habitus.skills.layers import USER
+from habitus.skills.listing import Listed
+from habitus.skills.model import State
+
+Progress = Callable[[int], None]  # is told how many were taken in so far
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manner:
+    """How to take skills in; `is_trusted` says that a person has read them."""
+
+    overwrite: bool = False
+    is_trusted: bool = False
+    progress: Progress = lambda count: None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakenIn:
+    """What became of each skill and lesson, and the command that takes it all back."""
+
+    results: tuple[Result, ...]
+    undo: tuple[str, ...] = ()
+
+    @property
+    def new_skills(self) -> tuple[str, ...]:
+        return tuple(result.name for result in self.results if _is_new(result) and result.kind == "skill")
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there was something, and nothing of it was taken."""
+        return bool(self.results) and all(result.verdict is Verdict.REFUSED for result in self.results)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkillDiff:
+    name: str
+    diff: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Updated:
+    """What differs there, what became of it, and which skills are no longer there."""
+
+    changes: tuple[SkillDiff, ...]
+    taken: TakenIn
+    gone: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    count: int
+    format: str
+    written: Written
+    lost: tuple[NotTaken, ...]
+
+
+def take_in(habitus: Habitus, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
+    """Take in skills of any known layout, or only those named."""
+    return _taken(habitus, _run(habitus, _chosen(detect.read(source), only), layer, manner), layer)
+
+
+def add(habitus: Habitus, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
+    """Fetch skills, take them in, and lock where they came from and at which commit."""
+    with _fetched(habitus, source) as fetched:
+        entries = list(_chosen(detect.read(fetched.path, origin=fetched.path.name), only))
+        results = _run(habitus, entries, USER, manner)
+        _lock(habitus, results, entries, fetched)
+    return _taken(habitus, results)
+
+
+def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
+    """Fetch added skills again and take in what changed; `is_check` only looks."""
+    locked = lock.read(_lock_file(habitus))
+    for name in wanted:
+        if name not in locked:
+            raise NotFound(f"'{name}' was not added from anywhere.", mend=f"Added: {', '.join(locked) or 'none'}.")
+    chosen = {name: locked[name] for name in wanted or locked}
+    results: list[Result] = []
+    changes: list[SkillDiff] = []
+    gone: list[str] = []
+    for address in dict.fromkeys(entry.address for entry in chosen.values()):
+        with _fetched(habitus, address) as fetched:
+            mine = {name for name, entry in chosen.items() if entry.address == address}
+            found = detect.read(fetched.path, origin=fetched.path.name)
+            entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
+            gone += sorted(mine - {entry.name for entry in entries})
+            moved = [entry for entry in entries if hash_of(entry.tree) != locked[entry.name].tree_hash]
+            changes += [SkillDiff(name=entry.name, diff=diff) for entry in moved if (diff := _diff(habitus, entry))]
+            if not is_check:
+                taken = _run(habitus, entries, USER, manner)
+                _lock(habitus, taken, entries, fetched)
+                results += taken
+    return Updated(changes=tuple(changes), taken=_taken(habitus, results), gone=tuple(gone))
+
+
+def export(habitus: Habitus, name: str | None, format_name: str, to: Path, *, overwrite: bool) -> Exported:
+    """Write one skill, or all of the person's, in another system's layout."""
+    form = detect.named(format_name)
+    library = habitus.skills
+    chosen = [library.find(name)] if name else [item for item in library.listing() if _is_own(item)]
+    if not chosen or chosen[0].summary is None:
+        raise Invalid("There is nothing to export.", mend="See 'habitus skills list'.")
+    outgoing = [_outgoing(habitus, item) for item in chosen]
+    written = form.write(outgoing, to, overwrite=overwrite)
+    count = len(chosen) - len(written.left_out)
+    return Exported(count=count, format=form.name, written=written, lost=tuple(carried.lost(form, outgoing, to)))
+
+
+def likenesses(habitus: Habitus, taken: TakenIn) -> list[tuple[str, str]]:
+    """(name, what it is much like) of what was taken in; of a large library that would take too long to find out."""
+    new = taken.new_skills if len(taken.new_skills) <= 50 else ()
+    return [(name, found) for name in new for found in near_duplicates(habitus.finder, name, habitus.skills.tree(name))]
+
+
+def landed(habitus: Habitus, lesson: PlaybookLesson) -> Result:
+    """A lesson of another system's playbook, handed to memory."""
+    done = land(habitus.memory, lesson)
+    return Result(
+        name=done.name, verdict=Verdict(done.verdict), reason=done.reason, origin=lesson.origin, kind="lesson"
+    )
+
+
+def _is_own(item: Listed) -> bool:
+    """Everything of the person's that can be loaded, without what came with Habitus."""
+    return item.summary is not None and item.layer != "bundled" and item.state is not State.UNTRUSTED
+
+
+def _outgoing(habitus: Habitus, item: Listed) -> Outgoing:
+    skill = habitus.skills.layer(item.layer).store.load(item.name)
+    if skill is None:
+        raise Invalid(f"'{item.name}' can't be loaded.", mend="See 'habitus skills lint'.")
+    address = f"{item.name}@{item.layer}"
+    return Outgoing(skill=skill, tree=habitus.skills.tree(address), counters=habitus.skills.counters(address))
+
+
+def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:
+    """The entries asked for by name; asking for one that is not there is an error at the end."""
+    wanted = {names.canonical(name) for name in only}
+    seen: set[str] = set()
+    known: list[str] = []
+    for entry in entries:
+        if isinstance(entry, PlaybookLesson):
+            if not wanted:
+                yield entry
+            continue
+        known.append(entry.name)
+        if not wanted or names.canonical(entry.name) in wanted:
+            seen.add(names.canonical(entry.name))
+            yield entry
+    missing = sorted(wanted - seen)
+    if missing:
+        shown = ", ".join(known[:12]) + (" …" if len(known) > 12 else "")
+        raise NotFound(f"There is no skill '{missing[0]}' in it.", mend=f"There are: {shown or 'none'}.")
+
+
+def _run(habitus: Habitus, entries: Iterable[Entry], layer: str, manner: Manner) -> list[Result]:
+    results: list[Result] = []
+    author = habitus.person("imported")
+    for result in habitus.importer.run(
+        entries, author, layer=layer, overwrite=manner.overwrite, is_trusted=manner.is_trusted
+    ):
+        results.append(result)
+        manner.progress(len(results))
+    return results
+
+
+def _taken(habitus: Habitus, results: Sequence[Result], layer: str = USER) -> TakenIn:
+    taken = TakenIn(results=tuple(results))
+    if not any(_is_new(result) for result in results):
+        return taken
+    if layer == USER:
+        return replace(taken, undo=back_to(habitus.opened_on))
+    return replace(taken, undo=("skills", "remove", *(f"{name}@{layer}" for name in taken.new_skills)))
+
+
+def _is_new(result: Result) -> bool:
+    return result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
+
+
+def _fetched(habitus: Habitus, wanted: str) -> AbstractContextManager[fetching.Fetched]:
+    settings = habitus.settings
+    host = settings.git_host or fetching.DEFAULT_HOST
+    return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host)
+
+
+def _lock_file(habitus: Habitus) -> Path:
+    return habitus.settings.home / lock.FILE
+
+
+def _lock(habitus: Habitus, results: Sequence[Result], entries: Iterable[Entry], fetched: fetching.Fetched) -> None:
+    hashes = {entry.name: hash_of(entry.tree) for entry in entries if isinstance(entry, Incoming)}
+    locked = lock.read(_lock_file(habitus))
+    for result in results:
+        if result.verdict is Verdict.REFUSED or result.name not in hashes:
+            continue
+        entry = lock.Locked(
+            address=fetched.address,
+            commit=fetched.commit,
+            origin=result.origin,
+            tree_hash=hashes[result.name],
+            added_on=habitus.clock().isoformat(timespec="seconds"),
+        )
+        earlier = locked.get(result.name)
+        is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry
+        locked[result.name] = earlier if is_same and earlier is not None else entry
+    lock.write(_lock_file(habitus), locked)
+
+
+def _diff(habitus: Habitus, entry: Incoming) -> str:
+    here = habitus.skills.layer(USER).store.tree(entry.name) or {}
+    return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")

@@ -1,0 +1,175 @@
+"""Writing skills: a new one, a change of one, switching, removing and bringing back, and who the assistant is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from habitus.agent.identity import LAYER, NAME, identity_skill
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid
+from habitus.files import Tree
+from habitus.skills import trees
+from habitus.skills.edits import Edit
+from habitus.skills.formats import skill_md
+from habitus.skills.library import Fields
+from habitus.skills.listing import Listed
+from habitus.skills.model import Skill
+
+ByHand = Callable[[bytes, str], AbstractContextManager[bytes]]  # content and file name in, what a person wrote out
+_SKELETON = """# {title}
+
+1. Say what to look at first, and how to tell that this skill fits.
+2. Give the steps in order, with the decisions in them: if …, do …; else ….
+3. Say how to check the result, and what to do when the check fails.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewSkill:
+    name: str
+    version: int
+    layer: str
+    directory: Path | None  # where its files lie, on one machine
+    undo: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edited:
+    """A skill before and after; an override where the one before can't be written."""
+
+    before: Listed
+    after: Listed
+    version: int
+    undo: tuple[str, ...]
+
+    @property
+    def is_override(self) -> bool:
+        return self.after.layer != self.before.layer
+
+    @property
+    def is_unchanged(self) -> bool:
+        return not self.undo
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdentityText:
+    """Who the assistant is, now; nothing to undo where nothing was changed."""
+
+    text: str
+    version: int
+    undo: tuple[str, ...] = ()
+
+
+def new(
+    habitus: Habitus, name: str, fields: Fields, layer: str | None, *, content: bytes | None = None, file: str = ""
+) -> NewSkill:
+    """Write a new skill: from the content of a file, or a skeleton."""
+    made = habitus.skills.create(_drafted(name, fields, content, file), habitus.person("new"), layer=layer)
+    address = f"{made.name}@{made.layer}"
+    directory = None if habitus.settings.database_url else habitus.skills.directory(address)
+    undo = ("skills", "remove", address)
+    return NewSkill(name=made.name, version=made.version, layer=made.layer, directory=directory, undo=undo)
+
+
+def _drafted(name: str, fields: Fields, content: bytes | None, file: str) -> Skill:
+    """Fields that are given win over those that the file states itself."""
+    heading = fields.title or name.replace("-", " ").capitalize()
+    given = Skill(name=name, body=_SKELETON.format(title=heading))
+    if content is not None:
+        parsed = skill_md.parse(name, content, file=file)
+        if parsed.skill is not None:
+            given = parsed.skill
+        elif content.lstrip(b"\xef\xbb\xbf").startswith(b"---"):
+            raise Invalid(str(parsed.diagnostics[-1]), mend="")
+        else:
+            given = replace(given, body=_text(content, file))
+    drafted = fields.applied(given)
+    return replace(drafted, description=drafted.description or f"{heading}.")
+
+
+def _text(content: bytes, file: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{file} is not UTF-8 at byte {error.start}.", mend="Save it as UTF-8.") from None
+
+
+def edit(habitus: Habitus, name: str, change: Edit, fields: Fields, expect: int | None, reason: str) -> Edited:
+    """Change a skill's steps by one operation, and its fields."""
+    before = habitus.skills.find(name)
+    author = habitus.person(reason)
+    version = habitus.skills.edit(name, change, author, fields=fields, expected_version=expect).version
+    return _edited(habitus, name, before, version)
+
+
+def edit_by_hand(habitus: Habitus, name: str, by_hand: ByHand, expect: int | None, reason: str) -> Edited:
+    """Have a skill's main file changed in an editor; refused where somebody changed the skill meanwhile."""
+    item, tree = habitus.skills.find(name), habitus.skills.tree(name)
+    path, content = editable(tree)
+    version = _version(item)
+    with by_hand(content, f"{item.name}.md") as written:
+        if written != content:
+            expected, author = expect or version or None, habitus.person(reason)
+            version = habitus.skills.edit_file(name, path, written, author, expected_version=expected)
+    return _edited(habitus, name, item, version)
+
+
+def editable(tree: Tree) -> tuple[str, bytes]:
+    """The file with a skill's steps, as an editor shows it: its path and its content."""
+    path = trees.main_file(tree) or "SKILL.md"
+    return path, (tree[path].content if path in tree else b"") or b""
+
+
+def _edited(habitus: Habitus, name: str, before: Listed, version: int) -> Edited:
+    after = habitus.skills.find(name)
+    undo: tuple[str, ...] = ()
+    if after.layer != before.layer:
+        undo = ("skills", "remove", f"{after.name}@{after.layer}")
+    elif version != _version(before):
+        undo = ("skills", "rollback", name, "--to", str(_version(before)))
+    return Edited(before=before, after=after, version=version, undo=undo)
+
+
+def _version(item: Listed) -> int:
+    return item.summary.version if item.summary is not None else 0
+
+
+def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> tuple[Listed, ...]:
+    """Switch skills on or off; an unknown one is said before anything is done."""
+    items = [habitus.skills.find(name) for name in names]
+    return tuple(habitus.skills.set_enabled(f"{item.name}@{item.layer}", on, habitus.person()) for item in items)
+
+
+def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Listed, ...]:
+    """Move skills to the archive; an unknown one is said before anything is done."""
+    items = [habitus.skills.find(name) for name in names]
+    for item in items:
+        habitus.skills.remove(f"{item.name}@{item.layer}", habitus.person(reason))
+    return tuple(items)
+
+
+def identity(habitus: Habitus) -> IdentityText:
+    now = identity_skill(habitus.skills)
+    return IdentityText(text=now.body, version=now.version)
+
+
+def set_identity(habitus: Habitus, text: str) -> IdentityText:
+    """Make this the text that says who the assistant is."""
+    if not text.strip():
+        raise Invalid("The identity can't be empty.", mend="Say in a sentence who the assistant is.")
+    library, address = habitus.skills, f"{NAME}@{LAYER}"
+    before = identity_skill(library)
+    author = habitus.person("changed who the assistant is")
+    store = library.layer(LAYER).store
+    if store.load(NAME) is None:
+        library.create(replace(before, body=text.strip()), author, layer=LAYER)
+    else:
+        store.change(NAME, lambda old: replace(old, body=text.strip()), author)
+    now = identity(habitus)
+    if now.version <= before.version:
+        return now
+    back = ("skills", "rollback", address, "--to", str(before.version))
+    return replace(now, undo=back if before.version else ("skills", "remove", address))

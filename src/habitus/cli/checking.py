@@ -1,0 +1,62 @@
+"""`habitus doctor` and `habitus skills lint`: finding out what works, and what is odd about skills."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from habitus.app import checking as use_case
+from habitus.app.checking import CheckState
+from habitus.cli import completion, output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
+from habitus.errors import UserError
+from habitus.skills.model import Severity
+
+
+def doctor(context: typer.Context, as_json: AsJson = False) -> None:
+    """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
+    try:
+        with opened(context) as habitus:
+            checks = use_case.doctor(habitus)
+    except UserError as error:
+        checks = use_case.unusable(error)
+    if as_json:
+        output.print_json({"checks": checks})
+    else:
+        rows = [(check.name, check.state, f"{check.detail} {check.mend}".strip()) for check in checks]
+        output.table(("check", "state", "detail"), rows, wide="detail")
+    if any(check.state is CheckState.BROKEN for check in checks):
+        raise typer.Exit(1)
+
+
+def lint(
+    context: typer.Context,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Skills or directories; everything you can write by default.",
+            autocompletion=completion.skill_names,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is wrong or odd with skills, one by one and as a set, each with its mend. Exit code 1 for broken ones."""
+    with opened(context) as habitus:
+        report = use_case.lint(habitus, targets or ())
+        if as_json:
+            output.print_json(report)
+        else:
+            for skill in report.skills:
+                for found in skill.diagnostics:
+                    style = "red" if found.severity is Severity.ERROR else "yellow"
+                    output.say(f"{found.severity.value}: {skill.name}: {found.what} {found.mend}", style=style)
+            for finding in report.set:
+                output.say(f"{finding.severity.value}: {finding.what} {finding.mend}", style="yellow")
+            output.say(
+                f"{len(report.skills)} skills looked at, {report.odd} with something to say, "
+                f"{report.broken} can't be loaded."
+            )
+        if report.broken:
+            raise typer.Exit(1)

@@ -1,0 +1,127 @@
+"""Every command of `habitus`, and where it lives. What a command does is said by its function's docstring."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from typer.core import TyperCommand, TyperGroup
+
+from habitus.cli.completion import lesson_ids, skill_names
+from habitus.cli.lazy import LazyCommand as Command
+from habitus.cli.lazy import group
+
+_EVERYDAY, _CURATE, _OPERATE = "Everyday", "Curate", "Operate"
+_OfSkill = partial(Command, completes=skill_names)
+_OfLesson = partial(Command, completes=lesson_ids)
+
+
+def commands() -> list[TyperCommand | TyperGroup]:
+    return [
+        Command("chat", "chat:chat", panel=_EVERYDAY),
+        Command("ask", "chat:ask", panel=_EVERYDAY),
+        _OfSkill("why", "finding:why", panel=_EVERYDAY),
+        _OfSkill("trust", "trust:trust", panel=_CURATE),
+        Command("identity", "identity:identity", panel=_CURATE),
+        Command("tour", "tour:tour", panel=_EVERYDAY),
+        Command("learn", "learn:learn", panel=_EVERYDAY),
+        Command("curate", "curate:curate", panel=_CURATE),
+        Command("rollback", "going_back:rollback", panel=_CURATE),
+        Command("pause", "pausing:pause", panel=_CURATE),
+        Command("resume", "pausing:resume", panel=_CURATE),
+        Command("doctor", "checking:doctor", panel=_OPERATE),
+        _skills(),
+        _tools(),
+        _pads(),
+        _lessons(),
+        _sessions(),
+        _review(),
+    ]
+
+
+def _skills() -> TyperGroup:
+    below = [
+        Command("list", "listing:list_skills"),
+        _OfSkill("show", "listing:show"),
+        Command("new", "writing:new"),
+        _OfSkill("edit", "writing:edit"),
+        _OfSkill("enable", "writing:enable"),
+        _OfSkill("disable", "writing:disable"),
+        _OfSkill("remove", "writing:remove"),
+        Command("restore", "going_back:restore"),
+        _OfSkill("history", "listing:history"),
+        _OfSkill("diff", "listing:diff"),
+        _OfSkill("rollback", "going_back:rollback_skill"),
+        _OfSkill("lint", "checking:lint"),
+        _OfSkill("stats", "listing:stats"),
+        Command("import", "sources:import_skills"),
+        Command("add", "sources:add"),
+        _OfSkill("update", "sources:update"),
+        _OfSkill("export", "sources:export"),
+        Command("search", "finding:search"),
+        Command("select", "finding:select"),
+        _OfSkill("eval", "finding:evaluate"),
+    ]
+    help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
+    return group("skills", help, below, panel=_EVERYDAY)
+
+
+def _tools() -> TyperGroup:
+    below = [
+        Command("new", "tools:new"),
+        Command("list", "tools:list_tools"),
+        _OfSkill("show", "tools:show"),
+        _OfSkill("run", "tools:run"),
+        _OfSkill("test", "tools:run_cases"),
+        _OfSkill("remove", "tools:remove"),
+        _OfSkill("restore", "tools:restore"),
+    ]
+    help = "Make, run and test tools: code that passed its test, in the sandbox."
+    return group("tools", help, below, panel=_EVERYDAY)
+
+
+def _pads() -> TyperGroup:
+    below = [
+        Command("exec", "pads:execute"),
+        Command("list", "pads:list_pads"),
+        Command("view", "pads:view"),
+        Command("reset", "pads:reset"),
+        Command("remove", "pads:remove"),
+        Command("keep", "pads:keep", hidden=True),
+    ]
+    help = "Scratchpads: named, isolated Python processes that remember, cell by cell."
+    return group("pad", help, below, panel=_EVERYDAY)
+
+
+def _lessons() -> TyperGroup:
+    below = [
+        Command("list", "lessons:list_lessons"),
+        _OfLesson("show", "lessons:show"),
+        Command("add", "lessons:add"),
+        _OfLesson("edit", "lessons:edit"),
+        _OfLesson("remove", "lessons:remove"),
+        Command("retract", "lessons:retract"),
+        _OfLesson("restore", "lessons:restore"),
+        Command("archive", "lessons:archive"),
+    ]
+    return group("lessons", "Facts, rules and lessons that reach every fitting prompt.", below, panel=_EVERYDAY)
+
+
+def _sessions() -> TyperGroup:
+    below = [
+        Command("list", "sessions:list_sessions"),
+        Command("show", "sessions:show"),
+        Command("export", "sessions:export"),
+    ]
+    return group("sessions", "Look at past conversations, and take them along.", below, panel=_EVERYDAY)
+
+
+def _review() -> TyperGroup:
+    below = [
+        Command("list", "review:list_waiting"),
+        Command("show", "review:show"),
+        Command("diff", "review:diff"),
+        Command("approve", "review:approve"),
+        Command("reject", "review:reject"),
+        Command("edit", "review:edit"),
+    ]
+    return group("review", "Decide about changes that wait for you.", below, panel=_CURATE)

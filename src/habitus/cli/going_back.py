@@ -1,0 +1,101 @@
+"""`habitus rollback`, `habitus skills restore | rollback`: going back to what was."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Annotated
+
+import typer
+
+from habitus.app import going_back as use_case
+from habitus.app.going_back import WayBack
+from habitus.cli import moments, output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson, Reason, SkillName, Yes
+from habitus.skills.layers import USER
+
+
+def rollback(
+    context: typer.Context,
+    to: Annotated[str, typer.Option("--to", help="A moment: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Return your lessons, and your skills in every layer you can write, to a moment; nothing is lost by it."""
+    with opened(context) as habitus:
+        now = habitus.clock()
+        moment = moments.parse(to, now)
+        if moment > now:
+            raise typer.BadParameter(f"{to} lies in the future.", param_hint="--to")
+        reason = f"back to {moments.shown(moment)}"
+        way = use_case.return_to(habitus, moment, reason, dry_run=True)
+        what = _counted(way)
+        if not as_json:
+            _print_steps(way)
+        is_asked = not (dry_run or yes or as_json) and bool(what) and sys.stdin.isatty()
+        if is_asked and not typer.confirm(f"Return {what} to {moments.shown(moment)}?"):
+            raise typer.Abort
+        if not dry_run:
+            use_case.return_to(habitus, moment, reason, dry_run=False)
+        told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in way.skills]
+        data = {"to": moment, "dry_run": dry_run, "steps": told, "lessons": way.lessons}
+        if not what:
+            output.done(context, as_json, data, f"Nothing has changed since {moments.shown(moment)}.")
+        elif dry_run:
+            output.done(context, as_json, data)
+        else:
+            are = "is as it was" if len(way.skills) + len(way.lessons) == 1 else "are as they were"
+            output.done(context, as_json, data, f"{what} {are} at {moments.shown(moment)}.", undo=way.undo)
+
+
+def _print_steps(way: WayBack) -> None:
+    for layer, step in way.skills:
+        name = step.name if layer == USER else f"{step.name}@{layer}"
+        output.say(f"{step.action:<8} {name}" + (f" (version {step.version})" if step.version else ""))
+    for lesson in way.lessons:
+        output.say(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
+
+
+def _counted(way: WayBack) -> str:
+    found = ((len(way.skills), "skill"), (len(way.lessons), "lesson"))
+    return " and ".join(output.counted(number, thing) for number, thing in found if number)
+
+
+def restore(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="name, name@layer, or #ID from the list.")] = None,
+    new_name: Annotated[str | None, typer.Option("--as", help="Bring it back under this name.")] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Show what can be brought back.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring back a skill from the archive."""
+    with opened(context) as habitus:
+        if show_list or name is None:
+            archived = habitus.skills.archived()
+            rows = [
+                (f"#{a.id}", a.name, a.layer, f"v{a.version}", moments.shown(a.archived_on), output.who(a.author))
+                for a in archived
+            ]
+            columns = ("id", "name", "layer", "version", "archived", "by")
+            output.listed(as_json, {"archived": archived}, columns, rows, wide="by", empty="The archive is empty.")
+            return
+        restored, layer = habitus.skills.restore(name, habitus.person("restored"), new_name=new_name)
+        data, address = {"name": restored, "layer": layer}, f"{restored}@{layer}"
+        output.done(context, as_json, data, f"{address} is back.", undo=("skills", "remove", address))
+
+
+def rollback_skill(
+    context: typer.Context,
+    name: SkillName,
+    to: Annotated[int, typer.Option("--to", help="The version to return to.")],
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make an earlier version the current one, as a new version."""
+    with opened(context) as habitus:
+        done = use_case.roll_back(habitus, name, to, reason)
+        data = {"name": done.name, "layer": done.layer, "version": done.version}
+        said = f"{done.name} is back to version {to}, as version {done.version}."
+        output.done(context, as_json, data, said, undo=done.undo)

@@ -1,0 +1,98 @@
+"""Commands whose module is imported when one is called, or its own help is asked for.
+
+Start-up time is a feature: a command's module may import all it needs at its top, and no other command pays for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from habitus.cli import output
+
+Complete = Callable[[typer.Context, str], Sequence[Any]]
+
+
+class LazyCommand(TyperCommand):
+    """`where` is `module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't wait."""
+
+    def __init__(
+        self,
+        name: str,
+        where: str,
+        *,
+        panel: str | None = None,
+        completes: Complete | None = None,
+        hidden: bool = False,
+    ) -> None:
+        self._module, _, self._function = where.partition(":")
+        params = _words(completes).params if completes else []
+        super().__init__(name, rich_help_panel=panel, hidden=hidden, params=params)
+
+    @property
+    def help(self) -> str | None:
+        """What a list of commands says of it."""
+        return _docstrings(self._module)[self._function]
+
+    @help.setter
+    def help(self, given: str | None) -> None:
+        """The base class has none to give."""
+
+    def loaded(self) -> TyperCommand:
+        function = getattr(importlib.import_module(f"habitus.cli.{self._module}"), self._function)
+        return _made(self.name or "", function)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        is_tab = extra.get("resilient_parsing") and self.params and not any(word.startswith("-") for word in args)
+        make = super().make_context if is_tab else self.loaded().make_context
+        return make(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """The options, which only the module knows."""
+        whole = self.loaded()
+        return whole.shell_complete(whole.make_context(self.name, [], ctx.parent, resilient_parsing=True), incomplete)
+
+
+def group(name: str, help: str, commands: Sequence[TyperCommand], *, panel: str | None = None) -> TyperGroup:
+    """Commands under one name, which alone explains them."""
+    made = typer.Typer(help=help, invoke_without_command=True, add_completion=False)
+    made.callback()(_explain)
+    whole = typer.main.get_group(made)
+    whole.name, whole.rich_help_panel = name, panel
+    for command in commands:
+        whole.add_command(command)
+    return whole
+
+
+def _explain(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        output.explain(context)
+
+
+@functools.cache
+def _docstrings(module: str) -> Mapping[str, str | None]:
+    """Function → docstring, as the source has them: reading it takes a thousandth of the time of importing it."""
+    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    return {one.name: ast.get_docstring(one) for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)}
+
+
+def _words(completes: Complete) -> TyperCommand:
+    def take(words: list[str] = typer.Argument(autocompletion=completes)) -> None:  # noqa: B008  # as typer wants it
+        pass
+
+    return _made("", take)
+
+
+def _made(name: str, function: Callable[..., None]) -> TyperCommand:
+    made = typer.Typer(add_completion=False)
+    made.command(name)(function)
+    command = typer.main.get_command(made)
+    assert isinstance(command, TyperCommand)
+    return command

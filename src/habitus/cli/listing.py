@@ -1,0 +1,179 @@
+"""`habitus skills list | show | history | diff | stats`: looking at skills."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.markdown import Markdown
+from rich.syntax import Syntax
+
+from habitus.app import Habitus
+from habitus.app import listing as use_case
+from habitus.app.listing import ShownSkill
+from habitus.cli import completion, moments, output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson, SkillName
+from habitus.errors import Invalid, did_you_mean
+from habitus.skills.listing import Listed
+from habitus.skills.model import PLAIN_MANIFEST, Skill, State
+
+
+def list_skills(
+    context: typer.Context,
+    tag: Annotated[str | None, typer.Option(help="Only skills with this tag.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only: ok, disabled, gated, held, untrusted or broken.")] = None,
+    layer: Annotated[str | None, typer.Option(help="Only skills of this layer.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every skill with its state."""
+    if state is not None and state not in list(State):
+        near = did_you_mean(state, list(State)) or f"Use one of {', '.join(State)}."
+        raise typer.BadParameter(f"'{state}' is no state. {near}", param_hint="--state")
+    with opened(context) as habitus:
+        found = use_case.listing(habitus, tag=tag, state=state, layer=layer)
+        if as_json:
+            output.print_json({"skills": [_as_json(habitus, item) for item in found]})
+        else:
+            _print_listing(found, is_filtered=any((tag, state, layer)))
+
+
+def _as_json(habitus: Habitus, item: Listed) -> dict[str, Any]:
+    """One skill of a listing, flat; the manifest is as the file states it."""
+    told: dict[str, Any] = output.plain(item)
+    summary, _ = told.pop("summary"), told.pop("tree_hash")
+    if summary is None:
+        return told
+    plain = output.plain(PLAIN_MANIFEST)
+    stated = output.plain(use_case.stated_manifest(habitus, item))
+    manifest = {key: value for key, value in stated.items() if value != plain[key]}
+    summary.pop("stated")
+    return {**summary, **told, "manifest": manifest}
+
+
+def _print_listing(found: Sequence[Listed], *, is_filtered: bool) -> None:
+    if not found:
+        output.say("No skill fits." if is_filtered else "There are no skills yet. Write one: habitus skills new NAME")
+        return
+    rows = [
+        (
+            item.name,
+            item.state,
+            item.layer,
+            f"v{item.summary.version}" if item.summary else "",
+            (item.reason if item.state is not State.OK else "") or (item.summary.cue if item.summary else ""),
+        )
+        for item in found
+    ]
+    output.table(("name", "state", "layer", "version", "use it"), rows, wide="use it")
+
+
+def show(
+    context: typer.Context,
+    name: SkillName,
+    version: Annotated[int | None, typer.Option("--version", "-v", help="An earlier version.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Print SKILL.md as it is stored.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """One skill: its fields, its steps, its files and what is odd about them."""
+    with opened(context) as habitus:
+        shown = use_case.shown(habitus, name, version)
+        item, files = shown.item, list(shown.files)
+        if not as_json and (raw or version is not None or item.summary is None):
+            _print_main_file(shown, version)
+        elif not as_json and shown.skill is not None:
+            _print_skill(item, shown.skill, files)
+        elif version is not None:
+            output.print_json({"name": item.name, "version": version, "skill": shown.skill, "files": files})
+        else:
+            body = {"body": shown.skill.body} if shown.skill is not None else {}
+            output.print_json({**_as_json(habitus, item), **body, "files": files})
+
+
+def _print_main_file(shown: ShownSkill, version: int | None) -> None:
+    for diagnostic in shown.item.diagnostics if version is None else ():
+        output.complain(f"{diagnostic.severity}: {diagnostic}")
+    if shown.text is None:
+        raise Invalid(f"'{shown.item.name}' has no SKILL.md that can be shown.", mend="See 'habitus skills lint'.")
+    output.write(shown.text.decode("utf-8", "replace"))
+
+
+def _print_skill(item: Listed, skill: Skill, files: list[str]) -> None:
+    facts = [
+        ("name", f"{skill.name}@{item.layer}"),
+        ("title", skill.title),
+        ("state", f"{item.state}: {item.reason}" if item.reason else item.state.value),
+        ("description", skill.description),
+        ("use when", skill.when_to_use),
+        ("tags", ", ".join(skill.tags)),
+        ("triggers", ", ".join(skill.manifest.triggers)),
+        ("source", skill.source.value),
+        ("version", f"{skill.version} of {moments.shown(skill.modified_on)}"),
+        ("stages", ", ".join(sorted(skill.stages))),
+        ("files", ", ".join(files)),
+        ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
+        ("inert", f"{', '.join(item.inert)}: counts once you run 'habitus trust {skill.name}'" if item.inert else ""),
+    ]
+    width = max(len(label) for label, _ in facts)
+    for label, value in facts:
+        if value:
+            output.say(f"{label:<{width}}  {value}")
+    for diagnostic in item.diagnostics:
+        output.say(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
+    output.say()
+    if sys.stdout.isatty():
+        output.console().print(Markdown(output.clean(skill.body)))
+    else:
+        output.say(skill.body)
+
+
+def history(context: typer.Context, name: SkillName, as_json: AsJson = False) -> None:
+    """Every version: who made it, when and why."""
+    with opened(context) as habitus:
+        item = habitus.skills.find(name)
+        versions = habitus.skills.history(name)
+        if as_json:
+            output.print_json({"name": item.name, "layer": item.layer, "versions": versions})
+            return
+        rows = [
+            (f"v{v.number}", moments.shown(v.made_on), output.who(v.author), len(v.paths)) for v in reversed(versions)
+        ]
+        output.table(("version", "made", "by", "files"), rows, wide="by")
+
+
+def diff(
+    context: typer.Context,
+    name: SkillName,
+    a: Annotated[int | None, typer.Argument(help="A version; the one before B by default.")] = None,
+    b: Annotated[int | None, typer.Argument(help="Another; the newest by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What changed between two versions: the last two by default."""
+    with opened(context) as habitus:
+        if a is None and b is None and len(habitus.skills.history(name)) == 1 and not as_json:
+            output.say("There is only version 1.")
+            return
+        text = habitus.skills.diff(name, a, b)
+        if as_json:
+            output.print_json({"name": habitus.skills.find(name).name, "diff": text})
+        elif not text:
+            output.say("There is no difference.")
+        elif sys.stdout.isatty():
+            output.console().print(Syntax(output.clean(text), "diff", background_color="default"))
+        else:
+            output.write(text)
+
+
+def stats(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="One skill.", autocompletion=completion.skill_names)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How often skills were recommended and used, and how that went, per stage."""
+    with opened(context) as habitus:
+        found = use_case.stats(habitus, name)
+        columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
+        rows = [[getattr(row, column) for column in columns] for row in found]
+        output.listed(as_json, {"stats": found}, columns, rows, wide="name", empty="Nothing has been counted yet.")

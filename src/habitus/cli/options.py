@@ -1,0 +1,17 @@
+"""Options and arguments that many commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from habitus.cli import completion
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
+SkillName = Annotated[str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=completion.skill_names)]
+SkillNames = Annotated[
+    list[str], typer.Argument(help="Skills: name, or name@layer.", autocompletion=completion.skill_names)
+]

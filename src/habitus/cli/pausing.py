@@ -1,0 +1,28 @@
+"""`habitus pause | resume`: the switch that stops learning and automatic change."""
+
+from __future__ import annotations
+
+import typer
+
+from habitus.cli import moments, output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
+
+
+def pause(context: typer.Context, as_json: AsJson = False) -> None:
+    """Stop learning and automatic change at once, in every process on this home."""
+    with opened(context) as habitus:
+        habitus.refuse_if_read_only()
+        state = habitus.pause.pause(habitus.settings.user)
+        said = f"Paused since {moments.shown(state.since)}. What people change themselves still works."
+        data = {"paused": True, "since": state.since, "by": state.by}
+        output.done(context, as_json, data, said, undo=("resume",))
+
+
+def resume(context: typer.Context, as_json: AsJson = False) -> None:
+    """Let learning and automatic change go on."""
+    with opened(context) as habitus:
+        habitus.refuse_if_read_only()
+        was_paused = habitus.pause.resume()
+        said = "Learning goes on." if was_paused else "Nothing was paused."
+        output.done(context, as_json, {"paused": False, "was_paused": was_paused}, said)
