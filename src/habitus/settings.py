@@ -59,6 +59,14 @@ class RetentionSettings(_Section):
     degraded_tool_curator_runs: int = Field(default=3, gt=0, description="Runs of 'habitus curate' that do, too.")
 
 
+class SandboxSettings(_Section):
+    runtime: str = Field(
+        default="local",
+        pattern=r"^(local|ssh://\S+)$",
+        description="Where scratchpads run: local, or ssh://user@host:port/folder.",
+    )
+
+
 class MemoryMode(StrEnum):
     AUTOPILOT = "autopilot"  # what is learned is kept at once
     COPILOT = "copilot"  # a person is asked unless it is sure
@@ -88,6 +96,7 @@ class Settings(_Section):
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
     review: ReviewSettings = Field(default_factory=ReviewSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
     model: str = Field(default="", description="The model that answers, as provider:model.")
     cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")

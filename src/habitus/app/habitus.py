@@ -19,9 +19,8 @@ from habitus import settings as settings_module
 from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app.content import high_findings, near_duplicates
-from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private
+from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write
 from habitus.app.layers import open_library
-from habitus.errors import Refused
 from habitus.events import TurnObserver
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
@@ -83,6 +82,7 @@ class Habitus:
         self.local = local  # what is known of this machine's directories
         self.shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
+        self.place = settings.home if scratch is None else Path(scratch.name)  # where what is not kept may be written
         self.trust = Trust(local, clock=clock, scan=high_findings)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=high_findings)
@@ -259,7 +259,7 @@ class Habitus:
         may_install: Callable[[str], Awaitable[bool]] | None = None,
         services: Services | None = None,
     ) -> Scratchpads:
-        """Scratchpads in a folder of this home. The settings may say to install missing modules unasked."""
+        """Scratchpads in a folder of this home, or on the machine that the settings name."""
         from habitus.app.running_code import open_scratchpads
 
         return open_scratchpads(self, folder, may_install, services)
@@ -290,7 +290,7 @@ class Habitus:
     def refuse_if_read_only(self) -> None:
         """What is changed in the copy of a database would be gone with it."""
         if self.is_read_only:
-            raise Refused(f"{self.settings.home} is read-only.", mend="Make it writable, or set HABITUS_HOME.")
+            refuse_to_write(self.settings.home)
 
     def allow(self, author: Author) -> None:
         """Refuse a change that can't be kept, or that somebody has paused."""

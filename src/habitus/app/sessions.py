@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from habitus.errors import NotFound
 from habitus.events import TurnObserver
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
+from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.skills.selection import User
 
@@ -105,9 +105,10 @@ def _let_go_of_the_old(habitus: Habitus) -> None:
         habitus.journal.prune()
         kept = habitus.journal.session_ids()
         limit = (habitus.clock() - habitus.journal.kept_for).timestamp()
-        for folder in (habitus.settings.home / PADS).glob("*"):
+        for folder in (habitus.place / PADS).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
-                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    folders.remove(str(folder))
 
 
 def _scratchpads(habitus: Habitus, ask: AskPerson, view: View) -> Scratchpads:

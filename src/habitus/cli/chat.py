@@ -138,7 +138,7 @@ async def _chatting(
         )
     if isinstance(surface, Terminal):
         names = Names(invocable=chat.invocable, known=chat.known)
-        surface.prompt = LineEditor(habitus.settings.home, names, habitus.redactor)
+        surface.prompt = LineEditor(habitus.place, names, habitus.redactor)
     try:
         yield chat
     finally:
