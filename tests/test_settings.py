@@ -72,6 +72,7 @@ def test_every_key_of_the_file_is_read(home: Path) -> None:
         user_home=Path("/home/ann"),
         database_url="postgresql://db/habitus",
         user="bea",
+        is_claimed=True,
         operator_skills=Path("/srv/skills"),
         bot_name="Nora",
         disabled_skills=("a", "b"),

@@ -34,7 +34,7 @@ NEEDED = (
 SUITES = (
     "tests/hostile",
     "tests/contracts/test_runtimes.py",
-    *(f"tests/sandbox/test_{name}.py" for name in ("warm", "scratchpads", "protections", "workshop")),
+    *(f"tests/sandbox/test_{name}.py" for name in ("folders", "warm", "scratchpads", "protections", "workshop")),
     "--ignore=tests/hostile/test_tools.py",  # about approvals, which live in a database that is not brought along
 )
 

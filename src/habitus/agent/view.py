@@ -12,7 +12,7 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, State
 from habitus.skills.review import Review
-from habitus.skills.selection import Selection
+from habitus.skills.selection import Selection, User
 
 SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts
 LOOKED_AT_ONCE = 1_000  # skills; the directories of more are looked at beside the turn
@@ -33,6 +33,7 @@ class View:
         *,
         conversation: str,
         history: History | None = None,
+        user: User = User(),  # noqa: B008  # frozen
     ) -> None:
         self.library = library
         self.conversation = conversation
@@ -44,6 +45,7 @@ class View:
         self._outage = outage
         self._redactor = redactor
         self._history = history
+        self._user = user.name
         self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
 
     @property
@@ -75,7 +77,7 @@ class View:
         return self._review.in_conversation(self.conversation)
 
     def load(self, name: str) -> Skill:
-        return self.library.load(name, at=self.snapshot)
+        return self.library.load(name, at=self.snapshot, user=self._user)
 
     def is_in_view(self, name: str) -> bool:
         """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""

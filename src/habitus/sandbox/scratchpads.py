@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from habitus.encodable import encodable
 from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad, Services
@@ -79,7 +80,7 @@ class Scratchpads:
         """Run code in the pad of that name, which is made if it is new. `watch` is told what it prints meanwhile."""
         pad = self._pad(name)
         pad.watch = watch
-        cell = Cell(code=code, description=description, estimated_s=estimated_s)
+        cell = Cell(code=encodable(code), description=encodable(description), estimated_s=estimated_s)
         try:
             return await run_cell(pad, cell, observers)
         finally:

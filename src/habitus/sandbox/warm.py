@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
+from habitus.encodable import encodable
 from habitus.events import infra
 from habitus.sandbox.child import Gone, Message
 from habitus.sandbox.fork_server import ForkServer
@@ -63,7 +64,9 @@ class Warm:
     async def call(self, program: Program, payload: object, *, env: Mapping[str, str] | None = None) -> ToolRun:
         """Run a tool with its payload, by the protocol above."""
         text = json.dumps(payload, ensure_ascii=False)
-        data = text.encode("utf-8", errors="surrogatepass")
+        if encodable(text) != text:
+            text = json.dumps(payload)  # half a character has no bytes, but JSON can spell it
+        data = text.encode()
         if len(data) <= LONGEST_ARGUMENT:
             return await self.run(program, [text], env=env)
         return await self.run(program, ["-"], stdin=data, env=env)

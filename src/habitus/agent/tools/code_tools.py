@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from habitus.agent.tools.registry import Running, Tool
 from habitus.events import ToolResult
 from habitus.sandbox.model import ToolRun
-from habitus.tools.model import Tool as CodeTool
+from habitus.tools.model import CodeTool
 
 Run = Callable[[str, object], Awaitable[ToolRun]]
 
