@@ -46,7 +46,7 @@ from habitus.llm.model import (
     Message,
     ProviderFault,
     Returned,
-    Stop,
+    StopReason,
     Streamed,
     Text,
     TextDelta,
@@ -304,7 +304,7 @@ def from_wire(response: ModelResponse, choice: ModelChoice) -> Answer:
     return Answer(message=message, stop=_stop(response, message, choice), usage=_usage(response))
 
 
-def _stop(response: ModelResponse, message: Answered, choice: ModelChoice) -> Stop:
+def _stop(response: ModelResponse, message: Answered, choice: ModelChoice) -> StopReason:
     if response.finish_reason == "content_filter":
         raise ProviderFault(f"{choice.name} withheld its answer (content filter).")
     # The library takes a stream that merely ends for a whole one; only the provider's own word counts.
@@ -312,8 +312,8 @@ def _stop(response: ModelResponse, message: Answered, choice: ModelChoice) -> St
     if not was_ended or response.finish_reason == "error":
         raise BrokeOff(f"{choice.name} broke off its answer.")
     if response.finish_reason == "length":
-        return Stop.LENGTH
-    return Stop.CALLS if message.calls else Stop.END
+        return StopReason.LENGTH
+    return StopReason.CALLS if message.calls else StopReason.END
 
 
 def _usage(response: ModelResponse) -> Usage:
