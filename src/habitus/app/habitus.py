@@ -21,6 +21,7 @@ from habitus.agent.consent import AskPerson, nobody
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write
 from habitus.app.layers import open_library
+from habitus.errors import Refused
 from habitus.events import TurnObserver
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
