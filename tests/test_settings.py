@@ -156,7 +156,6 @@ def test_a_wrong_value_is_one_line_that_names_it(home: Path, toml: str, says: st
 
 
 def test_a_file_that_is_not_text_is_said(home: Path) -> None:
-    home.mkdir()
     (home / "habitus.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(Invalid, match="is not valid TOML"):
         settings.load({**ENVIRON, "HABITUS_HOME": str(home)}, CWD)

@@ -61,7 +61,7 @@ def ensure_running(folder: Path, command: list[str]) -> None:
         ended, status = os.waitpid(keeper, os.WNOHANG) if keeper else (0, 0)
         keeper = 0 if ended else keeper
         if status or time.monotonic() > deadline:
-            words = log.read_text(errors="replace").strip().splitlines()
+            words = log.read_text("utf-8", errors="replace").strip().splitlines()
             raise StorageFailed(f"The scratchpad did not start: {words[-1] if words else 'no answer'}", mend="")
         time.sleep(0.02)
 
