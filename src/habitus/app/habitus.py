@@ -19,7 +19,7 @@ from habitus import settings as settings_module
 from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app.content import high_findings, near_duplicates
-from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write
+from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write, secret_values
 from habitus.app.layers import open_library
 from habitus.errors import Refused
 from habitus.events import TurnObserver
@@ -88,7 +88,7 @@ class Habitus:
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=high_findings)
         self.skills = open_library(self)
-        self.redactor = Redactor(_secret_values(os.environ))
+        self.redactor = Redactor(secret_values(os.environ))
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
@@ -143,11 +143,10 @@ class Habitus:
         settings = self.settings
         return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
 
-    def person(self, reason: str = "", *, user: User | None = None) -> Author:
+    def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
-        is_other = user is not None and user.name != self.settings.user
-        name = user.name if user is not None and is_other else self.settings.signature
-        return Author(actor=Actor.USER, name=name, reason=reason)
+        is_other = user not in ("", self.settings.user)
+        return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
 
     def refuse_unless_admin(self, what: str) -> None:
         """What changes things for everybody on a shared database is for admins."""
@@ -275,9 +274,8 @@ class Habitus:
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""
-        name = name or self.settings.user
-        known = self.settings.model_copy(update={"user": name})
-        return User(name=name, is_admin=known.is_admin)
+        known = self.settings.model_copy(update={"user": name or self.settings.user})
+        return User(name=known.user, is_admin=known.is_admin)
 
     def gates(self, user: User) -> GateContext:
         """What is switched off or closed for somebody, whoever this process belongs to."""
@@ -298,11 +296,3 @@ class Habitus:
         self.refuse_if_read_only()
         if author.is_automatic:
             self.pause.refuse_if_paused()
-
-
-_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
-
-
-def _secret_values(environ: Mapping[str, str]) -> list[str]:
-    """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
-    return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]

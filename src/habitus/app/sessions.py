@@ -64,7 +64,12 @@ def open_session(
     pads = _scratchpads(habitus, ask, view)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(
-        view=view, review=habitus.review, scan=high_findings, person=habitus.person(user=user), gates=gates, ask=ask
+        view=view,
+        review=habitus.review,
+        scan=high_findings,
+        person=habitus.person(user=user.name),
+        gates=gates,
+        ask=ask,
     )
     built_in = standard_tools(
         changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory, cell_observers=(learner,)
