@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
-from habitus.files import Tree
+from habitus.files import Tree, given_path
 from habitus.skills.model import Source, Stage
 from habitus.skills.powers import powers
 from habitus.skills.trust import APPROVED, IMPORTED, Trust, Trusted
@@ -38,9 +37,9 @@ class Dangers:
 
 def trustable(habitus: Habitus, target: str | None) -> Trustable:
     """The skills of the project at a path, by default this one, or one skill by name."""
-    if target is not None and "/" not in target and not Path(target).is_dir():
+    if target is not None and "/" not in target and not given_path(target).is_dir():
         return Trustable(roots=_one(habitus, target))
-    with habitus.at(Path(target).resolve() if target else habitus.settings.cwd) as there:
+    with habitus.at(given_path(target).resolve() if target else habitus.settings.cwd) as there:
         roots = {
             layer.trust_root: {s.name: layer.store.tree(s.name) or {} for s in layer.store.list_summaries()}
             for layer in there.skills.layers
