@@ -39,6 +39,7 @@ from habitus.skills.model import Actor, Author
 from habitus.skills.review import Review
 from habitus.skills.selection import Request, Selection, User
 from habitus.skills.trust import Trust
+from habitus.text import one_line
 
 if TYPE_CHECKING:
     from habitus.agent.session import Session
@@ -90,7 +91,7 @@ class Habitus:
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"))
+        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"), redacted=self.redacted)
         self.review = Review(
             self.skills,
             shared,
@@ -98,6 +99,7 @@ class Habitus:
             clock=clock,
             auto=settings.review.auto,
             duplicates=partial(near_duplicates, self.finder),
+            redacted=self.redacted,
         )
         self.importer = Importer(
             self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings, land=self._land
@@ -138,7 +140,7 @@ class Habitus:
     def fill(self) -> dict[str, str]:
         """What placeholders in skills become."""
         settings = self.settings
-        return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
+        return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": one_line(settings.user)}
 
     def person(self, reason: str = "") -> Author:
         """The person at this process, as the author of a change."""

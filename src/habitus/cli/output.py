@@ -219,3 +219,11 @@ def _slashed(words: Sequence[str]) -> str:
 def complain(text: str) -> None:
     """A line on standard error."""
     sys.stderr.write(clean(text).rstrip() + "\n")
+
+
+def tell_taken_out(text: str) -> None:
+    """How many secrets were taken out of what was just shown."""
+    from habitus.redact import taken_out
+
+    if found := taken_out(text):
+        complain(f"Secrets taken out: {', '.join(f'{count} × {kind}' for kind, count in found.items())}.")

@@ -293,17 +293,25 @@ class Tools:
         if not tool.can_run:
             raise Refused(f"The tool '{tool.name}' can't run: {tool.reason}.", mend=_mend(tool))
         program = self._program(item)
-        run = await self._workshop().run(program, payload, env=self._environ)
+        run = self._clean(await self._workshop().run(program, payload, env=self._environ))
         self._count(item, fingerprint(program), run.outcome)
         return run
+
+    def _clean(self, run: ToolRun) -> ToolRun:
+        """A key that a tool prints is for nobody's eyes, and no model's."""
+        return replace(
+            run,
+            stdout=self._redacted(run.stdout),
+            stderr=self._redacted(run.stderr),
+            outcome=replace(run.outcome, reason=self._redacted(run.outcome.reason)),
+        )
 
     def _count(self, item: Listed, code: str, outcome: Outcome) -> None:
         """Counters and health together: either both know of the call, or neither."""
         succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
-        clean = replace(outcome, reason=self._redacted(outcome.reason))
         with self._health.writing():
             self._health.change(
-                self._place(item), item.name, lambda health: after_call(health, code, clean, self._clock())
+                self._place(item), item.name, lambda health: after_call(health, code, outcome, self._clock())
             )
             self._library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
 
@@ -342,7 +350,7 @@ class Tools:
         program = self._waiting_programs(conversation).get(names.canonical(name))
         if program is None:
             raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
-        return await self._workshop().run(replace(program, permissions=NOTHING_GRANTED), payload)
+        return self._clean(await self._workshop().run(replace(program, permissions=NOTHING_GRANTED), payload))
 
     def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
         changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]
