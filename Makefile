@@ -1,32 +1,38 @@
 PYTHON ?= python3
 export PYTHON
+# Tests that were compiled once are read by every worker, whatever this machine says about writing bytecode.
+export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest -n auto --dist worksteal
+# What starts no process, no sandbox and no server.
+FAST := $(wildcard tests/test_*.py) $(addprefix tests/,journal learning memory screening search skills repl)
+# The type check runs beside the tests, and its failure is theirs.
+BESIDE_TYPES = types=$$(mktemp); $(BIN)/mypy > $$types 2>&1 & checking=$$!; \
+	$(1); code=$$?; wait $$checking || { cat $$types; code=1; }; rm -f $$types; exit $$code
 
-.PHONY: run test test-full check fast bench docs clean
+.PHONY: run test test-full check bench docs clean
 
 run:            ## set up and show Habitus at work (no server, no key, no network)
 	@sh scripts/setup.sh run
 	@$(BIN)/habitus tour
 
-test:           ## set up and run every test but the big third-party clients
+test:           ## set up and run the tests: under five minutes on two cores
 	@sh scripts/setup.sh test
 	@$(BIN)/ruff format --check -q src tests benchmarks scripts
 	@$(BIN)/ruff check -q src tests benchmarks scripts
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest -n auto -m "not full"
+	@$(call BESIDE_TYPES,$(PYTEST) -m "not full")
 
-test-full:      ## the same with the big third-party clients
+test-full:      ## all tests, with many examples and at every step
 	@sh scripts/setup.sh test
-	@$(BIN)/pytest -n auto
+	@$(PYTEST) --hypothesis-profile=full
 
 check:          ## format, lint, types, import rows and the fast tests: under a minute
 	@sh scripts/setup.sh test
 	@$(BIN)/ruff format -q src tests benchmarks scripts
 	@$(BIN)/ruff check -q --fix src tests benchmarks scripts
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest -n auto -m "not full" --ignore=tests/journeys --ignore=tests/hostile
+	@$(call BESIDE_TYPES,$(PYTEST) -m "not full" $(FAST))
 
 bench:          ## every benchmark on made-up input; see benchmarks/README.md for the public sets
 	@sh scripts/setup.sh test

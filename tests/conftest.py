@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("habitus", deadline=None, print_blob=True)
-settings.load_profile("habitus")
+from tests.forked import forked_habitus
+from tests.homes import furnish
+from tests.real_model import real_model
+
+# The same few examples every time in `make test`; new and many ones in `make test-full`.
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=25, derandomize=True)
+settings.register_profile("full", deadline=None, print_blob=True, max_examples=250)
+settings.load_profile("quick")
 
 HABITUS = Path(sys.executable).with_name("habitus")
+
+
+def pytest_configure() -> None:
+    # A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,12 +45,16 @@ class Ran:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cli:
-    """The installed console script, in a process of its own, on a home, a person's home and a directory of its own."""
+    """The command in a process of its own, on a home, a person's home and a directory of its own.
+
+    `command` is the installed console script; `program`, which is called, is the same without its time to start.
+    """
 
     home: Path
     user_home: Path
     cwd: Path
     command: tuple[str, ...] = (str(HABITUS),)
+    program: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(
@@ -48,7 +65,7 @@ class Cli:
         **more: Any,
     ) -> Ran:
         done = subprocess.run(
-            [*self.command, *args],
+            [*(self.program or self.command), *args],
             input=stdin.encode() if isinstance(stdin, str) else stdin,
             capture_output=True,
             cwd=self.cwd,
@@ -73,16 +90,42 @@ class Cli:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where Habitus would keep everything; not there yet."""
-    return tmp_path / "home"
+    """Where Habitus keeps everything: with an empty database, as a home has after its first command."""
+    return furnish(tmp_path / "home")
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """`habitus`, in a process that needs no time to start."""
+    with TemporaryDirectory(prefix="habitus-forked-") as folder, forked_habitus(Path(folder)) as program:
+        yield program
 
 
 @pytest.fixture
-def run_cli(home: Path, tmp_path: Path) -> Cli:
+def installed_cli(home: Path, tmp_path: Path) -> Cli:
+    """The console script itself: for what Python makes of its environment when it starts."""
     places = [tmp_path / "person", tmp_path / "work"]
     for place in places:
         place.mkdir()
     return Cli(home=home, user_home=places[0], cwd=places[1])
+
+
+@pytest.fixture
+def run_cli(installed_cli: Cli, program: Path) -> Cli:
+    return replace(installed_cli, program=(str(program),))
+
+
+@pytest.fixture(scope="session")
+def real_address() -> Iterator[str]:
+    """Where a real language model answers, one for each worker."""
+    with real_model() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def is_thorough(pytestconfig: pytest.Config) -> bool:
+    """`make test-full`: take every step, not some of them."""
+    return bool(pytestconfig.getoption("--hypothesis-profile") == "full")
 
 
 @pytest.fixture(scope="session", autouse=True)

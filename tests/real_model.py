@@ -16,10 +16,10 @@ CONTEXT_TOKENS = 2048
 
 
 @contextmanager
-def real_model(context_tokens: int = CONTEXT_TOKENS) -> Iterator[str]:
+def real_model() -> Iterator[str]:
     """The address to set as base_url."""
     process = subprocess.Popen(
-        [sys.executable, __file__, str(context_tokens)],
+        [sys.executable, __file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -48,8 +48,10 @@ def _serve() -> None:
     (weights,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
     params = xllamacpp.CommonParams()
     params.model.path = str(weights)
-    params.n_ctx = int(sys.argv[1])
+    params.n_ctx = CONTEXT_TOKENS
     params.n_parallel = 1
+    params.n_predict = 32  # of an answer that was given no limit
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1  # several spin while they wait for each other
     params.warmup = False
     params.sampling.temp = 0.0  # the same words every time
     params.sampling.seed = 7

@@ -72,6 +72,7 @@ def test_every_key_of_the_file_is_read(home: Path) -> None:
         user_home=Path("/home/ann"),
         database_url="postgresql://db/habitus",
         user="bea",
+        is_claimed=True,
         operator_skills=Path("/srv/skills"),
         bot_name="Nora",
         disabled_skills=("a", "b"),
@@ -155,7 +156,6 @@ def test_a_wrong_value_is_one_line_that_names_it(home: Path, toml: str, says: st
 
 
 def test_a_file_that_is_not_text_is_said(home: Path) -> None:
-    home.mkdir()
     (home / "habitus.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(Invalid, match="is not valid TOML"):
         settings.load({**ENVIRON, "HABITUS_HOME": str(home)}, CWD)

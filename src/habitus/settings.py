@@ -5,8 +5,8 @@ The environment wins over the file. Nothing here reads the process environment b
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import tomllib
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -59,6 +59,14 @@ class RetentionSettings(_Section):
     degraded_tool_curator_runs: int = Field(default=3, gt=0, description="Runs of 'habitus curate' that do, too.")
 
 
+class SandboxSettings(_Section):
+    runtime: str = Field(
+        default="local",
+        pattern=r"^(local|ssh://\S+)$",
+        description="Where scratchpads run: local, or ssh://user@host:port/folder.",
+    )
+
+
 class MemoryMode(StrEnum):
     AUTOPILOT = "autopilot"  # what is learned is kept at once
     COPILOT = "copilot"  # a person is asked unless it is sure
@@ -78,7 +86,8 @@ class Settings(_Section):
     cwd: Path = Field(description="The directory Habitus was started in; project layers are found from here.")
     user_home: Path = Field(description="The person's home directory, where other agents keep their folders.")
     database_url: str | None = Field(default=None, description="SQL address; without one, habitus.db in the home.")
-    user: str = Field(default="local", description="Who is asking (HABITUS_USER).")
+    user: str = Field(default="local", description="Who is asking; without it, the account of this process.")
+    is_claimed: bool = Field(default=False, description="Whether the user's name is not the account's, only claimed.")
     operator_skills: Path | None = Field(default=None, description="A directory of skills an operator provides.")
     git_host: str = Field(default="", description="Where OWNER/REPO is looked for; GitHub without.")
     bot_name: str = Field(default="Habitus", description="What {BOT_NAME} becomes in skills.")
@@ -87,6 +96,7 @@ class Settings(_Section):
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
     review: ReviewSettings = Field(default_factory=ReviewSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
     model: str = Field(default="", description="The model that answers, as provider:model.")
     cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")
@@ -106,6 +116,11 @@ class Settings(_Section):
     warnings: tuple[str, ...] = Field(default=(), description="What was odd about the settings themselves.")
 
     @property
+    def signature(self) -> str:
+        """The user's name as it is written under what they do."""
+        return f"{self.user} (claimed)" if self.is_claimed else self.user
+
+    @property
     def is_admin(self) -> bool:
         """With no users section the one local user is admin."""
         if not self.users:
@@ -119,18 +134,20 @@ class Settings(_Section):
         return frozenset((*self.disabled_skills, *mine))
 
 
-_NOT_IN_FILE = {"home", "cwd", "user_home", "warnings"}
+_NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed"}
 
 
-def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None) -> Settings:
-    """Read the settings for one process; `home` wins over HABITUS_HOME."""
+def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = "") -> Settings:
+    """Read the settings for one process; `home` wins over HABITUS_HOME, `account` over what USER says."""
     user_home = Path(environ.get("HOME") or Path.home())
     where = cwd / _expanded(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
     from_file, warnings = _read_file(where / "habitus.toml")
     values = _with_environment(from_file, environ)
-    values.setdefault("user", _login(environ))
+    account = account or environ.get("USER") or environ.get("LOGNAME") or account_name()
+    values.setdefault("user", account)
     values.setdefault("editor", environ.get("VISUAL") or environ.get("EDITOR") or "vi")
     values |= {"home": where, "cwd": cwd, "user_home": user_home, "warnings": tuple(warnings)}
+    values["is_claimed"] = values["user"] != account
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -199,14 +216,11 @@ def _set_in(environ: Mapping[str, str], prefix: str, keys: Iterable[str]) -> dic
     return {key: value for key, value in found.items() if value}
 
 
-def _login(environ: Mapping[str, str]) -> str:
-    return environ.get("USER") or environ.get("LOGNAME") or _account_name()
-
-
-def _account_name() -> str:
+def account_name() -> str:
+    """The account this process runs under, whatever variables say."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         return str(os.getuid())
 
 

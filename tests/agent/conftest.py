@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,23 @@ from habitus.llm.scripted import Script, ScriptedModel
 
 
 @pytest.fixture
-def habitus(tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "ann"})
+def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
     settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
     with Habitus.open(settings) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of a machine that says: show me the sales of last month."""
+    speaker = shutil.which("espeak-ng")
+    if speaker is None:
+        pytest.skip("nothing here can speak (Debian: apt-get install espeak-ng)")
+    path = tmp_path_factory.mktemp("speech") / "request.wav"
+    said = "show me the sales of last month"
+    subprocess.run([speaker, "-v", "en-us+f3", "-s", "150", "-w", path, said], check=True)
+    return path
 
 
 Talk = Callable[..., tuple[Session, ScriptedModel]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -322,12 +321,8 @@ async def test_two_sessions_on_one_home_do_not_meet(talk: Talk) -> None:
 
 @pytest.mark.req("SE-11")
 async def test_a_recording_is_written_down_before_anything_is_selected(
-    talk: Talk, habitus: Habitus, tmp_path: Path
+    talk: Talk, habitus: Habitus, spoken: Path
 ) -> None:
-    spoken = tmp_path / "request.wav"
-    subprocess.run(
-        ["espeak-ng", "-v", "en-us+f3", "-s", "150", "-w", spoken, "show me the sales of last month"], check=True
-    )
     keep(habitus, "voice", manifest=Manifest(file_types=("wav",)), body="Answer in one sentence.")
     session, model = talk([says("ok")])
     done = await session.turn("", [spoken])

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import wave
 from pathlib import Path
 
 import pytest
 
 from habitus.agent.transcription import Deaf, Heard, PocketSphinx, local_transcriber
-
-SAID = "show me the sales of last month"
-
-
-@pytest.fixture(scope="session")
-def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("speech") / "request.wav"
-    subprocess.run(["espeak-ng", "-v", "en-us+f3", "-s", "150", "-w", path, SAID], check=True)
-    return path
 
 
 async def test_what_is_said_is_written_down(spoken: Path) -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from habitus.settings import account_name
+
 ROOT = Path(__file__).parents[2]
 
 _SKIPPED = {".venv", ".git", "build", "dist", "node_modules"}
@@ -80,8 +82,8 @@ def test_there_are_examples_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=_name)
-def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:
-    desk = Desk(person=tmp_path / "ana")
+def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path, program: Path) -> None:
+    desk = Desk(person=tmp_path / "ana", program=program)
     for example in _examples(page):
         match example.language:
             case "python":
@@ -99,6 +101,7 @@ class Desk:
     """A person's home and working directory, made for one page."""
 
     person: Path
+    program: Path
 
     def run(self, command: list[str]) -> str:
         """What the command printed, with the home written as `~`."""
@@ -111,7 +114,9 @@ class Desk:
                 "HOME": str(self.person),
                 "USER": "ana",
                 "LANG": "C.UTF-8",
-                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                "PATH": os.pathsep.join(
+                    [str(self.program.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+                ),
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -121,7 +126,8 @@ class Desk:
             check=False,
         )
         assert done.returncode == 0, f"{command[-1]}\nended with {done.returncode}:\n{done.stdout}"
-        return done.stdout.replace(str(self.person), "~")
+        # Names come from the account; the documents are about Ana.
+        return re.sub(rf"\b(user|by) {account_name()}\b", r"\1 ana", done.stdout.replace(str(self.person), "~"))
 
 
 def _follow(desk: Desk, session: str) -> None:

@@ -33,12 +33,19 @@ def read_promises(text: str) -> list[Promise]:
 
 
 def read_marks(source: str) -> Iterator[str]:
-    """The ids in `pytest.mark.req(…)`, wherever in a test file it stands."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.req":
-            for argument in node.args:
-                assert isinstance(argument, ast.Constant), "an id is written out, so that it can be found"
-                yield str(argument.value)
+    """The ids in `pytest.mark.req(…)` of tests that `make test` runs everywhere, wherever in a test file it stands."""
+    return _marks(ast.parse(source))
+
+
+def _marks(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.req":
+        for argument in node.args:
+            assert isinstance(argument, ast.Constant), "an id is written out, so that it can be found"
+            yield str(argument.value)
+    decorators = [ast.unparse(one) for one in getattr(node, "decorator_list", ())]
+    if not any(one.startswith(("pytest.mark.full", "pytest.mark.skip")) for one in decorators):
+        for child in ast.iter_child_nodes(node):
+            yield from _marks(child)
 
 
 def problems(promises: list[Promise], marked: set[str]) -> list[str]:
@@ -98,6 +105,12 @@ pytestmark = [pytest.mark.req("SK-01")]
 @pytest.mark.req("SK-02", "SK-03")
 @pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.req("SK-04"))])
 def test_x(x): ...
+@pytest.mark.full
+@pytest.mark.req("SK-05")
+def test_only_in_test_full(): ...
+@pytest.mark.req("SK-06")
+@pytest.mark.skipif(True, reason="not here")
+def test_not_everywhere(): ...
 """
     assert sorted(read_marks(source)) == ["SK-01", "SK-02", "SK-03", "SK-04"]
     with pytest.raises(AssertionError, match="written out"):

@@ -15,6 +15,7 @@ import pytest
 
 from habitus.cli import main
 from tests.conftest import Cli, Ran
+from tests.homes import furnish
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,15 +64,15 @@ class Direct:
 
 
 @pytest.fixture
-def direct(run_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Direct:
-    return Direct(cli=run_cli, patch=monkeypatch, capture=capsys)
+def direct(installed_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Direct:
+    return Direct(cli=installed_cli, patch=monkeypatch, capture=capsys)
 
 
 @pytest.fixture(scope="session")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with one skill, made once and copied for each test."""
     place = tmp_path_factory.mktemp("stock")
-    cli = Cli(home=place / "home", user_home=place, cwd=place)
+    cli = Cli(home=furnish(place / "home"), user_home=place, cwd=place)
     given = ("-d", "Sums up a CSV file.", "-w", "Totals are asked for", "--tags", "data")
     assert cli("skills", "new", "csv-summary", *given).code == 0
     return cli.home
@@ -80,5 +81,5 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stocked(direct: Direct, stock: Path) -> Direct:
     """With one skill, `csv-summary`, at version 1."""
-    shutil.copytree(stock, direct.home)
+    shutil.copytree(stock, direct.home, dirs_exist_ok=True)
     return direct

@@ -305,9 +305,10 @@ def test_the_doctor_says_which_model_would_answer(direct: Direct) -> None:
 
 
 def test_the_tour_runs_and_leaves_the_home_alone(direct: Direct) -> None:
+    before = (direct.home / "habitus.db").read_bytes()
     assert len(direct.json("tour")["steps"]) >= 6
     assert "That was real, all of it but the model." in direct.ok("tour")
-    assert not direct.home.exists()
+    assert {path: path.read_bytes() for path in direct.home.iterdir()} == {direct.home / "habitus.db": before}
 
 
 @pytest.mark.req("EL-09", "SE-09")

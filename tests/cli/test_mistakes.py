@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,7 @@ def test_a_link_out_of_the_root_is_broken_not_followed(stocked: Direct, tmp_path
 
 
 def test_a_home_that_cannot_be_one_is_said_in_one_line(direct: Direct) -> None:
+    shutil.rmtree(direct.home)
     direct.home.write_text("I am a file")
     for home in (str(direct.home), str(direct.home / "below"), "/proc/habitus", "x" * 300, "~nobody-here/x"):
         ran = direct("--home", home, "skills", "list")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Direct
+from tests.contracts.sshd import options, running_sshd
 from tests.planted import KEYS
 
 pytestmark = pytest.mark.req("SB-01", "SB-09")
@@ -135,3 +139,60 @@ def _wait(is_so: Callable[[], bool], seconds: float = 15.0) -> None:
     while not is_so():
         assert time.monotonic() < deadline, "it did not come to that"
         time.sleep(0.02)
+
+
+def test_no_character_loses_a_result(pad: Direct) -> None:
+    shown = "a\\u2028b\\x85c\\x0bd"
+    pad.ok("pad", "exec", "one", f"print('{shown}')")
+    broken = pad("pad", "exec", "one", "raise ValueError('\\ud83d')")
+    assert (broken.code, broken.err.splitlines()[-1]) == (1, "ValueError: \ufffd")
+    cells = pad.json("pad", "view", "one")["cells"]
+    assert [cell["stdout"] for cell in cells] == ["a\u2028b\x85c\x0bd\n", ""]
+
+
+@pytest.fixture
+def elsewhere(pad: Direct, tmp_path: Path) -> Iterator[Path]:
+    """Another machine's folder, which the settings name; the key and the host are known to `ssh`."""
+    keys, there = tmp_path / "sshd", tmp_path / "there"
+    keys.mkdir()
+    with running_sshd(keys, {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}) as server:
+        program = tmp_path / "bin" / "ssh"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {shlex.join(options(server))} "$@"\n')
+        program.chmod(0o755)
+        pad.patch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        pad.home.mkdir()
+        address = f"ssh://127.0.0.1:{server.port}{there}"
+        (pad.home / "habitus.toml").write_text(f'[sandbox]\nruntime = "{address}"\n')
+        yield there
+
+
+@pytest.mark.req("SB-13")
+def test_pads_live_on_the_machine_that_the_settings_name(pad: Direct, elsewhere: Path) -> None:
+    assert pad.ok("pad", "exec", "one", "open('note.txt', 'w').write('over there'); x = 20") == ""
+    assert (elsewhere / "pads/one/files/note.txt").read_text() == "over there"
+    assert not (pad.home / "pads/one/files").exists()
+    assert pad.ok("pad", "exec", "one", "print(x + 1)") == "21\n"
+    assert pad.json("pad", "list") == {"pads": [{"name": "one", "running": True, "cells": 2}]}
+    checks = {check["name"]: check for check in pad.json("doctor")["checks"]}
+    assert checks["sandbox: runtime"]["detail"].endswith("/there, which answers")
+    assert pad.ok("pad", "remove", "one", "--yes") == "one is gone.\n"
+    assert not (elsewhere / "pads/one").exists()
+    assert pad.json("pad", "list") == {"pads": []}
+
+
+@pytest.mark.req("SB-13")
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        ("ssh://127.0.0.1:1/x", "Could not reach '127.0.0.1' by SSH"),
+        ("ssh://:22/x", "is no address of a machine"),
+        ("ssh://-oProxyCommand=x/y", "is not the name of a host"),
+    ],
+)
+def test_the_doctor_says_when_the_other_machine_does_not_answer(direct: Direct, runtime: str, words: str) -> None:
+    direct.home.mkdir()
+    (direct.home / "habitus.toml").write_text(f'[sandbox]\nruntime = "{runtime}"\n')
+    checks = {check["name"]: check for check in json.loads(direct("doctor", "--json").out)["checks"]}
+    assert checks["sandbox: runtime"]["state"] == "broken"
+    assert words in checks["sandbox: runtime"]["detail"]

@@ -22,15 +22,17 @@ pytestmark = pytest.mark.req("CL-01")
 
 @pytest.fixture
 def stocked_cli(run_cli: Cli, stock: Path) -> Cli:
-    shutil.copytree(stock, run_cli.home)
+    shutil.copytree(stock, run_cli.home, dirs_exist_ok=True)
     return run_cli
 
 
 def test_the_module_is_the_script(run_cli: Cli) -> None:
-    by_module = replace(run_cli, command=(sys.executable, "-m", "habitus"))
+    by_module = replace(run_cli, program=(sys.executable, "-m", "habitus"))
     ran = by_module("--version")
     assert (ran.code, ran.err) == (0, "")
     assert re.fullmatch(r"habitus \d+\.\d+\.\d+\S*\n", ran.out)
+    installed = replace(run_cli, program=())
+    assert installed("--version") == ran
     assert run_cli("--version") == ran
 
 
@@ -63,8 +65,9 @@ def test_a_reader_that_goes_away_and_a_full_disk_are_no_traceback(stocked_cli: C
 def test_a_stream_that_cannot_hold_a_character_gets_its_escape(stocked_cli: Cli) -> None:
     stocked_cli("skills", "edit", "csv-summary", "-w", "Näher …")
     ascii_only = {"PYTHONIOENCODING": "ascii"}
-    assert "N\\xe4her \\u2026" in stocked_cli("skills", "list", env=ascii_only).out
-    listed = json.loads(stocked_cli("skills", "list", "--layer", "user", "--json", env=ascii_only).out)
+    installed = replace(stocked_cli, program=())
+    assert "N\\xe4her \\u2026" in installed("skills", "list", env=ascii_only).out
+    listed = json.loads(installed("skills", "list", "--layer", "user", "--json", env=ascii_only).out)
     assert listed["skills"][0]["when_to_use"] == "Näher …"
     assert json.loads(stocked_cli("skills", "show", b"\xff", "--json").out)["error"] == "No skill '\udcff'."
 
@@ -104,7 +107,7 @@ def _at_a_terminal(cli: Cli, *args: str, env: Mapping[str, str]) -> tuple[int, s
     """Run the command as at a terminal: (exit code, everything it showed)."""
     controller, terminal = pty.openpty()
     with subprocess.Popen(
-        [*cli.command, *args],
+        [*cli.program, *args],
         stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True, cwd=cli.cwd, env=cli.environ(env),
     ) as process:  # fmt: skip
         os.close(terminal)
@@ -141,7 +144,7 @@ def _kept(shown: str) -> str:
 
 @pytest.mark.req("SK-10", "SC-01")
 def test_a_text_written_while_the_skill_changed_is_refused_and_kept(stocked_cli: Cli, editor: Path) -> None:
-    other = f"'{stocked_cli.command[0]}' skills edit csv-summary --append theirs >/dev/null"
+    other = f"'{stocked_cli.program[0]}' skills edit csv-summary --append theirs >/dev/null"
     editor.write_text(f'#!/bin/sh\nprintf "mine\\n" >> "$1"\n{other}\n')
     code, shown = _at_a_terminal(stocked_cli, "skills", "edit", "csv-summary", env={"EDITOR": str(editor)})
     assert code == 1
@@ -194,7 +197,7 @@ def test_a_home_that_cannot_be_written_is_shown_and_never_changed(stocked_cli: C
     home = stocked_cli.home
     # Permissions bind root only once it has given up the right to pass them by.
     bound = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.getuid() == 0 else ()
-    cli = replace(stocked_cli, command=(*bound, *stocked_cli.command))
+    cli = replace(stocked_cli, program=(*bound, *stocked_cli.command))
     for path in (*home.rglob("*"), home):
         path.chmod(0o555 if path.is_dir() else 0o444)
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}

@@ -9,10 +9,11 @@ from habitus import sql
 from habitus.memory.stores.base import EngramStore
 from habitus.memory.stores.in_memory import InMemoryEngramStore
 from habitus.memory.stores.sql import SqlEngramStore
+from tests.homes import migrated
 
 
 def sql_store(home: Path, url: str) -> SqlEngramStore:
-    return SqlEngramStore(sql.open_engine(url or sql.sqlite_url(home / "habitus.db")))
+    return SqlEngramStore(sql.open_engine(url or sql.sqlite_url(migrated(home / "habitus.db"))))
 
 
 ENGRAM_STORES: dict[str, Callable[[Path, str], EngramStore]] = {

@@ -1,7 +1,8 @@
-"""A real PostgreSQL for the tests: one server for the whole run, one schema for each test."""
+"""A real PostgreSQL for the tests: one server for the whole run, one schema for each worker."""
 
 from __future__ import annotations
 
+import functools
 import secrets
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
+
+_STAMPS = {"alembic_version", "schema_compatibility"}  # what migrating wrote
 
 
 @contextmanager
@@ -34,15 +37,35 @@ def server(factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def schema(server_url: str) -> Iterator[str]:
-    """The address of an empty schema of its own."""
+    """The address of a schema with every table, all of them empty. A worker has one and empties it after each test."""
+    url = _migrated(server_url)
+    try:
+        yield url
+    finally:
+        _empty(url)
+
+
+@functools.cache
+def _migrated(server_url: str) -> str:
+    url = new_schema(server_url)
+    sql.open_engine(url).dispose()
+    return url
+
+
+def new_schema(server_url: str) -> str:
+    """The address of a schema without any table; it goes with the server."""
     name = f"test_{secrets.token_hex(6)}"
     admin = sql.create_engine(server_url)
     with admin.begin() as connection:
         connection.execute(sa.text(f"CREATE SCHEMA {name}"))
-    url = sa.make_url(server_url).update_query_dict({"options": f"-csearch_path={name}"})
-    try:
-        yield url.render_as_string(hide_password=False)
-    finally:
-        with admin.begin() as connection:
-            connection.execute(sa.text(f"DROP SCHEMA {name} CASCADE"))
-        admin.dispose()
+    admin.dispose()
+    address = sa.make_url(server_url).update_query_dict({"options": f"-csearch_path={name}"})
+    return address.render_as_string(hide_password=False)
+
+
+def _empty(url: str) -> None:
+    engine = sql.create_engine(url)
+    with engine.begin() as connection:
+        tables = sorted(set(sa.inspect(connection).get_table_names()) - _STAMPS)
+        connection.execute(sa.text(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY"))
+    engine.dispose()

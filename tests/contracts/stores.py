@@ -11,6 +11,7 @@ from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.in_memory import InMemorySkillStore
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
+from tests.homes import migrated
 
 
 class Ticking:
@@ -25,7 +26,7 @@ class Ticking:
 
 
 def file_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> VersionedStore:
-    engine = sql.open_engine(sql.sqlite_url(home / "habitus.db"))
+    engine = sql.open_engine(sql.sqlite_url(migrated(home / "habitus.db")))
     shelf = DirectoryShelf(home / "skills", home / "archive")
     return VersionedStore(shelf, engine, layer="user", clock=clock or Ticking(), look_every=0)
 
@@ -35,7 +36,7 @@ def in_memory_store(home: Path, clock: Callable[[], datetime] | None = None, url
 
 
 def sql_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> VersionedStore:
-    engine = sql.open_engine(url or sql.sqlite_url(home / "habitus.db"))
+    engine = sql.open_engine(url or sql.sqlite_url(migrated(home / "habitus.db")))
     return VersionedStore(
         SqlShelf(engine, home / "cache"), engine, layer="user", clock=clock or Ticking(), look_every=0
     )

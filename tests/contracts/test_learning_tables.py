@@ -13,6 +13,7 @@ from habitus import sql
 from habitus.learning.spending import CapReached, Spending
 from habitus.learning.transcripts.ledger import How, TurnLedger
 from tests.contracts import postgres
+from tests.homes import migrated
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -20,7 +21,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 @pytest.fixture(params=["sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
     if request.param == "sqlite":
-        engine = sql.open_engine(sql.sqlite_url(tmp_path / "habitus.db"))
+        engine = sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db")))
         yield engine
         engine.dispose()
         return

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
+from habitus.sandbox.capture import Capture
+from habitus.sandbox.child import Gone
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.base import Runtime
@@ -23,6 +23,7 @@ from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.venvs import Venvs
+from tests.contracts.sshd import Sshd, options, running_sshd
 
 pytestmark = [pytest.mark.req("SB-13", "SB-01"), pytest.mark.timeout(300)]
 
@@ -57,84 +58,22 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"UV_FIND_LINKS": str(folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(folder / "cache")}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sshd:
-    port: int
-    key: Path
-    known_hosts: Path
-
-
 @pytest.fixture(scope="session")
 def sshd(tmp_path_factory: pytest.TempPathFactory, shelf: dict[str, str]) -> Iterator[Sshd]:
-    """A real SSH server of our own on loopback, with its own keys."""
-    program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-    if program is None or shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
-        pytest.skip("no SSH server here (Debian: apt-get install openssh-server)")
-    folder = tmp_path_factory.mktemp("sshd")
-    folder.chmod(0o700)
-    for name in ("host", "user"):
-        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
-        subprocess.run(make, check=True, stdin=subprocess.DEVNULL)
-    (folder / "authorized").write_bytes((folder / "user.pub").read_bytes())
-    (folder / "authorized").chmod(0o600)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = {
-        "ListenAddress": f"127.0.0.1:{port}",
-        "HostKey": folder / "host",
-        "PidFile": folder / "pid",
-        "AuthorizedKeysFile": folder / "authorized",
-        "StrictModes": "no",
-        "UsePAM": "no",
-        "PasswordAuthentication": "no",
-        "PermitRootLogin": "prohibit-password",
-        "LogLevel": "ERROR",
-        "SetEnv": " ".join(f"{name}={value}" for name, value in shelf.items()),
-    }
-    (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
-    public = (folder / "host.pub").read_text().split()
-    (folder / "known").write_text(f"[127.0.0.1]:{port} {public[0]} {public[1]}\n")
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    log = (folder / "log").open("wb")
-    server = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "config")], stderr=log)
-    try:
-        _wait_for(port, server, folder / "log")
-        made = Sshd(port=port, key=folder / "user", known_hosts=folder / "known")
-        trial = subprocess.run(["ssh", *_options(made), "127.0.0.1", "true"], capture_output=True, text=True)
-        if trial.returncode:
-            pytest.skip(f"this user can't log in by SSH: {trial.stderr.strip()[-200:]}")
-        yield made
-    finally:
-        server.terminate()
-        server.wait()
-        log.close()
+    with running_sshd(tmp_path_factory.mktemp("sshd"), shelf) as server:
+        yield server
 
 
-def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    while server.poll() is None:
-        with socket.socket() as line:
-            if line.connect_ex(("127.0.0.1", port)) == 0:
-                return
-    pytest.skip(f"sshd does not start here: {log.read_text().strip()[-300:]}")
-
-
-def _options(server: Sshd) -> list[str]:
-    options = ["-p", str(server.port), "-i", str(server.key), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
-    return [*options, "-o", f"UserKnownHostsFile={server.known_hosts}", "-F", "none"]
-
-
-def _ssh_runtime(server: Sshd, folder: str) -> SshRuntime:
+def _ssh_runtime(server: Sshd, folder: str, limits: Limits = LIMITS) -> SshRuntime:
     uv = shutil.which("uv", path=str(Path(sys.executable).parent))
     return SshRuntime(
         "127.0.0.1",
         folder=folder,
-        options=_options(server),
+        options=options(server),
         python=base_python(),
         uv=uv,
         permissions=Permissions(),
-        limits=LIMITS,
+        limits=limits,
     )
 
 
@@ -285,6 +224,21 @@ for deed in (
 won
 """
     assert (await pads.exec("one", code)).stdout == "[]\n"
+
+
+@pytest.mark.req("SB-09")
+async def test_another_machine_keeps_a_pads_limits_between_cells(sshd: Sshd, tmp_path: Path, seed: Path) -> None:
+    shutil.copytree(seed, tmp_path / "pads" / "one" / "venv", symlinks=True)
+    runtime = _ssh_runtime(sshd, str(tmp_path / "pads"), replace(LIMITS, idle_cpu_s=1))
+    worker = await runtime.start("one")
+    worker.listen(Capture(1000), Capture(1000))
+    deed = "import threading\ndef burn():\n    while True: pass\nthreading.Thread(target=burn, daemon=True).start()"
+    await worker.send({"exec": deed, "id": "1"})
+    assert (await worker.receive())["done"]["error"] is None
+    worker.listen(None, None)
+    with pytest.raises(Gone, match="it used more than 1 s of processor time between cells"):
+        await worker.receive()
+    await worker.close()
 
 
 async def test_a_host_that_does_not_answer_is_an_error_with_its_reason(sshd: Sshd) -> None:

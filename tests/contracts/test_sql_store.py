@@ -236,8 +236,16 @@ def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_
 
 
 @pytest.mark.req("SK-08")
-def test_a_database_that_has_the_table_already_is_taken_as_it_is(tmp_path: Path, url: str) -> None:
-    address = url or f"sqlite:///{tmp_path}/theirs.db"
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_database_that_has_the_table_already_is_taken_as_it_is(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    is_sqlite = kind == "sqlite"
+    address = (
+        f"sqlite:///{tmp_path}/theirs.db"
+        if is_sqlite
+        else postgres.new_schema(request.getfixturevalue("postgres_server"))
+    )
     engine = sql.create_engine(address)
     with engine.begin() as connection:
         connection.execute(

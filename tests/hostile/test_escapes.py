@@ -157,6 +157,10 @@ async def test_no_privilege_is_gained(warm: Warm) -> None:
     attempt("perf", lambda: libc.syscall({"x86_64": 298, "aarch64": 241}[os.uname().machine], b"x" * 64, 0, -1, -1, 0))
     attempt("io_uring", lambda: libc.syscall(425, 4, b"\\0" * 120))
     attempt("userfaultfd", lambda: libc.syscall({"x86_64": 323, "aarch64": 282}[os.uname().machine], 0))
+    attempt("personality", lambda: libc.syscall({"x86_64": 135, "aarch64": 92}[os.uname().machine], 0x0040000))
+    attempt("segments", lambda: libc.syscall({"x86_64": 154, "aarch64": -1}[os.uname().machine], 0, b"x" * 64, 64))
+    attempt("secret memory", lambda: libc.syscall(447, 0))
+    attempt("hidden descriptors", lambda: libc.prctl(4, 0, 0, 0, 0))
     status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines())
     for name, wanted in [("CapEff", 0), ("CapPrm", 0), ("CapInh", 0), ("CapAmb", 0), ("CapBnd", given)]:
         attempt(name, lambda: int(status[name], 16) & wanted if name == "CapBnd" else int(status[name], 16) or -1)

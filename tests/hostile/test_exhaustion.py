@@ -100,11 +100,53 @@ except OSError:
     pass
 """
     run = await warm.call(Program(code=code, limits=SMALL), None)
-    assert run.outcome.is_ok, run
     assert "big" not in run.stdout
     if warm._machine.bubblewrap or warm._machine.has_namespaces:
+        assert run.outcome.is_ok, run
         assert int(run.stdout.split()[-1]) <= SMALL.folder_size
-    assert not any(path.is_file() for path in Path(warm._folder).rglob("*"))
+    else:
+        assert run.outcome.reason == f"Its folder grew beyond {SMALL.folder_size // MIB} MiB."
+    assert await still_works(warm)
+    await warm.close()
+    assert list(Path(warm._folder).iterdir()) == []
+
+
+async def test_an_overfull_folder_ends_a_call_that_would_go_on(warm: Warm) -> None:
+    if warm._machine.bubblewrap or warm._machine.has_namespaces:
+        pytest.skip("here a mount of its own bounds the folder")
+    code = """
+import os
+for number in range(40):
+    file = os.open("x", os.O_RDWR | os.O_CREAT)
+    os.unlink("x")
+    os.write(file, b"x" * (1 << 20))
+while True:
+    pass
+"""
+    run = await warm.call(Program(code=code, limits=replace(SMALL, wall_s=30)), None)
+    assert run.outcome.reason == f"Its folder grew beyond {SMALL.folder_size // MIB} MiB."
+    assert await still_works(warm)
+
+
+async def test_a_real_time_signal_is_a_signal(warm: Warm) -> None:
+    code = "import os, signal\nos.kill(os.getpid(), signal.SIGRTMIN + 3)\nprint('alive')"
+    run = await warm.call(Program(code=code, limits=SMALL), None)
+    # The first process of a namespace ignores what it sends itself.
+    assert run.stdout == "alive\n" or run.outcome.reason == "It was ended by SIGRTMIN+3."
+    assert await still_works(warm)
+
+
+async def test_a_folder_without_end_is_gone_before_the_next_call(warm: Warm) -> None:
+    code = """
+import os
+for _ in range(1100):
+    os.mkdir("n" * 200)
+    os.chdir("n" * 200)
+os.mkdir("shut", 0o300)
+"""
+    assert (await warm.call(Program(code=code, limits=SMALL), None)).outcome.is_ok
+    run = await warm.call(Program(code="import os; print(os.listdir())", limits=SMALL), None)
+    assert run.stdout == "['tool.py']\n"
 
 
 async def test_processor_time_is_bounded(warm: Warm) -> None:

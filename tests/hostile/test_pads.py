@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from habitus.sandbox.capture import Capture
+from habitus.sandbox.child import Gone
 from habitus.sandbox.machine import Machine, base_python
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.local import LocalRuntime
@@ -101,9 +103,9 @@ def say(data):
 )
 async def test_forged_messages_end_the_pad_at_worst(pads: Scratchpads, forged: str) -> None:
     cell = await pads.exec("one", f"{FORGE}\nsay({forged})")
-    assert cell.error is None or cell.was_stopped
+    assert cell.error is None or cell.stopped
     after = await pads.exec("one", "print('on')")
-    assert after.stdout.endswith("on\n") or after.was_stopped
+    assert after.stdout.endswith("on\n") or after.stopped
     assert (await pads.exec("one", "1")).error is None
 
 
@@ -112,7 +114,7 @@ async def test_a_forged_message_that_is_too_long_is_not_read(pads: Scratchpads) 
         f"{FORGE}\nfor fd in range(200, 256):\n    try: os.write(fd, b'\\xff\\xff\\xff\\xff')\n    except OSError: pass"
     )
     cell = await pads.exec("one", code)
-    assert cell.was_stopped
+    assert cell.stopped
     assert (await pads.exec("one", "1")).stdout == "1\n"
 
 
@@ -161,14 +163,156 @@ count
     assert (await pads.exec("one", "1")).stdout == "1\n"
 
 
-async def test_a_pad_with_unreadable_folders_can_be_removed(pads: Scratchpads, tmp_path: Path) -> None:
-    code = """
+BOTTOMLESS = """
 import os
-os.makedirs("deep/er")
-open("deep/er/file", "w").close()
-os.umask(0o777)
-os.mkdir("deep/er/shut")
+for _ in range({levels}):
+    os.mkdir("n" * 200)
+    os.chdir("n" * 200)
+open("file", "w").close()
+os.mkdir("shut", 0o300)
+os.mkdir("dark", 0)
+os.chdir("/")
 """
-    assert (await pads.exec("one", code)).error is None
+
+
+@pytest.mark.parametrize("levels", [30, pytest.param(3000, marks=pytest.mark.full)])
+async def test_nothing_a_pad_makes_keeps_it_from_being_removed(pads: Scratchpads, tmp_path: Path, levels: int) -> None:
+    assert (await pads.exec("one", BOTTOMLESS.format(levels=levels))).error is None
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "pads/one/files/link").symlink_to(tmp_path / "kept")
     await pads.remove("one")
-    assert not (tmp_path / "pads" / "one").exists()
+    assert list((tmp_path / "pads").iterdir()) == []
+    assert (tmp_path / "kept").exists()
+
+
+SMALL = Limits(cpu_s=None, memory=256 * MIB, processes=32, folder_size=8 * MIB, file_size=4 * MIB, idle_cpu_s=1)
+HOLD = """
+import ctypes, mmap, os, socket
+ctypes.CDLL(None).prctl(15, b") 1\\x0b 2", 0, 0, 0)
+def hold(number):
+    name = "x\\n\\x0c\\x1c\\u2028 (deleted)"
+    file = os.open(name, os.O_RDWR | os.O_CREAT)
+    os.unlink(name)
+    os.write(file, b"x" * (3 << 20))
+    return file
+"""
+WAYS = {
+    "open": "held = [hold(n) for n in range(3)]",
+    "mapped": """
+held = []
+for n in range(3):
+    file = hold(n)
+    held.append(mmap.mmap(file, 4096))
+    os.close(file)
+""",
+    "on its way through a socket": """
+ours, theirs = socket.socketpair()
+for n in range(3):
+    file = hold(n)
+    socket.send_fds(ours, [b"x"], [file])
+    os.close(file)
+""",
+    "deep below": """
+for n in range(40):
+    os.mkdir("n" * 200)
+    os.chdir("n" * 200)
+for n in range(3):
+    open(f"x{n}", "wb").write(b"x" * (3 << 20))
+""",
+    "in a folder that can't be listed": """
+os.mkdir("shut", 0o300)
+for n in range(3):
+    open(f"shut/x{n}", "wb").write(b"x" * (3 << 20))
+""",
+    "empty, but many": "for n in range(3000): open(f'x{n}', 'wb').close()",
+}
+
+
+def _runtime(machine: Machine, tmp_path: Path) -> LocalRuntime:
+    return LocalRuntime(machine, tmp_path / "pads", VENVS, permissions=Permissions(), limits=SMALL)
+
+
+async def _pads_with(machine: Machine, tmp_path: Path, code: str) -> str | None:
+    pads = Scratchpads(_runtime(machine, tmp_path), timeouts=lambda _: Timeouts(total_s=60, silence_s=30))
+    try:
+        return (await pads.exec("one", code)).error
+    finally:
+        await pads.close()
+
+
+FULL = "Cell killed: its process ended (its folder grew beyond 8 MiB); earlier variables are gone."
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_file_counts(machine: Machine, tmp_path: Path, venv: Path, way: str) -> None:
+    if machine.landlock_abi < 3 and machine.bubblewrap is None:
+        pytest.skip("no sandbox here")
+    assert await _pads_with(machine, tmp_path, f"{HOLD}{WAYS[way]}\nwhile True: pass") == FULL
+
+
+async def test_every_file_counts_in_weaker_sandboxes_too(strength: Machine, tmp_path: Path, venv: Path) -> None:
+    assert await _pads_with(strength, tmp_path, f"{HOLD}{WAYS['open']}\nwhile True: pass") == FULL
+
+
+@pytest.mark.parametrize(
+    ("deed", "why"),
+    [
+        ("while True: pass", "it used more than 1 s of processor time between cells"),
+        ("held = [hold(n) for n in range(3)]", "its folder grew beyond 8 MiB"),
+    ],
+)
+async def test_a_pad_keeps_its_limits_between_cells(
+    strength: Machine, tmp_path: Path, venv: Path, deed: str, why: str
+) -> None:
+    runtime = _runtime(strength, tmp_path)
+    worker = await runtime.start("one")
+    out, err = Capture(1000), Capture(1000)
+    worker.listen(out, err)
+    code = f"{HOLD}\nimport threading\ngo = threading.Event()\ndef deed():\n    go.wait()\n    {deed}\n    go.wait()\n"
+    await worker.send({"exec": f"{code}threading.Thread(target=deed, daemon=True).start()\ngo.set()", "id": "1"})
+    assert (await worker.receive())["done"]["error"] is None
+    worker.listen(None, None)
+    with pytest.raises(Gone):
+        await worker.receive()
+    assert await worker.close() == why
+    await runtime.close()
+
+
+async def test_what_a_cell_says_of_itself_is_not_said_of_the_next(pads: Scratchpads) -> None:
+    forged = 'b\'{"done": {"error": null}, "id": 1}\''
+    answer = 'b\'{"ask": "skills.list", "argument": null, "id": 1}\''
+    first = await pads.exec("one", f"{FORGE}\nfor _ in range(9): say({forged})\nsay({answer})\nprint('first')\n1 / 0")
+    second = await pads.exec("one", "print('second')")
+    third = await pads.exec("one", "try: skills.read('x')\nexcept LookupError as error: print(error)")
+    assert first.stdout.endswith("first\n")
+    assert first.error is not None
+    assert first.error.endswith("ZeroDivisionError: division by zero")
+    assert (second.stdout, second.error) == ("second\n", None)
+    assert third.stdout == "skills.read is not offered here\n"
+
+
+async def test_half_a_character_belongs_to_the_cell_that_printed_it(pads: Scratchpads) -> None:
+    first = await pads.exec("one", "import os\n_ = os.write(1, b'caf\\xc3')\nraise ValueError('\\ud83d')")
+    second = await pads.exec("one", "_ = os.write(1, b'\\xa9\\n')\nprogress('\\ud83d')")
+    assert (first.stdout, second.stdout) == ("caf\ufffd", "\ufffd\n")
+    assert first.error is not None
+    assert first.error.endswith("ValueError: \ufffd")
+    assert second.logs == ("progress: \ufffd",)
+
+
+async def test_a_real_time_signal_is_told_as_a_signal(pads: Scratchpads, strength: Machine) -> None:
+    cell = await pads.exec("one", "import os, signal\nos.kill(os.getpid(), signal.SIGRTMIN + 3)")
+    # The first process of a namespace ignores what it sends itself.
+    told = "Cell killed: its process ended (ended by SIGRTMIN+3); earlier variables are gone."
+    assert cell.error in (None, told)
+    assert cell.error or (strength.has_namespaces and strength.bubblewrap is None)
+
+
+async def test_an_interrupt_leaves_no_half_message_behind(pads: Scratchpads) -> None:
+    started = asyncio.Event()
+    code = "kept = 7\nwhile True: progress('x' * 900)"
+    task = asyncio.ensure_future(pads.exec("one", code, watch=lambda _: started.set()))
+    await started.wait()
+    pads.cancel("one")
+    assert (await task).error == "Cancelled. It was interrupted; variables are kept."
+    assert (await pads.exec("one", "kept")).stdout == "7\n"

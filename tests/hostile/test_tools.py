@@ -21,8 +21,8 @@ AGENT = Author(actor=Actor.AGENT, name="helper")
 
 
 @pytest.fixture
-def habitus(tmp_path: Path) -> Iterator[Habitus]:
-    environ = {"HABITUS_HOME": str(tmp_path / "home"), "HOME": str(tmp_path), "HABITUS_ALLOW_WEAKER_SANDBOX": "1"}
+def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
+    environ = {"HABITUS_HOME": str(home), "HOME": str(tmp_path), "HABITUS_ALLOW_WEAKER_SANDBOX": "1"}
     with Habitus.open(read_settings(environ=environ)) as opened:
         yield opened
 

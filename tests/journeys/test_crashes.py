@@ -59,7 +59,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.req("SK-12", "SC-02")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("operation", sorted(crash.OPERATIONS))
-def test_a_kill_at_any_step_leaves_the_old_or_the_new_state(prepared: Path, tmp_path: Path, operation: str) -> None:
+def test_a_kill_at_any_step_leaves_the_old_or_the_new_state(
+    prepared: Path, tmp_path: Path, operation: str, is_thorough: bool
+) -> None:
     def fresh(name: str) -> Path:
         home = tmp_path / name
         shutil.copytree(prepared, home)
@@ -72,7 +74,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_state(prepared: Path, tmp_
     assert new != old
 
     killed = 0
-    for at in range(1, 10_000):
+    for at in range(1, 10_000, 1 if is_thorough else 4):
         home = fresh(f"at-{at}")
         code = run_and_die(home, operation, at)
         survivor = crash.open_store(home)
@@ -88,7 +90,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_state(prepared: Path, tmp_
             break
         assert code == -9
         killed += 1
-    assert killed > 3, "nothing was interrupted: the steps are not seen"
+    assert killed, "nothing was interrupted: the steps are not seen"
 
 
 def _allowed(operation: str, old: World, new: World, store: VersionedStore) -> list[World]:

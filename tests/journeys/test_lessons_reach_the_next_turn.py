@@ -21,9 +21,9 @@ RULE = RULES["repeated_error_signature"][1]
 
 
 @pytest.fixture
-def habitus(tmp_path: Path) -> Iterator[Habitus]:
+def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
     environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_ACC_MODE": "active"}
-    settings = read_settings(tmp_path / "home", environ)
+    settings = read_settings(home, environ)
     settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
     with Habitus.open(settings) as opened:
         yield opened

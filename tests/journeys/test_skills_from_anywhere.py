@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.homes import furnish
 from tests.skills.test_trust import EVIL
-
-HABITUS = Path(sys.executable).with_name("habitus")
 
 
 class Person:
     """Somebody at a terminal, with a home and a working directory of their own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, program: Path) -> None:
         self.root = root
+        self.program = program
+        furnish(root / "me/.habitus")
         self.cwd = root / "work"
         self.cwd.mkdir()
         self.environ = {
@@ -32,7 +32,12 @@ class Person:
 
     def habitus(self, *arguments: str | Path, code: int = 0) -> str:
         done = subprocess.run(
-            [HABITUS, *map(str, arguments)], cwd=self.cwd, env=self.environ, capture_output=True, text=True, timeout=120
+            [self.program, *map(str, arguments)],
+            cwd=self.cwd,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
@@ -46,8 +51,8 @@ class Person:
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Person:
-    return Person(tmp_path)
+def person(tmp_path: Path, program: Path) -> Person:
+    return Person(tmp_path, program)
 
 
 class Repository:
@@ -177,7 +182,7 @@ def test_a_person_decides_about_what_is_held(person: Person, repository: Reposit
     assert EVIL in person.habitus("review", "diff", "1")
     assert "waits because" in person.habitus("review", "show", "1")
     done = subprocess.run(
-        [HABITUS, "skills", "list"], cwd=person.cwd, env=person.environ, capture_output=True, text=True
+        [person.program, "skills", "list"], cwd=person.cwd, env=person.environ, capture_output=True, text=True
     )
     assert "1 change waits for you" in done.stderr.splitlines()[-1]
     person.habitus("review", "reject", "1", "--reason", "no")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -27,8 +28,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The console script of a fresh environment with the wheel and what it declares, at the pinned versions."""
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory, is_thorough: bool) -> Path:
+    """The console script of a fresh environment with the wheel and what it declares, at the pinned versions.
+
+    Only a thorough run installs the dependencies once more; a quick one borrows those that are here.
+    """
     place = tmp_path_factory.mktemp("fresh") / "venv"
     _uv("venv", "--python", sys.executable, str(place))
     install = (
@@ -40,6 +44,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(ROOT / "constraints.txt"),
         str(wheel),
     )
+    if not is_thorough:
+        _uv(*install, "--no-deps", "--offline")
+        (library,) = place.glob("lib/python*/site-packages")
+        (library / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        return place / "bin" / "habitus"
     try:
         _uv(*install, "--offline")
     except subprocess.CalledProcessError:

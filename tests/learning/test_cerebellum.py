@@ -16,7 +16,7 @@ from habitus.llm.model import Ask, Asked, ProviderFault, Text
 from habitus.llm.scripted import Script, ScriptedModel, hangs, says
 from habitus.memory.model import MEDIUM, Draft, Evidence, Producer
 from habitus.redact import PATTERNS_ONLY, Redactor
-from habitus.sandbox.model import Cell
+from habitus.sandbox.model import Cell, Stop
 from tests.learning.keeper import RecordingKeeper, spending
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
@@ -169,8 +169,10 @@ async def test_a_cancelled_turn_forgets_its_own_cells_and_no_others() -> None:
 
 async def test_a_cell_that_a_person_stopped_teaches_nothing() -> None:
     made, _, _ = cerebellum([])
-    run(made, Cell(code="x", error="Cancelled."))
+    run(made, Cell(code="x", error="Cancelled.", stopped=Stop.CANCELLED))
     assert made.buffered_count == 0
+    run(made, Cell(code="x", error="Cancelled orders have no date."))
+    assert made.buffered_count == 1
 
 
 async def test_without_a_model_nothing_is_kept_waiting() -> None:

@@ -20,6 +20,7 @@ from habitus.memory.view_files import ViewFiles
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.search import Index, WordLlama
+from tests.homes import migrated
 
 
 class Clock:
@@ -47,7 +48,7 @@ def clock() -> Clock:
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
     assert tables.engrams.metadata is sql.metadata
-    made = sql.open_engine(sql.sqlite_url(tmp_path / "habitus.db"))
+    made = sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db")))
     yield made
     made.dispose()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import statistics
-import time
 
 import pytest
 
@@ -262,14 +260,3 @@ def test_what_another_process_taught_is_recalled_here(make: Make) -> None:
     there.encode(lesson(TAUGHT[0]))
     assert [one.text for one in here.recall("prices from coingecko").lessons] == [TAUGHT[0]]
     assert there.get("e0000001").trust is Trust.AUTOMATIC
-
-
-@pytest.mark.req("PF-01")
-def test_recall_is_quick(taught: Cortex) -> None:
-    taught.recall("warm up")
-    spent = []
-    for _ in range(30):
-        started = time.perf_counter()
-        taught.recall("load this csv that a colleague exported from excel")
-        spent.append(time.perf_counter() - started)
-    assert statistics.median(spent) < 0.05

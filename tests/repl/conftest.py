@@ -61,8 +61,8 @@ class Kept:
 
 
 @pytest.fixture
-def habitus(tmp_path: Path) -> Iterator[Habitus]:
-    settings = read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "ann"})
+def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
     settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False})
     with Habitus.open(settings) as opened:
         yield opened

@@ -37,10 +37,7 @@ def test_timeouts_stay_within_their_bounds(estimate: float) -> None:
     assert limits.silence_s <= limits.total_s <= 3600
 
 
-def test_a_stopped_cell_is_known_by_how_its_error_begins() -> None:
-    for error in ("Cell timed out after 5 s", "Cell killed: exit code 3", "Cancelled."):
-        assert Cell(code="", error=error).was_stopped
-    assert not Cell(code="", error="ValueError: Cancelled").was_stopped
+def test_a_cell_that_printed_nothing_worth_reading_is_clean() -> None:
     assert Cell(code="", stderr=" \n").is_clean
 
 

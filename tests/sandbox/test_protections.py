@@ -230,7 +230,9 @@ def test_groups_of_the_second_version_are_found_where_both_bounds_are_delegated(
     (proc / "self/cgroup").write_text("0::/user.slice/app.scope\n")
     assert find_cgroups(root=root, proc=proc) is None
     (own.parent / "cgroup.subtree_control").write_text("cpu memory pids\n")
-    assert find_cgroups(root=root, proc=proc) == Cgroups(version=2, memory=own.parent, pids=own.parent)
+    assert find_cgroups(root=root, proc=proc) == Cgroups(
+        version=2, memory=own.parent, pids=own.parent, processor=own.parent
+    )
 
 
 def test_a_group_bounds_and_is_removed(machine: Machine) -> None:
@@ -247,3 +249,18 @@ def test_the_list_reads_well(machine: Machine) -> None:
     for protection in describe(machine):
         assert protection.is_on != bool(protection.mend)
         assert protection.why
+
+
+def test_the_list_says_which_limits_are_looser_here() -> None:
+    def why(given: Machine) -> tuple[str, str]:
+        found = {protection.name: protection.why for protection in describe(given)}
+        return found["limits"], found["room on disk"]
+
+    processor = Cgroups(version=2, memory=Path("/x"), pids=Path("/x"), processor=Path("/x"))
+    strong = replace(STRONG, cgroups=processor)
+    assert why(strong)[0] == "control groups and rlimits"
+    assert "a scratchpad's is looked at twice a second" in why(strong)[1]
+    assert "as processes report it" in why(replace(strong, cgroups=replace(processor, processor=None)))[0]
+    weak = why(replace(strong, bubblewrap=None, has_namespaces=False, cgroups=None))
+    assert "memory counts for each process" in weak[0]
+    assert weak[1].startswith("looked at twice a second, at the end of a call")

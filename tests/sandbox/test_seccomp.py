@@ -23,11 +23,18 @@ HARMLESS = {
     },
 }
 DANGEROUS = {
-    "x86_64": {"ptrace": 101, "mount": 165, "unshare": 272, "setns": 308, "bpf": 321, "keyctl": 250, "io_uring": 425},
-    "aarch64": {"ptrace": 117, "mount": 40, "unshare": 97, "setns": 268, "bpf": 280, "keyctl": 219, "io_uring": 425},
-}
+    "x86_64": {
+        "ptrace": 101, "mount": 165, "unshare": 272, "setns": 308, "bpf": 321, "keyctl": 250, "io_uring": 425,
+        "personality": 135, "modify_ldt": 154, "memfd_secret": 447,
+    },
+    "aarch64": {
+        "ptrace": 117, "mount": 40, "unshare": 97, "setns": 268, "bpf": 280, "keyctl": 219, "io_uring": 425,
+        "personality": 92, "memfd_secret": 447,
+    },
+}  # fmt: skip
 SOCKET = {"x86_64": 41, "aarch64": 198}
 CLONE = {"x86_64": 56, "aarch64": 220}
+PRCTL = {"x86_64": 157, "aarch64": 167}
 CHMOD = {"x86_64": 268, "aarch64": 53}
 PRLIMIT = {"x86_64": 302, "aarch64": 261}
 
@@ -67,6 +74,12 @@ def test_forks_are_fine_and_namespaces_are_not(machine: str) -> None:
     assert verdict(machine, CLONE[machine], ORDINARY_FORK) == ALLOW
     assert verdict(machine, CLONE[machine], NEW_USER) != ALLOW
     assert verdict(machine, 435) != ALLOW
+
+
+def test_nobody_hides_what_it_holds_open(machine: str) -> None:
+    set_dumpable, set_name = 4, 15
+    assert verdict(machine, PRCTL[machine], set_dumpable) != ALLOW
+    assert verdict(machine, PRCTL[machine], set_name) == ALLOW
 
 
 def test_only_the_usual_sockets_open(machine: str) -> None:

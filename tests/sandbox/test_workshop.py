@@ -21,7 +21,7 @@ from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
 from habitus.tools.environments import Environments
 from habitus.tools.header import dependencies_of, with_header
-from habitus.tools.program import Case, Draft
+from habitus.tools.model import Case, ToolDraft
 from habitus.tools.schema import DEEPEST, checked_payload, checked_schema
 from habitus.tools.shape import has_shape, shape_of
 from habitus.tools.workshop import LONGEST_CASE, Workshop, fingerprint
@@ -38,7 +38,7 @@ NUMBERS = {
     "properties": {"numbers": {"type": "array", "items": {"type": "number"}}},
     "required": ["numbers"],
 }
-DRAFT = Draft(name="add-up", description="Adds up.", parameters=NUMBERS, code=ADD, payload={"numbers": [1, 2]})
+DRAFT = ToolDraft(name="add-up", description="Adds up.", parameters=NUMBERS, code=ADD, payload={"numbers": [1, 2]})
 
 
 @pytest.fixture

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from habitus.search import Document
+import pytest
+
+from habitus.search import Document, Results
+
+
+def assert_alike(found: Results, wanted: Results) -> None:
+    """The same hits in the same order; numbers within what machines make of the same sum."""
+    assert [hit.id for hit in found.hits] == [hit.id for hit in wanted.hits]
+    assert found.fits == wanted.fits
+    assert found.confidence == pytest.approx(wanted.confidence, abs=1e-4)
+    for one, other in zip(found.hits, wanted.hits, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+        assert one.parts == pytest.approx(other.parts, abs=0.002)
 
 
 def skill(id: str, description: str, *, body: str = "", cue: str = "", tags: tuple[str, ...] = ()) -> Document:

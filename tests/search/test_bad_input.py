@@ -6,7 +6,7 @@ import math
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus import sql
@@ -62,8 +62,7 @@ def test_ten_thousand_identical_descriptions_keep_a_stable_order(engine: sa.Engi
     index = Index.open(engine, "skills", embedder=embedder)
     index.put(Document(id=f"{n:05}", name="same", description="Send a mail.") for n in range(10_000))
     found = index.search("send a mail", k=5)
-    assert found == index.search("send a mail", k=5)
-    assert len(found.hits) == 5
+    assert [hit.id for hit in found.hits] == [f"{n:05}" for n in range(5)]
 
 
 def test_text_that_no_database_takes_is_kept_without_it(index: Index) -> None:
@@ -99,7 +98,6 @@ def library(embedder: WordLlama) -> Index:
     return index
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=400))
 def test_every_answer_is_a_number_between_0_and_1(library: Index, text: str) -> None:
     found = library.search(text)

@@ -23,6 +23,7 @@ from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Manifest, Skill
 from habitus.skills.review import Action, Change
 from habitus.skills.selection import Request
+from tests.homes import furnish
 
 SKILLS = [
     Skill(
@@ -48,6 +49,7 @@ SKILLS = [
 
 @pytest.fixture
 def habitus(tmp_path: Path) -> Iterator[Habitus]:
+    furnish(tmp_path / ".habitus")
     with Habitus.open(load({"HOME": str(tmp_path), "USER": "ada", "HABITUS_LOOK_EVERY": "0"}, tmp_path)) as habitus:
         for skill in SKILLS:
             habitus.skills.create(skill, habitus.person())

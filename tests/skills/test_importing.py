@@ -19,6 +19,7 @@ from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
 from habitus.skills.importing import Verdict
 from habitus.skills.model import Counters, Skill, Stage
+from tests.homes import furnish
 from tests.skills.test_trust import EVIL
 
 APPEND = Edit(operation=Operation.APPEND, content="mine")
@@ -26,6 +27,7 @@ APPEND = Edit(operation=Operation.APPEND, content="mine")
 
 @pytest.fixture
 def habitus(tmp_path: Path) -> Iterator[Habitus]:
+    furnish(tmp_path / "me/.habitus")
     with Habitus.open(load({"HOME": str(tmp_path / "me"), "HABITUS_LOOK_EVERY": "0"}, tmp_path)) as habitus:
         yield habitus
 

@@ -16,6 +16,7 @@ from habitus.skills.edits import Edit, Operation
 from habitus.skills.layers import project_places
 from habitus.skills.library import Fields, Library
 from habitus.skills.model import Actor, Author, Skill, Source, State
+from tests.homes import furnish
 
 AGENT = Author(actor=Actor.AGENT, name="main")
 APPEND = Edit(operation=Operation.APPEND, content="2. More.")
@@ -33,7 +34,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.home = root / "person/.habitus"
+        self.home = furnish(root / "person/.habitus")
         self.operator = root / "operator"
         self.claude = root / "person/.claude/skills"
         self.agents = root / "person/.agents/skills"
@@ -41,7 +42,6 @@ class World:
         self.project = root / "project"
         (self.project / ".git").mkdir(parents=True)
         self.cwd = self.project
-        self.home.mkdir(parents=True)
         self.toml = ""
         self.environ = {"HOME": str(root / "person"), "USER": "ada", "HABITUS_OPERATOR_SKILLS": str(self.operator)}
         self.opened: list[Habitus] = []

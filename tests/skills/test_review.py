@@ -16,6 +16,7 @@ from habitus.settings import load
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Actor, Author, Manifest, Skill
 from habitus.skills.review import Action, Change, ProposalState, reasons_to_wait
+from tests.homes import furnish
 
 AGENT = Author(actor=Actor.AGENT, name="main", reason="did it three times")
 ME = Author(actor=Actor.USER, name="ada")
@@ -31,6 +32,7 @@ def write(skill: Skill = SKILL, files: Mapping[str, bytes] = MappingProxyType({}
 
 
 def opened(tmp_path: Path, **environ: str) -> Habitus:
+    furnish(tmp_path / ".habitus")
     return Habitus.open(load({"HOME": str(tmp_path), "HABITUS_LOOK_EVERY": "0", **environ}, tmp_path))
 
 

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import ToolFailed
@@ -113,7 +113,6 @@ def test_whatever_parses_is_returned_byte_for_byte(text: str) -> None:
         assert repair(text) == Repaired(code=text)
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     st.sampled_from(SNIPPETS),
     st.sampled_from(sorted(CHARACTERS)),
@@ -128,7 +127,6 @@ def test_the_authors_program_comes_back_from_any_mix_of_defects(
         assert tree(repair(text).code) == tree(code)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.data(), st.sampled_from(SNIPPETS), st.sampled_from(sorted(CHARACTERS)), st.sampled_from(sorted(ENVELOPES)))
 def test_repairing_twice_is_repairing_once(data: st.DataObject, code: str, characters: str, envelope: str) -> None:
     cut = data.draw(st.integers(1, len(code)))
@@ -139,7 +137,6 @@ def test_repairing_twice_is_repairing_once(data: st.DataObject, code: str, chara
     assert repair(once.code) == Repaired(code=once.code)
 
 
-@settings(deadline=None, max_examples=400)
 @given(st.data(), st.sampled_from(SNIPPETS), st.sampled_from(sorted(OPEN_ENVELOPES)))
 def test_nothing_is_ever_dropped_to_make_a_cut_program_parse(data: st.DataObject, code: str, envelope: str) -> None:
     cut = code[: data.draw(st.integers(1, len(code) - 1))]

@@ -19,7 +19,7 @@ from habitus.errors import Invalid, NotFound, Refused, ToolFailed
 from habitus.events import OutcomeKind
 from habitus.sandbox.model import Permissions
 from habitus.skills.model import Counters, Skill, Stage
-from habitus.tools.model import Created, Tool, ToolStatus
+from habitus.tools.model import CodeTool, Created, ToolStatus
 from tests.tools.conftest import ADA, AGENT, JOB, PARAMETERS, SHOUT, Time, make
 
 FLAKY = 'import json, sys\ntext = json.loads(sys.argv[1])["text"]\nassert text == "hi", "only hi"\nprint(text)\n'
@@ -34,7 +34,7 @@ async def test_a_persons_tool_is_there_at_once_as_the_code_stage_of_a_skill(habi
     assert json.loads(run.stdout) == {"loud": "HELLO"}
     shutil.rmtree(home / "cache")  # whatever the sandbox used can go
     [tool] = tools.active()
-    assert tool == Tool(
+    assert tool == CodeTool(
         name="shout",
         callable_name="shout",
         description="Makes it loud.",
@@ -223,6 +223,19 @@ async def test_a_degraded_tool_is_retired_after_its_time_and_can_come_back(
         assert [item.name for item in habitus.skills.archived()] == ["shout"]
         assert tools.restore("shout", ADA).status is ToolStatus.ACTIVE
         assert await tools.curate(JOB) == []
+
+
+@pytest.mark.req("SB-08")
+async def test_how_long_a_degraded_tool_stays_is_a_setting(home: Path, environ: dict[str, str], time: Time) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "habitus.toml").write_text("[retention]\ndegraded_tool_days = 2\n")
+    with Habitus.open(read_settings(environ=environ), clock=time) as habitus:
+        async with habitus.tools as tools:
+            await _degraded(habitus)
+            assert await tools.curate(JOB) == []
+            time.now += timedelta(days=2)
+            [retired] = await tools.curate(JOB)
+    assert retired.reason == "degraded for 2 days"
 
 
 @pytest.mark.req("SB-08")

@@ -9,10 +9,12 @@ from typing import TypeVar
 from habitus.agent.background import in_thread
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.agent.view import View
-from habitus.errors import Refused
+from habitus.errors import NotFound, Refused
 from habitus.files import Tree
 from habitus.skills import names
 from habitus.skills.diffing import diff_trees
+from habitus.skills.gates import GateContext
+from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author
 from habitus.skills.review import Action, Change, Review
 
@@ -39,7 +41,15 @@ class Changes:
     review: Review
     scan: Callable[[Tree], Sequence[str]]
     person: Author
+    gates: GateContext  # those of the session's user
     ask: AskPerson
+
+    def find(self, name: str) -> Listed:
+        """The skill that is meant; what is for admins only is not there for anybody else."""
+        item = self.view.library.find(name, at=self.view.snapshot)
+        if item.summary is not None and item.summary.manifest.admin_only and not self.gates.is_admin:
+            raise NotFound(f"No skill '{name}'.", mend="list_skills shows what there is.")
+        return item
 
     @property
     def conversation(self) -> str:

@@ -12,7 +12,7 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, State
 from habitus.skills.review import Review
-from habitus.skills.selection import Selection
+from habitus.skills.selection import Selection, User
 from habitus.text import block
 
 SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts
@@ -34,6 +34,7 @@ class View:
         *,
         conversation: str,
         history: History | None = None,
+        user: User = User(),  # noqa: B008  # frozen
     ) -> None:
         self.library = library
         self.conversation = conversation
@@ -45,6 +46,7 @@ class View:
         self._outage = outage
         self._redactor = redactor
         self._history = history
+        self._user = user.name
         self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
 
     @property
@@ -76,7 +78,7 @@ class View:
         return self._review.in_conversation(self.conversation)
 
     def load(self, name: str) -> Skill:
-        return self.library.load(name, at=self.snapshot)
+        return self.library.load(name, at=self.snapshot, user=self._user)
 
     def unreviewed(self, name: str) -> str:
         """Where a skill comes from that nobody has looked at, in words; nothing for the others."""

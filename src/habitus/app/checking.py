@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import shutil
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
-from habitus.errors import Invalid, UserError
+from habitus.errors import HabitusError, Invalid, UserError
 from habitus.sandbox.protections import describe
-from habitus.settings import AccMode, MemoryMode
+from habitus.settings import AccMode, MemoryMode, account_name
 from habitus.skills import lint as whole_set
 from habitus.skills import menu, trees
 from habitus.skills.lint import SetFinding
@@ -70,6 +71,7 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
     return (
         _python(),
         *_home(habitus),
+        _user(habitus),
         *_skills(habitus),
         _search(habitus),
         _model(habitus),
@@ -77,7 +79,15 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
         _spending(habitus),
         _git(),
         *_sandbox(habitus),
+        _runtime(habitus),
     )
+
+
+def _user(habitus: Habitus) -> Check:
+    settings = habitus.settings
+    role = "admin" if settings.is_admin else "no admin"
+    claim = f", claimed by a setting or HABITUS_USER; the account is {account_name()}" if settings.is_claimed else ""
+    return Check(name="user", state=CheckState.OK, detail=f"{settings.user} ({role}){claim}")
 
 
 def unusable(error: UserError) -> tuple[Check, ...]:
@@ -194,6 +204,19 @@ def _sandbox(habitus: Habitus) -> list[Check]:
         detail = "off; needed to run code." if protection.required else "off."
         checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
     return checks
+
+
+def _runtime(habitus: Habitus) -> Check:
+    """Where scratchpads run, and whether that machine answers."""
+    name, where = "sandbox: runtime", habitus.settings.sandbox.runtime
+    if where == "local":
+        return Check(name=name, state=CheckState.OK, detail="scratchpads run on this machine")
+    try:
+        asyncio.run(habitus.scratchpads().names())
+    except HabitusError as error:
+        mend = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
+        return Check(name=name, state=CheckState.BROKEN, detail=str(error), mend=mend)
+    return Check(name=name, state=CheckState.OK, detail=f"scratchpads run on {where}, which answers")
 
 
 def lint(habitus: Habitus, targets: Sequence[str] = ()) -> LintReport:

@@ -19,7 +19,7 @@ from habitus import settings as settings_module
 from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app.content import high_findings, near_duplicates
-from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private
+from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write
 from habitus.app.layers import open_library
 from habitus.errors import Refused
 from habitus.events import TurnObserver
@@ -59,7 +59,9 @@ Clock = Callable[[], datetime]
 
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """The settings of this process: environment, then habitus.toml, then defaults."""
-    return settings_module.load(os.environ if environ is None else environ, Path.cwd(), home)
+    if environ is not None:
+        return settings_module.load(environ, Path.cwd(), home)
+    return settings_module.load(os.environ, Path.cwd(), home, account=settings_module.account_name())
 
 
 class Habitus:
@@ -82,6 +84,7 @@ class Habitus:
         self.local = local  # what is known of this machine's directories
         self.shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
+        self.place = settings.home if scratch is None else Path(scratch.name)  # where what is not kept may be written
         self.trust = Trust(local, clock=clock, scan=high_findings)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=high_findings)
@@ -142,9 +145,16 @@ class Habitus:
         settings = self.settings
         return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": one_line(settings.user)}
 
-    def person(self, reason: str = "") -> Author:
-        """The person at this process, as the author of a change."""
-        return Author(actor=Actor.USER, name=self.settings.user, reason=reason)
+    def person(self, reason: str = "", *, user: User | None = None) -> Author:
+        """The person at this process, or the user of a session, as the author of a change."""
+        is_other = user is not None and user.name != self.settings.user
+        name = user.name if user is not None and is_other else self.settings.signature
+        return Author(actor=Actor.USER, name=name, reason=reason)
+
+    def refuse_unless_admin(self, what: str) -> None:
+        """What changes things for everybody on a shared database is for admins."""
+        if self.settings.database_url and not self.settings.is_admin:
+            raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
 
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
@@ -252,7 +262,7 @@ class Habitus:
         may_install: Callable[[str], Awaitable[bool]] | None = None,
         services: Services | None = None,
     ) -> Scratchpads:
-        """Scratchpads in a folder of this home. The settings may say to install missing modules unasked."""
+        """Scratchpads in a folder of this home, or on the machine that the settings name."""
         from habitus.app.running_code import open_scratchpads
 
         return open_scratchpads(self, folder, may_install, services)
@@ -283,7 +293,7 @@ class Habitus:
     def refuse_if_read_only(self) -> None:
         """What is changed in the copy of a database would be gone with it."""
         if self.is_read_only:
-            raise Refused(f"{self.settings.home} is read-only.", mend="Make it writable, or set HABITUS_HOME.")
+            refuse_to_write(self.settings.home)
 
     def allow(self, author: Author) -> None:
         """Refuse a change that can't be kept, or that somebody has paused."""

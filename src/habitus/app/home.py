@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import errno
+import os
+import pwd
 import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
-from habitus.errors import StorageFailed
+from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
 
 
 def can_write(home: Path) -> bool:
-    """Make the home where it is new, and find out whether files can be made in it."""
+    """Make the home where it is new, and find out whether files can be made in it.
+
+    Root could, in anybody's: but what root leaves there its owner can't change. So root only looks.
+    """
+    if foreign_owner(home):
+        if not home.is_dir():
+            refuse_to_write(home)
+        return False
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=home):
@@ -25,6 +35,32 @@ def can_write(home: Path) -> bool:
         raise StorageFailed(
             f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
         ) from None
+
+
+def refuse_to_write(home: Path) -> NoReturn:
+    """Say in one line why nothing can be changed in a home, and what to do."""
+    if owner := foreign_owner(home):
+        raise Refused(
+            f"{home} belongs to {owner}, and root would leave files there that {owner} can't change.",
+            mend=f"Run it as {owner} (sudo -u {owner}), or set HABITUS_HOME to a directory of root's.",
+        )
+    raise Refused(f"{home} is read-only.", mend="Make it writable, or set HABITUS_HOME.")
+
+
+def foreign_owner(home: Path) -> str:
+    """Whose home it is, or is to be in, where we are root and it is somebody else's."""
+    if os.geteuid() != 0:
+        return ""
+    try:
+        owner = next(place for place in (home, *home.parents) if place.exists()).stat().st_uid
+    except OSError:
+        return ""  # whoever uses it hears why it can't be
+    if owner == 0:
+        return ""
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return str(owner)
 
 
 def copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:

@@ -63,7 +63,7 @@ def approve(habitus: Habitus, ids: Sequence[str]) -> Iterator[Decided]:
 
 def _approved(habitus: Habitus, item: InboxItem) -> Decided:
     if isinstance(item.subject, Engram):
-        lesson = habitus.memory.approve(item.subject.id, by=habitus.settings.user)
+        lesson = habitus.memory.approve(item.subject.id, by=habitus.settings.signature)
         return Decided(item=_of_lesson(lesson), undo=("lessons", "remove", lesson.id))
     proposal, version = habitus.review.approve(item.subject.id, habitus.person())
     return Decided(item=_of_proposal(proposal), version=version, undo=("skills", *_undo(proposal, version)))
@@ -88,7 +88,7 @@ def reject(habitus: Habitus, id: str, reason: str) -> InboxItem:
     """Turn it down; the agent sees the reason."""
     if id.isdigit():
         return _of_proposal(habitus.review.reject(int(id), habitus.person(), reason))
-    return _of_lesson(habitus.memory.reject(id, by=habitus.settings.user, reason=reason))
+    return _of_lesson(habitus.memory.reject(id, by=habitus.settings.signature, reason=reason))
 
 
 def mend(habitus: Habitus, id: str, by_hand: ByHand) -> tuple[InboxItem, bool]:

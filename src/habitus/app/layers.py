@@ -65,7 +65,7 @@ def _user_store(habitus: Habitus) -> VersionedStore:
     settings, shared = habitus.settings, habitus.shared
     if shared is habitus.local:
         return _store(habitus, USER, settings.home / "skills")
-    shelf = SqlShelf(shared, settings.home / "cache" / "skills")
+    shelf = SqlShelf(shared, habitus.place / "cache" / "skills")
     return VersionedStore(shelf, shared, layer=USER, clock=habitus.clock, look_every=settings.look_every)
 
 
@@ -86,6 +86,7 @@ def _store(
         can_write=can_write and not habitus.is_read_only,
         follow_links=follow_links,
         is_durable=settings.durable,
+        is_private=root.is_relative_to(settings.home),
     )
     return VersionedStore(
         shelf,

@@ -11,6 +11,7 @@ from habitus.skills.lifecycle import reliability
 from habitus.skills.listing import Listed
 from habitus.skills.model import Manifest, Skill, Stage, State
 from habitus.skills.review import Action
+from habitus.skills.stores.base import TOLD
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,6 +22,7 @@ class ShownSkill:
     skill: Skill | None
     files: tuple[str, ...]
     text: bytes | None
+    told: tuple[str, ...] = ()  # what its source says it has counted, in words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +72,17 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
         skill = habitus.skills.load(name) if item.summary is not None else None
     main = trees.main_file(tree)
     text = None if main is None else tree[main].content
-    return ShownSkill(item=item, skill=skill, files=tuple(sorted(tree)), text=text)
+    told = habitus.skills.counters(name, version=TOLD)
+    return ShownSkill(
+        item=item,
+        skill=skill,
+        files=tuple(sorted(tree)),
+        text=text,
+        told=tuple(
+            f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
+            for stage, counted in told.items()
+        ),
+    )
 
 
 def stats(habitus: Habitus, name: str | None = None) -> tuple[StageStats, ...]:

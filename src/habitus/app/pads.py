@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from habitus.app.habitus import Habitus
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.sandbox import keeper
+from habitus.sandbox.inside import folders
 from habitus.sandbox.runtimes.base import check_name
 
 RanCell = Mapping[str, Any]  # a cell as it is kept on disk: the fields of `Cell`
@@ -81,11 +83,15 @@ def reset(habitus: Habitus, name: str) -> ResetPad:
 
 
 async def remove(habitus: Habitus, name: str) -> None:
-    """Delete a pad with its files and packages."""
-    keeper.stop(existing(habitus, name))
+    """Delete a pad with its files and packages, wherever they are."""
+    folder = existing(habitus, name)
+    keeper.stop(folder)
     pads = habitus.scratchpads()
-    await pads.remove(name)
+    with suppress(NotFound):  # it never got as far as to have any there
+        await pads.remove(name)
     await pads.close()
+    if folder.exists():
+        folders.remove(str(folder))
 
 
 def existing(habitus: Habitus, name: str) -> Path:
@@ -102,8 +108,8 @@ def _folder(habitus: Habitus, name: str) -> Path:
 
 
 def _names(habitus: Habitus) -> list[str]:
-    top = _top(habitus)
-    return sorted(pad.name for pad in top.iterdir() if (pad / "lock").is_file()) if top.is_dir() else []
+    found = _top(habitus).iterdir() if _top(habitus).is_dir() else ()
+    return sorted(pad.name for pad in found if (pad / "lock").is_file() or keeper.knows(pad))
 
 
 def _top(habitus: Habitus) -> Path:

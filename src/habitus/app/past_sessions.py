@@ -1,12 +1,12 @@
-"""Past sessions, found by the beginning of their id, with their turns."""
+"""Past sessions of a user, or for an admin of everybody, found by the beginning of their id, with their turns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from habitus.errors import NotFound, did_you_mean
-from habitus.journal.journal import Journal
-from habitus.journal.model import Turn
+from habitus.app.habitus import Habitus
+from habitus.errors import NotFound, Refused, did_you_mean
+from habitus.journal.model import KeptSession, Turn
 
 _KNOWN = 1000  # sessions that are looked through for an id
 
@@ -17,14 +17,22 @@ class PastSession:
     turns: tuple[Turn, ...]
 
 
-def past_session(journal: Journal, wanted: str | None = None) -> PastSession:
+def past_sessions(habitus: Habitus, limit: int, *, all_users: bool = False) -> list[KeptSession]:
+    """The last conversations, the latest first."""
+    if all_users and not habitus.settings.is_admin:
+        raise Refused("Only an admin sees the sessions of all users.", mend="Leave --all-users out to see yours.")
+    return habitus.journal.sessions(limit=limit, user=None if all_users else habitus.settings.user)
+
+
+def past_session(habitus: Habitus, wanted: str | None = None, *, all_users: bool = False) -> PastSession:
     """The last session, or the one whose id begins like this."""
-    id = _resolved(journal, wanted)
-    return PastSession(session=id, turns=tuple(journal.turns_of(id)))
+    id = _resolved(habitus, wanted, all_users)
+    return PastSession(session=id, turns=tuple(habitus.journal.turns_of(id)))
 
 
-def _resolved(journal: Journal, wanted: str | None) -> str:
-    ids = [session.id for session in journal.sessions(limit=1 if wanted is None else _KNOWN)]
+def _resolved(habitus: Habitus, wanted: str | None, all_users: bool) -> str:
+    known = past_sessions(habitus, 1 if wanted is None else _KNOWN, all_users=all_users)
+    ids = [session.id for session in known]
     if not ids:
         raise NotFound("There are no sessions yet.", mend="Begin one: habitus chat.")
     if wanted is None:

@@ -30,6 +30,6 @@ def retract(habitus: Habitus, *, turn: str = "", session: str = "") -> Retracted
     where = f"turn {turn}" if turn else f"session {session}"
     if not found:
         raise NotFound(f"Nothing that is remembered comes from {where}.", mend="See 'habitus sessions list'.")
-    by = habitus.settings.user
+    by = habitus.settings.signature
     gone = tuple(habitus.memory.remove(engram.id, by=by, why=f"withdrawn with {where}") for engram in found)
     return Retracted(lessons=gone, undo=("lessons", "restore", *(engram.id for engram in gone)))

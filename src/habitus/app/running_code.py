@@ -10,7 +10,9 @@ from habitus.app.habitus import Habitus
 from habitus.sandbox.machine import base_python
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.pad import Services
+from habitus.sandbox.runtimes.base import Runtime
 from habitus.sandbox.runtimes.local import LocalRuntime
+from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
@@ -29,32 +31,41 @@ def open_tools(habitus: Habitus) -> Tools:
         ToolHealth(habitus.shared),
         trust=habitus.trust,
         approvals=habitus.approvals,
-        hire=lambda: _workshop(habitus),
+        workshop=lambda: _workshop(habitus),
         clock=habitus.clock,
         scan=high_findings,
         environ=os.environ,
         redacted=habitus.redacted,
+        retention=habitus.settings.retention,
     )
 
 
 def open_scratchpads(
     habitus: Habitus, folder: str, may_install: MayInstall | None, services: Services | None
 ) -> Scratchpads:
-    """Pads in a folder of the home. The settings may say to install missing modules unasked."""
-    settings = habitus.settings
-    runtime = LocalRuntime(
+    """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked."""
+    if habitus.settings.install_missing:
+        may_install = _always
+    return Scratchpads(_runtime(habitus, folder), services=services, may_install=may_install)
+
+
+def _runtime(habitus: Habitus, folder: str) -> Runtime:
+    where, may_be_weaker = habitus.settings.sandbox.runtime, habitus.settings.allow_weaker_sandbox
+    permissions, limits = Permissions(), Limits(cpu_s=None)
+    if where != "local":
+        return SshRuntime.at(where, folder, permissions=permissions, limits=limits, allow_weaker=may_be_weaker)
+    return LocalRuntime(
         habitus.machine,
-        settings.home / folder,
+        habitus.place / folder,
         Venvs(os.environ, python=base_python()),
-        permissions=Permissions(),
-        limits=Limits(cpu_s=None),
-        allow_weaker=settings.allow_weaker_sandbox,
+        permissions=permissions,
+        limits=limits,
+        allow_weaker=may_be_weaker,
     )
-    return Scratchpads(runtime, services=services, may_install=_always if settings.install_missing else may_install)
 
 
 def _workshop(habitus: Habitus) -> Workshop:
-    cache = habitus.settings.home / "cache"
+    cache = habitus.place / "cache"
     warm = Warm(habitus.machine, cache / "calls", allow_weaker=habitus.settings.allow_weaker_sandbox)
     return Workshop(warm, Environments(cache / "environments", Venvs(os.environ, python=base_python())))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from habitus.errors import NotFound
 from habitus.events import TurnObserver
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
+from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.skills.selection import User
 
@@ -53,27 +53,29 @@ def open_session(
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
-    past = habitus.journal.turns_of(id) if id and resume else []
+    past = [turn for turn in habitus.journal.turns_of(id) if turn.user == user.name] if id and resume else []
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
     cheap = cheap or (habitus.models.cheap if model is None else None)
     learner = learner or open_learner(habitus, habitus.open_memory(), cheap)  # a view for its own thread
     id, history, outage = id or new_id(), resumed(past), Outage()
-    view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history)
+    gates = habitus.gates(user)
+    view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
     pads = _scratchpads(habitus, ask, view)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
-    changes = Changes(view=view, review=habitus.review, scan=high_findings, person=habitus.person(), ask=ask)
+    changes = Changes(
+        view=view, review=habitus.review, scan=high_findings, person=habitus.person(user=user), gates=gates, ask=ask
+    )
     built_in = standard_tools(
         changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory, cell_observers=(learner,)
     )
-    gates = habitus.gates(user)
     parts = Parts(
         view=view,
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
         memory=memory,
-        identity=Identity(library=habitus.skills, fill=habitus.fill),
+        identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
         gates=gates,
         tools=OfferedTools(built_in, habitus.tools, habitus.finder, view, outage, gates),
         observers=(learner, *observers),
@@ -103,9 +105,10 @@ def _let_go_of_the_old(habitus: Habitus) -> None:
         habitus.journal.prune()
         kept = habitus.journal.session_ids()
         limit = (habitus.clock() - habitus.journal.kept_for).timestamp()
-        for folder in (habitus.settings.home / PADS).glob("*"):
+        for folder in (habitus.place / PADS).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
-                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    folders.remove(str(folder))
 
 
 def _scratchpads(habitus: Habitus, ask: AskPerson, view: View) -> Scratchpads:

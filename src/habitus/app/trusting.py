@@ -9,6 +9,7 @@ from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
 from habitus.files import Tree, given_path
+from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.model import Source, Stage
 from habitus.skills.powers import powers
 from habitus.skills.trust import APPROVED, IMPORTED, Trust, Trusted
@@ -19,6 +20,7 @@ class Trustable:
     """Skills that somebody may trust: root → name → files."""
 
     roots: Mapping[str, Mapping[str, Tree]]
+    is_part: bool = False  # one skill of a root; what else is trusted there stays trusted
 
     @property
     def count(self) -> int:
@@ -36,15 +38,14 @@ class Dangers:
 
 
 def trustable(habitus: Habitus, target: str | None) -> Trustable:
-    """The skills of the project at a path, by default this one, or one skill by name."""
+    """The skills of the project at a path, by default this one, of another agent by its name, or one skill."""
+    if target in AGENTS:
+        layer = habitus.skills.layer(target)
+        return Trustable(roots={layer.claims_root: _all(layer)})
     if target is not None and "/" not in target and not given_path(target).is_dir():
-        return Trustable(roots=_one(habitus, target))
+        return Trustable(roots=_one(habitus, target), is_part=True)
     with habitus.at(given_path(target).resolve() if target else habitus.settings.cwd) as there:
-        roots = {
-            layer.trust_root: {s.name: layer.store.tree(s.name) or {} for s in layer.store.list_summaries()}
-            for layer in there.skills.layers
-            if layer.trust_root
-        }
+        roots = {layer.trust_root: _all(layer) for layer in there.skills.layers if layer.trust_root}
     if not roots:
         where = target or "this directory"
         raise NotFound(
@@ -53,9 +54,15 @@ def trustable(habitus: Habitus, target: str | None) -> Trustable:
     return Trustable(roots=roots)
 
 
+def _all(layer: Layer) -> dict[str, Tree]:
+    return {summary.name: layer.store.tree(summary.name) or {} for summary in layer.store.list_summaries()}
+
+
 def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
     item = habitus.skills.find(name)
     tree = habitus.skills.tree(f"{item.name}@{item.layer}")
+    if claims_root := habitus.skills.layer(item.layer).claims_root:
+        return {claims_root: {item.name: tree}}
     if item.summary is not None and item.summary.source is Source.IMPORTED:
         return {IMPORTED: {item.name: tree}}
     if item.summary is not None and Stage.CODE in item.summary.stages:
@@ -79,14 +86,14 @@ def dangers(found: Trustable) -> tuple[Dangers, ...]:
 
 def trust(habitus: Habitus, found: Trustable) -> None:
     for root, skills in found.roots.items():
-        _kept(habitus, root).trust(root, skills, habitus.settings.user)
+        _kept(habitus, root).trust(root, skills, habitus.settings.signature, adds=found.is_part)
 
 
 def revoke(habitus: Habitus, found: Trustable) -> tuple[str, ...]:
     """Trust them no longer; says which roots, or skills, were trusted."""
     revoked: list[str] = []
     for root, skills in found.roots.items():
-        if root in (IMPORTED, APPROVED):
+        if found.is_part:
             revoked += [name for name in skills if _kept(habitus, root).revoke(root, name)]
         elif habitus.trust.revoke(root):
             revoked.append(root)

@@ -151,7 +151,7 @@ def _outgoing(habitus: Habitus, item: Listed) -> Outgoing:
     if skill is None:
         raise Invalid(f"'{item.name}' can't be loaded.", mend="See 'habitus skills lint'.")
     address = f"{item.name}@{item.layer}"
-    return Outgoing(skill=skill, tree=habitus.skills.tree(address), counters=habitus.skills.counters(address))
+    return Outgoing(skill=skill, tree=habitus.skills.tree(address), counters=habitus.skills.all_told(address))
 
 
 def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:

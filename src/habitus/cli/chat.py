@@ -46,7 +46,7 @@ def chat(
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
-        past = past_session(habitus.journal, session) if resume else None
+        past = past_session(habitus, session) if resume else None
         try:
             is_well = asyncio.run(_chat(habitus, past, attach or [], as_json))
         except KeyboardInterrupt:
@@ -138,7 +138,7 @@ async def _chatting(
         )
     if isinstance(surface, Terminal):
         names = Names(invocable=chat.invocable, known=chat.known)
-        surface.prompt = LineEditor(habitus.settings.home, names, habitus.redactor)
+        surface.prompt = LineEditor(habitus.place, names, habitus.redactor)
     try:
         yield chat
     finally:

@@ -39,7 +39,7 @@ def _shared(home: Path) -> str:
     if address := os.environ.get("HABITUS_DATABASE_URL"):
         return address
     try:
-        return str(tomllib.loads((home / "habitus.toml").read_text()).get("database_url", ""))
+        return str(tomllib.loads((home / "habitus.toml").read_text("utf-8")).get("database_url", ""))
     except (OSError, ValueError):
         return ""
 

@@ -101,6 +101,7 @@ def _facts(engram: Engram) -> list[tuple[str, str]]:
         ("don't", body.anti_pattern if body else ""),
         ("domains", ", ".join(body.domains) if body else ""),
         ("rests on", "; ".join(filter(None, (evidence.error_signature, evidence.trace, evidence.detector)))),
+        ("told", evidence.told),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -154,7 +155,7 @@ def edit(
         before = habitus.memory.get(id)
         if text is None and kind is None and scope is None and topic is None:
             text = _edited_text(habitus, before)
-        by, project = habitus.settings.user, habitus.project
+        by, project = habitus.settings.signature, habitus.project
         after = habitus.memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
         is_changed = after != before
         said = f"Changed: {after.id}  {after.text}" if is_changed else "Nothing was changed."
@@ -227,7 +228,7 @@ def remove(
     """Put lessons into the archive; they are not learned again by themselves."""
     with opened(context) as habitus:
         found = [habitus.memory.get(id) for id in ids]  # an unknown one is said before anything is done
-        gone = [habitus.memory.remove(engram.id, by=habitus.settings.user) for engram in found]
+        gone = [habitus.memory.remove(engram.id, by=habitus.settings.signature) for engram in found]
         lines = [f"Removed: {engram.id}  {engram.text}" for engram in gone]
         undo = ("lessons", "restore", *(engram.id for engram in gone))
         output.done(context, as_json, {"removed": [as_plain(engram) for engram in gone]}, *lines, undo=undo)
@@ -255,7 +256,7 @@ def restore(
     """Bring lessons back from the archive."""
     with opened(context) as habitus:
         found = [habitus.memory.get(id) for id in ids]
-        back = [habitus.memory.restore(engram.id, by=habitus.settings.user) for engram in found]
+        back = [habitus.memory.restore(engram.id, by=habitus.settings.signature) for engram in found]
         lines = [f"Restored: {engram.id}  {engram.text}" for engram in back]
         undo = ("lessons", "remove", *(engram.id for engram in back))
         output.done(context, as_json, {"restored": [as_plain(engram) for engram in back]}, *lines, undo=undo)

@@ -18,7 +18,7 @@ from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, SkillName
 from habitus.errors import Invalid, did_you_mean
 from habitus.skills.listing import Listed
-from habitus.skills.model import PLAIN_MANIFEST, Skill, State
+from habitus.skills.model import PLAIN_MANIFEST, Severity, Skill, State
 
 
 def list_skills(
@@ -63,11 +63,20 @@ def _print_listing(found: Sequence[Listed], *, is_filtered: bool) -> None:
             item.state,
             item.layer,
             f"v{item.summary.version}" if item.summary else "",
-            (item.reason if item.state is not State.OK else "") or (item.summary.cue if item.summary else ""),
+            _in_a_line(item),
         )
         for item in found
     ]
     output.table(("name", "state", "layer", "version", "use it"), rows, wide="use it")
+
+
+def _in_a_line(item: Listed) -> str:
+    """Why it can't be used, or what for; before that, what a person should see."""
+    risks = sum(found.severity is Severity.RISK for found in item.diagnostics)
+    notes = [f"({output.counted(risks, 'finding')}: see 'skills show')"] if risks else []
+    notes += [f"(the copy in {layer} waits for 'habitus trust {item.name}@{layer}')" for layer in item.waiting]
+    told = (item.reason if item.state is not State.OK else "") or (item.summary.cue if item.summary else "")
+    return " ".join([*notes, told])
 
 
 def show(
@@ -84,12 +93,12 @@ def show(
         if not as_json and (raw or version is not None or item.summary is None):
             _print_main_file(shown, version)
         elif not as_json and shown.skill is not None:
-            _print_skill(item, shown.skill, files)
+            _print_skill(shown, shown.skill)
         elif version is not None:
             output.print_json({"name": item.name, "version": version, "skill": shown.skill, "files": files})
         else:
             body = {"body": shown.skill.body} if shown.skill is not None else {}
-            output.print_json({**_as_json(habitus, item), **body, "files": files})
+            output.print_json({**_as_json(habitus, item), **body, "files": files, "told": list(shown.told)})
 
 
 def _print_main_file(shown: ShownSkill, version: int | None) -> None:
@@ -100,7 +109,8 @@ def _print_main_file(shown: ShownSkill, version: int | None) -> None:
     output.write(shown.text.decode("utf-8", "replace"))
 
 
-def _print_skill(item: Listed, skill: Skill, files: list[str]) -> None:
+def _print_skill(shown: ShownSkill, skill: Skill) -> None:
+    item, files = shown.item, shown.files
     facts = [
         ("name", f"{skill.name}@{item.layer}"),
         ("title", skill.title),
@@ -113,6 +123,8 @@ def _print_skill(item: Listed, skill: Skill, files: list[str]) -> None:
         ("version", f"{skill.version} of {moments.shown(skill.modified_on)}"),
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
+        ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
+        ("told", "; ".join(shown.told)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
         ("inert", f"{', '.join(item.inert)}: counts once you run 'habitus trust {skill.name}'" if item.inert else ""),
     ]

@@ -8,6 +8,7 @@ import typer
 
 from habitus.cli import completion
 
+AllUsers = Annotated[bool, typer.Option("--all-users", help="Of everybody; for admins.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]

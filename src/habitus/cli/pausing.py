@@ -13,7 +13,8 @@ def pause(context: typer.Context, as_json: AsJson = False) -> None:
     """Stop learning and automatic change at once, in every process on this home."""
     with opened(context) as habitus:
         habitus.refuse_if_read_only()
-        state = habitus.pause.pause(habitus.settings.user)
+        habitus.refuse_unless_admin("pause everybody")
+        state = habitus.pause.pause(habitus.settings.signature)
         said = f"Paused since {moments.shown(state.since)}. What people change themselves still works."
         data = {"paused": True, "since": state.since, "by": state.by}
         output.done(context, as_json, data, said, undo=("resume",))

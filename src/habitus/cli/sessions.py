@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from habitus.agent.history import unpack
-from habitus.app.past_sessions import PastSession, past_session
+from habitus.app.past_sessions import PastSession, past_session, past_sessions
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson
+from habitus.cli.options import AllUsers, AsJson
 from habitus.errors import StorageFailed, did_you_mean
 from habitus.journal.journal import effective
 from habitus.journal.model import Message, Turn
@@ -24,21 +24,22 @@ FORMATS = ("markdown", "json")
 def list_sessions(
     context: typer.Context,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 20,
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
-    """The last conversations, the latest first."""
+    """Your last conversations, the latest first."""
     with opened(context) as habitus:
-        found = habitus.journal.sessions(limit=limit)
+        found = past_sessions(habitus, limit, all_users=all_users)
         rows = [(s.id, moments.shown(s.last_turn_on), s.turns, s.user, s.title) for s in found]
         columns = ("id", "last turn", "turns", "user", "began with")
         empty = "There are no sessions yet. Begin one: habitus chat"
         output.listed(as_json, {"sessions": found}, columns, rows, wide="began with", empty=empty)
 
 
-def show(context: typer.Context, session: Id, as_json: AsJson = False) -> None:
+def show(context: typer.Context, session: Id, all_users: AllUsers = False, as_json: AsJson = False) -> None:
     """One conversation: what was asked, done and answered, and how it went."""
     with opened(context) as habitus:
-        found = past_session(habitus.journal, session)
+        found = past_session(habitus, session, all_users=all_users)
         output.done(context, as_json, found, _as_markdown(found))
 
 
@@ -47,6 +48,7 @@ def export(
     session: Id,
     format: Annotated[str, typer.Option("--format", "-f", help="markdown or json.")] = "markdown",
     to: Annotated[Path | None, typer.Option("--to", help="Write to this file instead of standard output.")] = None,
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
     """Write one conversation out; secrets are not in it."""
@@ -54,7 +56,7 @@ def export(
         near = did_you_mean(format, FORMATS) or f"Use {' or '.join(FORMATS)}."
         raise typer.BadParameter(f"'{format}' is no format. {near}", param_hint="--format")
     with opened(context) as habitus:
-        found = past_session(habitus.journal, session)
+        found = past_session(habitus, session, all_users=all_users)
         is_json = format == "json" or (as_json and to is None)
         text = output.json_text(found) if is_json else output.clean(_as_markdown(found)) + "\n"
         if to is None:

@@ -17,8 +17,7 @@ from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.sandbox.model import Permissions
 from habitus.skills.model import Counters, Stage
-from habitus.tools.model import Tool, asked_for
-from habitus.tools.program import Regression
+from habitus.tools.model import CodeTool, Regression, asked_for
 
 Name = Annotated[str, typer.Argument(help="A tool.", autocompletion=completion.skill_names)]
 _NO_PARAMETERS = '{"type": "object", "properties": {}}'
@@ -116,7 +115,7 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
         output.say(code)
 
 
-def _print_facts(tool: Tool, calls: str) -> None:
+def _print_facts(tool: CodeTool, calls: str) -> None:
     facts = [
         ("name", f"{tool.name}@{tool.layer}"),
         ("called as", tool.callable_name),
@@ -202,7 +201,7 @@ def _print_report(name: str, report: Regression) -> None:
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Take a tool out of use; a skill that is nothing else goes to the archive."""
     with opened(context) as habitus:
-        gone = habitus.tools.remove(name, habitus.person())
+        gone = habitus.tools.retire(name, habitus.person())
         output.done(context, as_json, gone, f"The tool {gone.name} is gone.", undo=gone.undo)
 
 

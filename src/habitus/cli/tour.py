@@ -85,7 +85,9 @@ async def _walk(habitus: Habitus) -> None:
         await _play(session, model, script.WORKED_OUT)
         _step("The procedure is kept: a standard SKILL.md folder. You are asked first; the tour says yes.")
         await _play(session, model, script.KEPT)
-        output.say((habitus.skills.directory(script.SKILL) or Path()).joinpath("SKILL.md").read_text(), style="dim")
+        output.say(
+            (habitus.skills.directory(script.SKILL) or Path()).joinpath("SKILL.md").read_text("utf-8"), style="dim"
+        )
     session, model = _open(habitus)
     async with session:
         _step("Another day, another session, other words. The skill is found, loaded and followed.")

@@ -112,8 +112,8 @@ class Journal:
                     parts[entry["turn"]].setdefault(table.name, []).append(entry)
         return [_turn(row, parts[row["id"]]) for row in rows]
 
-    def sessions(self, *, limit: int = 50) -> list[KeptSession]:
-        """The sessions with their turns counted, the latest first."""
+    def sessions(self, *, limit: int = 50, user: str | None = None) -> list[KeptSession]:
+        """The sessions with their turns counted, the latest first: of one user, or of all."""
         latest = (
             sa.select(
                 turns.c.session,
@@ -122,6 +122,7 @@ class Journal:
                 sa.func.count().label("number"),
                 sa.func.min(turns.c.user).label("user"),
             )
+            .where(sa.true() if user is None else turns.c.user == user)
             .group_by(turns.c.session)
             .order_by(sa.desc("last"))
             .limit(limit)

@@ -14,7 +14,7 @@ from habitus.learning.spending import CapReached, Spending
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.memory.model import SCRATCHPAD, Draft, Encoded, Evidence, Kind, Producer, Scope
 from habitus.redact import Redactor
-from habitus.sandbox.model import CANCELLED, Cell
+from habitus.sandbox.model import Cell, Stop
 
 log = logging.getLogger(__name__)
 
@@ -158,4 +158,4 @@ def main_signature(cells: Sequence[Cell]) -> str:
 
 
 def _teaches(cell: Cell) -> bool:
-    return not cell.is_clean and not (cell.error or "").startswith(CANCELLED)
+    return not cell.is_clean and cell.stopped is not Stop.CANCELLED

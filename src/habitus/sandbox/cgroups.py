@@ -1,4 +1,4 @@
-"""Control groups: a bound on memory and processes that holds for a whole tree of processes, root or not.
+"""Control groups: bounds on memory and processes, and a count of processor time, for a whole tree of processes.
 
 Both hierarchies are spoken: version 2 (one tree) and version 1 (one tree per controller).
 """
@@ -17,48 +17,61 @@ _NAME = re.compile(r"habitus-(\d+)-\w+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cgroups:
-    """Where groups can be made: one folder for version 2, a memory and a pids folder for version 1."""
+    """Where groups can be made: one folder for version 2, one for each controller for version 1."""
 
     version: int
     memory: Path
     pids: Path
+    processor: Path | None = None  # counts only; without it, what processes say of themselves has to do
 
 
 class Group:
     """One group with its bounds; processes join by writing to the files `procs` opens. Closing removes it."""
 
     def __init__(self, where: Cgroups, name: str, *, memory: int, processes: int) -> None:
-        self._where = where
+        self._version = where.version
         label = f"habitus-{os.getpid()}-{name}"
-        self._folders = [where.memory / label] if where.version == 2 else [where.memory / label, where.pids / label]
+        self._memory, self._pids = where.memory / label, where.pids / label
+        self._processor = where.processor / label if where.processor else None
+        self._folders = list(dict.fromkeys(filter(None, (self._memory, self._processor, self._pids))))
         for folder in self._folders:
             _sweep(folder.parent)
             folder.mkdir()
         if where.version == 2:
-            _set(self._folders[0] / "memory.swap.max", 0)
-            _set(self._folders[0] / "memory.max", memory)
+            _set(self._memory / "memory.swap.max", 0)
+            _set(self._memory / "memory.max", memory)
         else:
-            _set(self._folders[0] / "memory.limit_in_bytes", memory)
-            _set(self._folders[0] / "memory.memsw.limit_in_bytes", memory)
-        _set(self._folders[-1] / "pids.max", processes)
+            _set(self._memory / "memory.limit_in_bytes", memory)
+            _set(self._memory / "memory.memsw.limit_in_bytes", memory)
+        _set(self._pids / "pids.max", processes)
 
     def open(self) -> list[int]:
         """Descriptors through which a process moves itself in; the caller closes its copies."""
         return [os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders]
 
+    def members(self) -> list[int]:
+        return [int(process) for process in _read(self._pids / "cgroup.procs").split()]
+
     def memory_kills(self) -> int:
         """How often the kernel ended a process of the group because it was full."""
-        file = "memory.events" if self._where.version == 2 else "memory.oom_control"
-        with contextlib.suppress(OSError):
-            found = re.search(r"^oom_kill (\d+)", (self._folders[0] / file).read_text(), re.MULTILINE)
-            return int(found[1]) if found else 0
-        return 0
+        file = "memory.events" if self._version == 2 else "memory.oom_control"
+        found = re.search(r"^oom_kill (\d+)", _read(self._memory / file), re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    def processor_s(self) -> float | None:
+        """The processor time that all its processes have used; nothing where nobody counts it."""
+        if self._processor is None:
+            return None
+        if self._version == 1:
+            return int(_read(self._processor / "cpuacct.usage") or 0) / 1e9
+        found = re.search(r"^usage_usec (\d+)", _read(self._processor / "cpu.stat"), re.MULTILINE)
+        return int(found[1]) / 1e6 if found else None
 
     def close(self) -> bool:
         """End what is still in the group, then the group; whether it is gone. A dying process keeps it a moment."""
-        for member in _read(self._folders[-1] / "cgroup.procs").split():
+        for member in self.members():
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(member), signal.SIGKILL)
+                os.kill(member, signal.SIGKILL)
         for folder in self._folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -71,13 +84,14 @@ def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/pro
     if "memory" in own and "pids" in own:
         memory = _makeable(root / "memory" / own["memory"])
         pids = _makeable(root / "pids" / own["pids"])
-        return Cgroups(version=1, memory=memory, pids=pids) if memory and pids else None
+        processor = _makeable(root / "cpuacct" / own["cpuacct"]) if "cpuacct" in own else None
+        return Cgroups(version=1, memory=memory, pids=pids, processor=processor) if memory and pids else None
     if "" not in own:
         return None
     folder = root / own[""]
     for place in [folder, *folder.parents]:
         if {"memory", "pids"} <= set(_read(place / "cgroup.subtree_control").split()) and _makeable(place):
-            return Cgroups(version=2, memory=place, pids=place)
+            return Cgroups(version=2, memory=place, pids=place, processor=place)
         if place == root:
             break
     return None

@@ -116,6 +116,16 @@ class Child:
             return lines[-1] if lines else ""
         return ""
 
+    def end(self) -> None:
+        """Begin to end it: whoever waits for its next message hears that it is gone."""
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(ProcessLookupError):
+            if self._tidies_up:
+                self.process.terminate()
+            else:
+                self.process.kill()
+
     async def close(self) -> None:
         """End it and everything it started; returns when all are gone."""
         self._line.close()

@@ -11,6 +11,9 @@ from pathlib import Path
 from habitus.events import OK, Outcome, failed, infra
 from habitus.sandbox.capture import Capture, Feeder, Tap
 from habitus.sandbox.child import Child, Gone, Message, start
+from habitus.sandbox.ending import signal_name
+from habitus.sandbox.guard import Guard
+from habitus.sandbox.inside import folders
 from habitus.sandbox.isolation import Jail, launch
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import MIB, Limits, ToolRun
@@ -22,10 +25,11 @@ _GRACE_S = 5.0
 class ForkServer:
     """Owns the process; `is_alive` says whether it can be given another call."""
 
-    def __init__(self, jail: Jail, child: Child, scratch: Path) -> None:
+    def __init__(self, jail: Jail, child: Child, scratch: Path, *, is_on_disk: bool) -> None:
         self.jail = jail
         self._child = child
         self._scratch = scratch
+        self._is_on_disk = is_on_disk  # no mount of its own bounds the folder of a call
         self._memory_kills = 0
         self._is_sound = True
 
@@ -39,7 +43,7 @@ class ForkServer:
         except BaseException:
             scratch.rmdir()
             raise
-        server = cls(jail, child, scratch)
+        server = cls(jail, child, scratch, is_on_disk=plan.tidies_up)
         try:
             async with asyncio.timeout(_START_S):
                 await child.receive()
@@ -56,12 +60,18 @@ class ForkServer:
 
     async def call(self, message: Message, stdin: bytes, limits: Limits) -> ToolRun:
         out, err = Capture(limits.output_chars), Capture(limits.output_chars)
-        with contextlib.ExitStack() as pipes:
-            taps, fds = _pipes(pipes, out, err, stdin)
+        guard = Guard(self._child, self._scratch, limits)
+        with contextlib.ExitStack() as held:
+            taps, fds = _pipes(held, out, err, stdin)
+            if self._is_on_disk:
+                held.callback(guard.stop)
+                guard.start()
             reply = await self._ask(message, fds, limits)
             for tap in taps:
                 tap.drain()
         outcome = self._outcome(reply, limits, err)
+        if guard.verdict or reply.get("folder_size", 0) > limits.folder_size:
+            outcome = failed(f"Its folder grew beyond {limits.folder_size // MIB} MiB.")
         code = reply.get("exit_code")
         return ToolRun(
             outcome=outcome,
@@ -104,7 +114,7 @@ class ForkServer:
         if code == -signal.SIGKILL and limits.cpu_s is not None and reply["cpu_s"] >= limits.cpu_s - 0.5:
             return failed(f"It used more than {limits.cpu_s} s of processor time.")
         if code < 0:
-            return failed(f"It was ended by {signal.Signals(-code).name}.")
+            return failed(f"It was ended by {signal_name(-code)}.")
         return failed(_last_line(err.text()) or f"It ended with exit code {code}.")
 
     def _ran_out_of_memory(self) -> bool:
@@ -116,7 +126,7 @@ class ForkServer:
         self._is_sound = False
         await self._child.close()
         with contextlib.suppress(OSError):
-            self._scratch.rmdir()
+            await asyncio.to_thread(folders.remove, str(self._scratch))
 
 
 def _pipes(stack: contextlib.ExitStack, out: Capture, err: Capture, stdin: bytes) -> tuple[list[Tap], list[int]]:

@@ -62,7 +62,7 @@ def ensure_running(folder: Path, command: list[str]) -> None:
         ended, status = os.waitpid(keeper, os.WNOHANG) if keeper else (0, 0)
         keeper = 0 if ended else keeper
         if status or time.monotonic() > deadline:
-            words = log.read_text(errors="replace").strip().splitlines()
+            words = log.read_text("utf-8", errors="replace").strip().splitlines()
             raise StorageFailed(f"The scratchpad did not start: {words[-1] if words else 'no answer'}", mend="")
         time.sleep(0.02)
 
@@ -89,9 +89,14 @@ def stop(folder: Path) -> bool:
         ask(folder, {"stop": True})
     except (OSError, StorageFailed):
         return False
-    with (folder / _LOCK).open("w") as lock:
+    with open(folder / _LOCK, "w", opener=_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
     return True
+
+
+def knows(folder: Path) -> bool:
+    """Whether a keeper ever held the pad, whichever machine its files are on."""
+    return (folder / _LOCK).is_file()
 
 
 def forget_cells(folder: Path) -> int:
@@ -105,7 +110,7 @@ def cells(folder: Path) -> list[dict[str, Any]]:
     """The cells that ran since the pad was made or reset; a line that was cut off by a crash is left out."""
     found = []
     with contextlib.suppress(FileNotFoundError):
-        for line in (folder / _CELLS).read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (folder / _CELLS).read_text(encoding="utf-8", errors="replace").split("\n"):
             with contextlib.suppress(ValueError):
                 found.append(json.loads(line))
     return found
@@ -128,12 +133,16 @@ def _short(folder: Path) -> Iterator[str]:
         os.close(fd)
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 # The side of the keeper
 
 
 async def keep(pads: Scratchpads, folder: Path, *, redactor: Redactor, idle_s: float) -> None:
     """Be the keeper of this pad until there is no more reason to."""
-    with (folder / _LOCK).open("w") as lock:
+    with open(folder / _LOCK, "w", opener=_private) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -221,6 +230,6 @@ class _Keeper:
             done = dataclasses.replace(done, logs=(self._notice, *done.logs))
             self._notice = ""
         kept = self._redactor.redact_value(dataclasses.asdict(done))
-        with (self._folder / _CELLS).open("a", encoding="utf-8") as file:
+        with open(self._folder / _CELLS, "a", encoding="utf-8", opener=_private) as file:
             file.write(json.dumps(kept, ensure_ascii=False) + "\n")
         return {"cell": kept}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import shutil
@@ -54,6 +55,11 @@ class Machine:
 
 def probe(*, search_path: str | None = None, proc: Path = Path("/proc")) -> Machine:
     """Try each protection on this machine. `search_path` is where to look for bubblewrap (PATH by default)."""
+    return _probe(os.environ.get("PATH", os.defpath) if search_path is None else search_path, proc)
+
+
+@functools.cache
+def _probe(search_path: str, proc: Path) -> Machine:
     system = platform.system()
     if system != "Linux":
         return Machine(system=system, is_root=os.geteuid() == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from habitus.events import OK, Outcome
@@ -23,11 +24,15 @@ class Permissions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one sandboxed process, with everything it starts, may use up. Sizes are bytes."""
+    """What one sandboxed process, with everything it starts, may use up. Sizes are bytes.
+
+    `cpu_s` is for each process; `idle_cpu_s` for all of a scratchpad together, from the end of a cell to the next.
+    """
 
     memory: int = GIB
     processes: int = 64
     cpu_s: int | None = 60
+    idle_cpu_s: int = 60
     wall_s: float = 60.0
     file_size: int = 128 * MIB
     folder_size: int = 256 * MIB
@@ -52,6 +57,14 @@ def timeouts_for(estimated_s: float | None) -> Timeouts:
     return Timeouts(total_s=min(total, 3600.0), silence_s=min(silence, 60.0))
 
 
+class Stop(StrEnum):
+    """Why a cell did not run to its end; the error of such a cell begins with these words."""
+
+    TIMED_OUT = "Cell timed out"
+    KILLED = "Cell killed"
+    CANCELLED = "Cancelled"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
     """A piece of code for a scratchpad and, once it ran, what it printed and what went wrong.
@@ -68,18 +81,11 @@ class Cell:
     logs: tuple[str, ...] = ()
     seconds: float = 0.0
     outcome: Outcome = OK
+    stopped: Stop | None = None
 
     @property
     def is_clean(self) -> bool:
         return self.error is None and not self.stderr.strip()
-
-    @property
-    def was_stopped(self) -> bool:
-        return self.error is not None and self.error.startswith(STOPPED)
-
-
-TIMED_OUT, KILLED, CANCELLED = "Cell timed out", "Cell killed", "Cancelled"
-STOPPED = (TIMED_OUT, KILLED, CANCELLED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from habitus.errors import HabitusError
-from habitus.events import OK, failed, infra
+from habitus.events import OK, Outcome, failed, infra
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone, Message
-from habitus.sandbox.model import CANCELLED, KILLED, TIMED_OUT, Cell, Timeouts
+from habitus.sandbox.model import Cell, Stop, Timeouts
 from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
+from habitus.text import encodable
 
 Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
 _MOST_LOGS, _LONGEST_LOG, _LONGEST_ERROR = 200, 2_000, 25_000
@@ -38,6 +40,16 @@ class _Run:
     def log(self, line: str) -> None:
         if len(self.logs) < _MOST_LOGS:
             self.logs.append(line[:_LONGEST_LOG])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _End:
+    """How a cell ended; `missing` is the module that it could not import."""
+
+    error: str | None = None
+    outcome: Outcome = OK
+    missing: str | None = None
+    stopped: Stop | None = None
 
 
 class Pad:
@@ -93,27 +105,22 @@ class Pad:
         try:
             worker = await self._ready_worker()
         except Gone as gone:
-            return replace(
-                cell, error=f"{KILLED}: the scratchpad did not start ({gone}).", outcome=infra(str(gone))
-            ), None
+            error = f"{Stop.KILLED}: the scratchpad did not start ({gone})."
+            return replace(cell, error=error, outcome=infra(str(gone)), stopped=Stop.KILLED), None
         if self._notice:
             logs = [self._notice, *logs]
             self._notice = ""
         run = _Run(cell, self._capture(), self._capture(), logs)
         worker.listen(run.out, run.err)
         try:
-            result = await self._converse(worker, run)
+            end = await self._converse(worker, run)
         except asyncio.CancelledError:
             # Whoever waited is gone; the cell must not go on without anybody watching it.
             await asyncio.shield(self._lose_worker("it was stopped"))
-            self.cells.append(replace(cell, error=f"{CANCELLED}.", outcome=infra(CANCELLED), logs=tuple(run.logs)))
+            end = _stopped(Stop.CANCELLED, ".")
+            self.cells.append(_as_ended(run, end))
             raise
-        error = result.get("error")
-        outcome = result.get("outcome", failed(_last_line(error)) if error else OK)
-        done = replace(
-            cell, stdout=run.out.text(), stderr=run.err.text(), error=error, logs=tuple(run.logs), outcome=outcome
-        )
-        return done, result.get("missing")
+        return _as_ended(run, end), end.missing
 
     async def _ready_worker(self) -> WorkerProcess:
         if self._worker and not self._worker.is_alive:
@@ -125,44 +132,47 @@ class Pad:
     def _capture(self) -> Capture:
         return Capture(self._output_chars, watch=self.watch)
 
-    async def _converse(self, worker: WorkerProcess, run: _Run) -> Message:
+    async def _converse(self, worker: WorkerProcess, run: _Run) -> _End:
         """Send the cell and see it to its end: by itself, by the clock, by a cancel, or by its process dying."""
         talk = asyncio.ensure_future(self._talk(worker, run))
-        reason = ""
+        reason: tuple[Stop, str] | None = None
         try:
             reason = await self._reason_to_stop(talk, run)
             if reason:
                 await worker.interrupt()
                 await asyncio.wait({talk}, timeout=self._grace_s)
-            if not talk.done():
-                await self._lose_worker("it was stopped")
-                return _stopped(f"{reason}. It did not react to an interrupt: its process was ended, {_LOST}.")
-            result = talk.result()
+                if not talk.done():
+                    await self._lose_worker("it was stopped")
+                    return _stopped(*reason, f". It did not react to an interrupt: its process was ended, {_LOST}.")
+            end = talk.result()
         except Gone:
             why = await self._lose_worker()
             if reason:
-                return _stopped(f"{reason}. Its process ended ({why}): {_LOST}.")
-            return {"error": f"{KILLED}: its process ended ({why}); {_LOST}.", "outcome": failed(why)}
+                return _stopped(*reason, f". Its process ended ({why}): {_LOST}.")
+            error = f"{Stop.KILLED}: its process ended ({why}); {_LOST}."
+            return _End(error=error, outcome=failed(why), stopped=Stop.KILLED)
         finally:
             talk.cancel()
             worker.listen(None, None)
-        return _stopped(f"{reason}. It was interrupted; variables are kept.") if reason else result
+        return _stopped(*reason, ". It was interrupted; variables are kept.") if reason else end
 
-    async def _talk(self, worker: WorkerProcess, run: _Run) -> Message:
-        """The worker's side of the conversation, until it says that the cell is done."""
-        await worker.send({"exec": run.cell.code})
+    async def _talk(self, worker: WorkerProcess, run: _Run) -> _End:
+        """The worker's side of the conversation, until it says that this cell is done."""
+        number = secrets.token_hex(8)  # a cell can't say of the next one that it is done
+        await worker.send({"exec": run.cell.code, "id": number})
         while True:
             message = await worker.receive()
             run.last_word = time.monotonic()
             if isinstance(message.get("done"), dict):
-                worker.settle()
-                return _checked(message["done"])
-            if "ask" in message:
-                await worker.send(await self._answer(message))
+                if message.get("id") == number:
+                    worker.settle()
+                    return _checked(message["done"])
+            elif "ask" in message:
+                await worker.send({**await self._answer(message), "id": message.get("id")})
             elif "progress" in message:
-                self._report(run, str(message["progress"])[:_LONGEST_LOG])
+                self._report(run, encodable(str(message["progress"])[:_LONGEST_LOG]))
             elif "log" in message:
-                run.log(str(message["log"]))
+                run.log(encodable(str(message["log"])))
 
     async def _answer(self, message: Message) -> Message:
         service = self._services.get(str(message["ask"]))
@@ -179,8 +189,8 @@ class Pad:
             if self.watch:
                 self.watch(f"{text}\n")
 
-    async def _reason_to_stop(self, talk: asyncio.Future[Message], run: _Run) -> str:
-        """Wait until the cell is done, or there is a reason to stop it."""
+    async def _reason_to_stop(self, talk: asyncio.Future[_End], run: _Run) -> tuple[Stop, str] | None:
+        """Wait until the cell is done, or there is a reason to stop it: which, and the rest of the sentence."""
         limits = self._timeouts(run.cell.estimated_s)
         began = run.last_word = time.monotonic()
         stop = asyncio.ensure_future(self._stop.wait())
@@ -189,14 +199,14 @@ class Pad:
                 now = time.monotonic()
                 total, silence = began + limits.total_s - now, run.last_sign + limits.silence_s - now
                 if total <= 0:
-                    return f"{TIMED_OUT} after {limits.total_s:g} s in total"
+                    return Stop.TIMED_OUT, f" after {limits.total_s:g} s in total"
                 if silence <= 0:
-                    return f"{TIMED_OUT} after {limits.silence_s:g} s of silence (no output, no progress())"
+                    return Stop.TIMED_OUT, f" after {limits.silence_s:g} s of silence (no output, no progress())"
                 either: set[asyncio.Future[Any]] = {talk, stop}
                 await asyncio.wait(either, timeout=min(total, silence), return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop.cancel()
-        return "" if talk.done() else CANCELLED
+        return None if talk.done() else (Stop.CANCELLED, "")
 
     async def _lose_worker(self, why: str = "") -> str:
         """End a worker whose variables somebody may miss; the next cell says so."""
@@ -210,17 +220,30 @@ class Pad:
         return await worker.close() if worker else ""
 
 
-def _checked(done: Message) -> Message:
+def _as_ended(run: _Run, end: _End) -> Cell:
+    return replace(
+        run.cell,
+        stdout=run.out.text(),
+        stderr=run.err.text(),
+        error=end.error,
+        logs=tuple(run.logs),
+        outcome=end.outcome,
+        stopped=end.stopped,
+    )
+
+
+def _checked(done: Message) -> _End:
     """What the worker says of a cell: the cell may have said it in its name."""
     error, missing = done.get("error"), done.get("missing")
-    return {
-        "error": None if error is None else str(error)[:_LONGEST_ERROR],
-        "missing": missing if isinstance(missing, str) else None,
-    }
+    if error is None:
+        return _End()
+    text = encodable(str(error)[:_LONGEST_ERROR])
+    return _End(error=text, outcome=failed(_last_line(text)), missing=missing if isinstance(missing, str) else None)
 
 
-def _stopped(error: str) -> Message:
-    return {"error": error, "outcome": infra(error)}
+def _stopped(stop: Stop, *words: str) -> _End:
+    error = "".join((stop, *words))
+    return _End(error=error, outcome=infra(error), stopped=stop)
 
 
 def _last_line(text: str) -> str:

@@ -39,8 +39,8 @@ def _on_linux(machine: Machine) -> Iterable[Protection]:
     has_network = wrapped or machine.has_seccomp
     how = "own network namespace" if wrapped else "no sockets"
     yield _protection("network", has_network, True, how, mend)
-    how = "control groups and rlimits" if machine.cgroups else "rlimits, per process"
-    yield _protection("limits", has_limits, True, how, f"Run as an ordinary user. Or: {groups_mend}")
+    yield _protection("limits", has_limits, True, _limits(machine), f"Run as an ordinary user. Or: {groups_mend}")
+    yield _protection("room on disk", True, False, _room(machine), "")
     yield _protection("bubblewrap", wrapped, False, "own view of files, network, processes, users", mend)
     has_processes = wrapped or machine.has_namespaces or machine.landlock_abi >= 6
     yield _protection("other processes", has_processes, False, "not seen or not signalled", mend)
@@ -51,6 +51,21 @@ def _on_linux(machine: Machine) -> Iterable[Protection]:
     yield _protection("system calls", machine.has_seccomp, False, "dangerous ones are refused", processor)
     yield _protection("privileges", True, False, "no capability, no set-user-id", "")
     yield _protection("environment", True, False, "nothing of the host's", "")
+
+
+def _limits(machine: Machine) -> str:
+    """What bounds memory, processes and time, and what is bounded less well than with groups."""
+    if not machine.cgroups:
+        return "rlimits; memory counts for each process, idle time of scratchpads as processes report it"
+    counted = "" if machine.cgroups.processor else "; idle time of scratchpads as processes report it"
+    return f"control groups and rlimits{counted}"
+
+
+def _room(machine: Machine) -> str:
+    """No kernel bounds a folder on disk for us: where it is not a mount in memory, it is looked at."""
+    if machine.bubblewrap or machine.has_namespaces:
+        return "a call's is bounded; a scratchpad's is looked at twice a second, between cells too"
+    return "looked at twice a second, at the end of a call, and between cells"
 
 
 def _elsewhere(system: str) -> Iterable[Protection]:

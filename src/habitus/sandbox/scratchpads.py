@@ -14,6 +14,7 @@ from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad, Services
 from habitus.sandbox.runtimes.base import Runtime, check_name
 from habitus.sandbox.venvs import package_for
+from habitus.text import encodable
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Scratchpads:
         """Run code in the pad of that name, which is made if it is new. `watch` is told what it prints meanwhile."""
         pad = self._pad(name)
         pad.watch = watch
-        cell = Cell(code=code, description=description, estimated_s=estimated_s)
+        cell = Cell(code=encodable(code), description=encodable(description), estimated_s=estimated_s)
         try:
             return await run_cell(pad, cell, observers)
         finally:

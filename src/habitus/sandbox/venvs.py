@@ -68,6 +68,7 @@ class Venvs:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            umask=0o077,
         )
         try:
             async with asyncio.timeout(self._timeout_s):

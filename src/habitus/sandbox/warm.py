@@ -21,6 +21,7 @@ from habitus.sandbox.interpreter import this_interpreter
 from habitus.sandbox.isolation import Jail, rlimits
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import KIB, Limits, Permissions, ToolRun
+from habitus.text import encodable
 
 LONGEST_ARGUMENT = 64 * KIB
 
@@ -63,7 +64,9 @@ class Warm:
     async def call(self, program: Program, payload: object, *, env: Mapping[str, str] | None = None) -> ToolRun:
         """Run a tool with its payload, by the protocol above."""
         text = json.dumps(payload, ensure_ascii=False)
-        data = text.encode("utf-8", errors="surrogatepass")
+        if encodable(text) != text:
+            text = json.dumps(payload)  # half a character has no bytes, but JSON can spell it
+        data = text.encode()
         if len(data) <= LONGEST_ARGUMENT:
             return await self.run(program, [text], env=env)
         return await self.run(program, ["-"], stdin=data, env=env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Sequence
@@ -105,10 +106,15 @@ def unit(vectors: Vectors) -> Vectors:
 def default_embedder() -> Embedder:
     """The static model that comes with Habitus, or none, which is said in the log."""
     try:
-        return WordLlama()
+        return _static()
     except Unavailable as missing:
         log.warning("Search is lexical only: %s.", missing)
         return NoEmbedder()
+
+
+@functools.cache  # read once in a process, however many libraries it opens
+def _static() -> WordLlama:
+    return WordLlama()
 
 
 _SEPARATORS = re.compile(r"[_\-./:]+")

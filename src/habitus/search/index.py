@@ -80,7 +80,9 @@ class Index:
             if found is None:
                 return Results()
             ranked = ranking.rank(found.signals, found.usage, self._tier, self._corpus.share_with_body)
-            order = sorted(range(len(found.ids)), key=lambda row: (-float(ranked.scores[row]), found.ids[row]))
+            # Machines add up in different orders: what differs by less than this is equal, and comes by its id.
+            scores = np.round(ranked.scores, 4).tolist()
+            order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
             sure = ranking.confidence(found.signals, found.usage, ranked, self._tier, order[0])
             relative = np.exp(ranked.scores - ranked.scores[order[0]]) * sure
             best = order[: max(k, 0)]

@@ -7,6 +7,7 @@ import numpy as np
 from habitus.search.corpus import Corpus
 from habitus.search.entry import Codes, Entry, Vector
 from habitus.search.model import Hit
+from habitus.search.signals import highest
 
 _LOOK_AT = 60
 _SHORTEST_BODY = 20
@@ -18,7 +19,7 @@ def nearest(corpus: Corpus, entry: Entry, vector: Vector, k: int, least: float =
     if least and corpus.vectors.shape[1]:
         slots = [slot for slot in slots if float(corpus.vectors[slot] @ vector) >= least]
     hits = [_compare(corpus, entry, vector, slot) for slot in slots]
-    hits.sort(key=lambda hit: (-hit.score, hit.id))
+    hits.sort(key=lambda hit: (-round(hit.score, 6), hit.id))
     return tuple(hits[:k])
 
 
@@ -33,8 +34,7 @@ def _near(corpus: Corpus, entry: Entry, vector: Vector) -> list[int]:
     shared[~corpus.alive] = -1.0
     chosen: set[int] = set()
     for scores in (meaning, shared):
-        order = np.argpartition(-scores, _LOOK_AT)[:_LOOK_AT] if len(scores) > _LOOK_AT else np.arange(len(scores))
-        chosen.update(slot for slot in order.tolist() if corpus.alive[slot])
+        chosen.update(slot for slot in highest(scores, _LOOK_AT).tolist() if corpus.alive[slot])
     return sorted(chosen)
 
 

@@ -157,10 +157,18 @@ def _together(corpus: Corpus, *some: Slots) -> Slots:
 
 def _best(slots: Slots, scores: Floats, count: int) -> Slots:
     """The slots with the highest scores above zero, in no order."""
-    if count < len(slots):
-        top = np.argpartition(scores, len(scores) - count)[-count:]
-        slots, scores = slots[top], scores[top]
+    top = highest(scores, count)
+    slots, scores = slots[top], scores[top]
     return slots[scores > 0]
+
+
+def highest(scores: Floats, count: int) -> Slots:
+    """Where the `count` highest scores are; of equal ones the first: a partition leaves that to the processor."""
+    if count >= len(scores):
+        return np.arange(len(scores))
+    least = np.partition(scores, len(scores) - count)[len(scores) - count]
+    above = np.flatnonzero(scores > least)
+    return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])
 
 
 def _coverage(corpus: Corpus, asked: _Asked, slots: Slots) -> Floats:

@@ -84,7 +84,8 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
             env=_needed(environ) | quiet,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_GIT_SECONDS,
         )
     except FileNotFoundError:

@@ -26,7 +26,7 @@ from habitus.skills.model import (
     Version,
 )
 from habitus.skills.names import Address
-from habitus.skills.stores.base import Facts, Step, refuse_stale
+from habitus.skills.stores.base import TOLD, Facts, Step, refuse_stale
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,10 +114,10 @@ class Library:
                 return item
         raise self._unknown(address, [f"{entry.name}@{layer.name}" for entry in contents.summaries])
 
-    def load(self, address: str, *, at: Snapshot | None = None) -> Skill:
+    def load(self, address: str, *, at: Snapshot | None = None, user: str = "") -> Skill:
         """The skill with its body, ready to be read by a model: layers merged, placeholders filled.
 
-        With a snapshot, the one that stood in the library then; no database is asked.
+        With a snapshot, the one that stood in the library then; no database is asked. `user` is who will read it.
         """
         item = self.find(address, at=at)
         if item.summary is None:
@@ -131,7 +131,7 @@ class Library:
                 skill = records.with_body(merged(skill, higher), body)
             else:
                 skill = higher
-        return replace(skill, body=self._filled(item, skill))
+        return replace(skill, body=self._filled(item, skill, {"USER": user} if user else {}))
 
     def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[Skill]:
         copies = []
@@ -149,12 +149,12 @@ class Library:
             raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
         return copies
 
-    def _filled(self, item: Listed, skill: Skill) -> str:
+    def _filled(self, item: Listed, skill: Skill, reader: Mapping[str, str]) -> str:
         layer = self.layer(item.layer)
         if not (layer.fills_placeholders or skill.manifest.placeholders):
             return skill.body
         directory = layer.store.directory(item.name)
-        return placeholders.fill(skill.body, {**self._fill, "SKILL_DIR": str(directory or "")})
+        return placeholders.fill(skill.body, {**self._fill, **reader, "SKILL_DIR": str(directory or "")})
 
     def unreviewed(self, item: Listed) -> str:
         """Where a skill comes from that no person has looked at, in words; nothing for the others."""
@@ -362,6 +362,11 @@ class Library:
     def counters(self, address: str, *, version: int | None = None) -> dict[Stage, Counters]:
         item = self.find(address)
         return self.layer(item.layer).store.counters(item.name, version=version)
+
+    def all_told(self, address: str) -> dict[Stage, Counters]:
+        """What was counted here and what its source told, together: for whoever takes the skill from here."""
+        here, told = self.counters(address), self.counters(address, version=TOLD)
+        return {stage: here.get(stage, Counters()) + told.get(stage, Counters()) for stage in {*here, *told}}
 
     def all_counters(self) -> dict[tuple[str, str], dict[Stage, Counters]]:
         """(layer, name) → counters per stage, for the skills that have any."""

@@ -39,6 +39,7 @@ class State(StrEnum):
 class Severity(StrEnum):
     ERROR = "error"  # the skill can't be loaded
     WARNING = "warning"  # loads, but something is lost or risky
+    RISK = "risk"  # loads; a scan finds something that a person should see
     NOTE = "note"  # loads; another reader may be stricter
 
 

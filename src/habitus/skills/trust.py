@@ -51,8 +51,8 @@ class Trust:
         self._seen: tuple[int, str] = (-1, "")
         self._followed: dict[tuple[str, str, str], str] = {}
 
-    def trust(self, root: str, skills: Mapping[str, Tree], by: str) -> None:
-        """Trust these skills of a root as they are; what was trusted there before is forgotten."""
+    def trust(self, root: str, skills: Mapping[str, Tree], by: str, *, adds: bool = False) -> None:
+        """Trust these skills of a root as they are; what was trusted there before is forgotten unless this adds."""
         now = self._clock()
         values = [
             {
@@ -67,7 +67,7 @@ class Trust:
         ]
         whole = {"root": root, "name": "", "tree_hash": "", "powers": "[]", "trusted_on": now, "trusted_by": by}
         with sql.writing(self._engine, durable=True, lock="trust") as connection:
-            if root in _ONE_BY_ONE:
+            if adds or root in _ONE_BY_ONE:
                 gone = trusted.delete().where(trusted.c.root == root, trusted.c.name.in_([*skills, ""]))
             else:
                 gone = trusted.delete().where(trusted.c.root == root)

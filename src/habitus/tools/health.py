@@ -1,22 +1,94 @@
-"""The health of tools in the database: changed by pure functions under the write lock, by any number of processes."""
+"""Health of tools: when one is degraded, back or to be retired (pure), and the table that any process changes."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.tools.lifecycle import Health
-from habitus.tools.tables import tool_health
+from habitus.events import Outcome, OutcomeKind
+from habitus.sql import Utc, metadata
 
+FAILURES_IN_A_ROW = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Health:
+    """How a tool fares. It is that of one code: other code starts anew."""
+
+    code: str = ""  # the fingerprint of what was counted
+    streak: int = 0  # failures in a row
+    degraded_on: datetime | None = None
+    curator_runs: int = 0  # that found it degraded
+    last_failure: str = ""
+    proved_as: str = ""  # the fingerprint under which its cases last passed
+    proved_on: datetime | None = None
+
+    def is_degraded(self, code: str) -> bool:
+        return self.degraded_on is not None and self.code == code
+
+
+def after_call(health: Health, code: str, outcome: Outcome, now: datetime) -> Health:
+    """An ok wipes the slate, a failure counts, and what went wrong around the tool counts for nothing."""
+    if outcome.kind is OutcomeKind.INFRA:
+        return health
+    if health.code != code:
+        health = Health(code=code, proved_as=health.proved_as, proved_on=health.proved_on)
+    if outcome.is_ok:
+        return replace(health, streak=0, degraded_on=None, curator_runs=0)
+    streak = health.streak + 1
+    is_too_much = streak >= FAILURES_IN_A_ROW and health.degraded_on is None
+    degraded_on = now if is_too_much else health.degraded_on
+    return replace(health, streak=streak, degraded_on=degraded_on, last_failure=outcome.reason)
+
+
+def after_curator(health: Health) -> Health:
+    """A curator came by and found it degraded."""
+    return replace(health, curator_runs=health.curator_runs + 1)
+
+
+def reason_to_retire(
+    health: Health, now: datetime, *, fails_its_cases: bool, most_days: int, most_curator_runs: int
+) -> str:
+    """Why a degraded tool should go to the archive; nothing when it should stay, or is not degraded."""
+    if health.degraded_on is None:
+        return ""
+    if fails_its_cases:
+        return "degraded, and it fails its own cases"
+    if now - health.degraded_on >= timedelta(days=most_days):
+        return f"degraded for {most_days} days"
+    if health.curator_runs >= most_curator_runs:
+        return f"degraded through {most_curator_runs} runs of the curator"
+    return ""
+
+
+# How the code stage of a skill fares in use; `place` is its layer, or the folder of a project's layer.
+tool_health = sa.Table(
+    "tool_health",
+    metadata,
+    sa.Column("place", sa.String, primary_key=True),
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("code", sa.String(64), nullable=False, server_default=""),
+    sa.Column("streak", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("degraded_on", Utc),
+    sa.Column("curator_runs", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("last_failure", sa.Text, nullable=False, server_default=""),
+    sa.Column("proved_as", sa.String(64), nullable=False, server_default=""),
+    sa.Column("proved_on", Utc),
+)
 _FIELDS = [field.name for field in dataclasses.fields(Health)]
 
 
 class ToolHealth:
-    """`place` tells the layers of several projects apart; `name` is that of the skill."""
+    """Changed by pure functions under the write lock.
+
+    `place` tells the layers of several projects apart; `name` is that of the skill.
+    """
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -29,8 +101,8 @@ class ToolHealth:
     def get(self, place: str, name: str) -> Health:
         return self.all().get((place, name), Health())
 
-    def change(self, place: str, name: str, change: Callable[[Health], Health]) -> tuple[Health, Health]:
-        """Apply a decision to what is known at that moment; what it was before and after."""
+    def change(self, place: str, name: str, change: Callable[[Health], Health]) -> Health:
+        """Apply a decision to what is known at that moment, and give what it came to."""
         key = {"place": place, "name": name}
         mine = (tool_health.c.place == place, tool_health.c.name == name)
         with self.writing() as connection:
@@ -41,7 +113,11 @@ class ToolHealth:
             if after != before:
                 values = {field: getattr(after, field) for field in _FIELDS}
                 connection.execute(tool_health.update().where(*mine).values(values))
-        return before, after
+        return after
+
+    def prove(self, place: str, name: str, code: str, now: datetime) -> None:
+        """Its cases passed as this code."""
+        self.change(place, name, lambda health: replace(health, proved_as=code, proved_on=now))
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
         """A transaction in which several changes belong together."""

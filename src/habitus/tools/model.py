@@ -1,4 +1,4 @@
-"""A tool as agents and people see it: what it is called, what it takes, what it may do, and whether it may run."""
+"""The nouns of the code stage: a draft, its program, the cases that proved it, and the tool as others see it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,71 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from habitus.events import Outcome, OutcomeKind
 from habitus.sandbox.model import Permissions
 
 Json = Any
+NOTHING_GRANTED = Permissions()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolDraft:
+    """A tool as its author sends it, nothing of it checked yet. Schema and payload may come as JSON text."""
+
+    name: str
+    description: str
+    parameters: Json
+    code: str
+    payload: Json
+    permissions: Permissions = field(default_factory=Permissions)
+    dependencies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A payload that worked, and the shape of what was printed for it, as JSON Schema."""
+
+    payload: Json
+    shape: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolProgram:
+    """What is needed to run a tool and to test it again. `code` is the whole file, its PEP 723 header included."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Json]
+    code: str
+    permissions: Permissions = field(default_factory=Permissions)
+    dependencies: tuple[str, ...] = ()
+    cases: tuple[Case, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseResult:
+    """How one kept case went this time; `outcome` is also failed when what was printed has another shape."""
+
+    payload: Json
+    outcome: Outcome
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Regression:
+    """All kept cases, run again. `was_stale`: code, dependencies or interpreter differ from when they last passed."""
+
+    results: tuple[CaseResult, ...]
+    fingerprint: str
+    was_stale: bool
+
+    @property
+    def passed(self) -> bool:
+        return all(result.outcome.is_ok for result in self.results)
+
+    @property
+    def failed(self) -> tuple[CaseResult, ...]:
+        """The cases that count against the tool: what the sandbox itself could not do is not among them."""
+        return tuple(result for result in self.results if result.outcome.kind is OutcomeKind.FAILED)
 
 
 class ToolStatus(StrEnum):
@@ -22,11 +84,11 @@ class ToolStatus(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tool:
-    """`callable_name` is the name that a model calls; `example` is a payload that is known to work."""
+class CodeTool:
+    """A tool as agents and people see it. `example` is a payload that is known to work."""
 
     name: str
-    callable_name: str
+    callable_name: str  # what a model calls
     description: str
     parameters: Mapping[str, Json]
     status: ToolStatus

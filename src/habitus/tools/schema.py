@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from habitus.errors import ToolFailed
 from habitus.sandbox.model import KIB, MIB
-from habitus.tools.program import Json
+from habitus.tools.model import Json
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from habitus.tools import schema
-from habitus.tools.program import Json
+from habitus.tools.model import Json
 
 _DEEPEST, _MOST_KEYS = 4, 40
 

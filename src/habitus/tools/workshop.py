@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
@@ -15,7 +16,7 @@ from habitus.sandbox.warm import Program, Warm
 from habitus.tools.code_repair import repair
 from habitus.tools.environments import Environments, environment_hash
 from habitus.tools.header import dependencies_of, with_header
-from habitus.tools.program import Case, CaseResult, Draft, Json, Regression, ToolProgram
+from habitus.tools.model import Case, CaseResult, Json, Regression, ToolDraft, ToolProgram
 from habitus.tools.schema import checked_payload, checked_schema
 from habitus.tools.shape import has_shape, shape_of
 
@@ -39,7 +40,7 @@ class Workshop:
         await self._warm.close()
 
     async def acquire(
-        self, draft: Draft, *, kept: Sequence[Case] = (), env: Mapping[str, str] = NO_VARIABLES
+        self, draft: ToolDraft, *, kept: Sequence[Case] = (), env: Mapping[str, str] = NO_VARIABLES
     ) -> ToolProgram:
         """The tool that a draft comes to, or `ToolFailed` with the one-line cause. `kept` has to go on working."""
         tool = _checked(draft)
@@ -91,13 +92,33 @@ class Workshop:
             raise ToolFailed(str(error)) from None
 
 
+class Workshops:
+    """A workshop for the event loop that asks, opened when it does: its processes can't be waited for from another."""
+
+    def __init__(self, opened: Callable[[], Workshop]) -> None:
+        self._opened = opened
+        self._last: tuple[asyncio.AbstractEventLoop, Workshop] | None = None
+
+    def here(self) -> Workshop:
+        loop = asyncio.get_running_loop()
+        if self._last is None or self._last[0] is not loop:
+            self._last = (loop, self._opened())
+        return self._last[1]
+
+    async def close(self) -> None:
+        """End the sandbox's processes; whoever asks next gets a new workshop."""
+        last, self._last = self._last, None
+        if last is not None and last[0] is asyncio.get_running_loop():
+            await last[1].close()
+
+
 def fingerprint(tool: ToolProgram) -> str:
     """What a passed case is a proof for: this code, with these dependencies, on this interpreter."""
     code = hashlib.sha256(tool.code.encode("utf-8", "surrogatepass")).hexdigest()
     return hashlib.sha256(f"{code} {environment_hash(tool.dependencies)}".encode()).hexdigest()
 
 
-def _checked(draft: Draft) -> ToolProgram:
+def _checked(draft: ToolDraft) -> ToolProgram:
     """Everything that can be said without running it."""
     description = " ".join(draft.description.split())
     if not description:

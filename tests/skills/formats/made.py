@@ -19,8 +19,8 @@ from habitus.skills.model import Counters, Manifest, Skill, Source, Stage
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 
-# Every property test writes files: a directory of its own for each example, and no verdict on time.
-law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Every property test writes files: a directory of its own for each example.
+law = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 _AWKWARD = [
     *("---", "a: b", "- x", "{BOT_NAME}", "${HOME}", '"', "'", "`", "\\", "#", "|", ">", "<b>", "&amp;", "*x*", "%"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import yaml
 from hypothesis import example, given
@@ -167,11 +165,9 @@ _CHAIN = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 
     ],
     ids=["billion laughs", "chain of aliases", "lists", "mappings", "block lists", "keys"],
 )
-def test_a_block_made_to_exhaust_the_reader_is_refused_at_once(front: str, says: str) -> None:
-    start = time.perf_counter()
+def test_a_block_made_to_exhaust_the_reader_is_refused(front: str, says: str) -> None:
     with pytest.raises(Unreadable, match=says):
         frontmatter.read(front, "SKILL.md")
-    assert time.perf_counter() - start < 5
 
 
 @example("a---b")

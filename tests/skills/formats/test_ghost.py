@@ -18,7 +18,7 @@ from habitus.skills.formats.detect import read
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.formats.ghost import Ghost
 from habitus.skills.formats.recipes_md import Recipe
-from habitus.skills.formats.tool_json import Tool
+from habitus.skills.formats.tool_json import ToolContract
 from habitus.skills.model import Counters, Source, Stage
 from tests.skills.formats.made import (
     again,
@@ -302,7 +302,7 @@ def test_a_tool_that_rarely_fails_is_not_exported_as_failing(tmp_path: Path) -> 
 
 
 def tool_files(name: str, description: str, parameters: dict[str, Any], code: bytes) -> dict[str, bytes]:
-    tool = Tool(name=name, description=description, parameters=parameters, hash=tool_json.hash_of(code))
+    tool = ToolContract(name=name, description=description, parameters=parameters, hash=tool_json.hash_of(code))
     return {"tool.json": tool_json.render(tool), "scripts/tool.py": code}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import skills_ref
-from hypothesis import given, settings
+from hypothesis import given
 
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Severity, Skill
@@ -32,7 +32,6 @@ def _oracle(content: bytes, name: str) -> list[str]:
 
 
 @given(SKILLS)
-@settings(max_examples=60)
 def test_everything_we_write_is_valid(skill: Skill) -> None:
     assert _oracle(skill_md.render(skill), skill.name) == []
 
@@ -81,7 +80,6 @@ def _unexplained(content: bytes, name: str) -> list[str]:
 
 
 @given(files())
-@settings(max_examples=120)
 def test_our_verdict_on_any_file_agrees_or_the_table_says_why(content: bytes) -> None:
     assert _unexplained(content, "csv-summary") == []
 

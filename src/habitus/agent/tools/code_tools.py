@@ -9,7 +9,7 @@ from habitus.agent.tools.registry import Running, Tool
 from habitus.events import ToolResult
 from habitus.sandbox.model import ToolRun
 from habitus.text import block, one_line
-from habitus.tools.model import Tool as CodeTool
+from habitus.tools.model import CodeTool
 
 Run = Callable[[str, object], Awaitable[ToolRun]]
 

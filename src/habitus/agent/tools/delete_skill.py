@@ -18,7 +18,7 @@ class DeleteSkill(Arguments):
 
 def delete_skill(changes: Changes) -> Tool:
     async def run(given: DeleteSkill, running: Running) -> ToolResult:
-        item = changes.view.library.find(given.name, at=changes.view.snapshot)
+        item = changes.find(given.name)
         if not changes.view.library.layer(item.layer).can_write:
             raise ToolFailed(f"'{item.name}' is in the read-only layer '{item.layer}'. Use disable_skill instead.")
         change = Change(action=Action.REMOVE, name=item.name, layer=item.layer)

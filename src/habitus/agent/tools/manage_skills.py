@@ -14,7 +14,7 @@ from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.errors import Refused, ToolFailed
 from habitus.events import OK, ToolResult, failed
 from habitus.skills.model import Author
-from habitus.tools.model import Tool as CodeTool
+from habitus.tools.model import CodeTool
 from habitus.tools.tools import Tools
 
 T = TypeVar("T")

@@ -98,7 +98,7 @@ async def _exec(
 
 
 def _what_came_of_it(name: str, cell: Cell, running: Running) -> Event:
-    if cell.was_stopped:
+    if cell.stopped:
         return _event(EventKind.SCRATCHPAD_KILLED, running, name=name, reason=cell.error or "")
     return _event(
         EventKind.SCRATCHPAD_RESULT,

@@ -27,7 +27,7 @@ def _switch(changes: Changes, action: Action, description: str) -> Tool:
     wanted = action is Action.ENABLE
 
     async def run(given: SwitchSkill, running: Running) -> ToolResult:
-        item = changes.view.library.find(given.name, at=changes.view.snapshot)
+        item = changes.find(given.name)
         is_enabled = item.summary is not None and item.summary.enabled
         if is_enabled == wanted:
             return returned({"name": item.name, "enabled": is_enabled})

@@ -15,6 +15,7 @@ from habitus.files import Tree
 from habitus.skills import edits, trees
 from habitus.skills.layers import USER
 from habitus.skills.library import Fields, Library
+from habitus.skills.listing import Listed
 from habitus.skills.model import Skill
 
 
@@ -57,15 +58,14 @@ def _as_it_is(changes: Changes, wanted: str) -> tuple[str, str, Tree, Skill]:
     if waiting is not None:
         layer, name, tree = waiting
     else:
-        layer, name, tree = writable_copy(changes.view.library, wanted)
+        layer, name, tree = writable_copy(changes.view.library, changes.find(wanted))
     parsed = trees.parse(name, tree)
     assert parsed.skill is not None  # find() refuses the broken ones
     return layer, name, tree, parsed.skill
 
 
-def writable_copy(library: Library, wanted: str) -> tuple[str, str, Tree]:
-    item = library.find(wanted)
-    skill = library.load(wanted)  # a broken one is an error here
+def writable_copy(library: Library, item: Listed) -> tuple[str, str, Tree]:
+    skill = library.load(item.name)  # a broken one is an error here
     layer = library.layer(item.layer)
     tree = layer.store.tree(item.name) or {}
     return (layer.name if layer.can_write else USER), skill.name, tree

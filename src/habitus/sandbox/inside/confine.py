@@ -112,7 +112,7 @@ def end_children(but: int = 0) -> None:
     """Kill all that descends from this process, which adopts what its children leave, until nothing is left."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        found = [pid for pid in _descendants(os.getpid()) if pid != but]
+        found = [pid for pid in descendants(os.getpid()) if pid != but]
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -125,13 +125,14 @@ def end_children(but: int = 0) -> None:
     raise TimeoutError("some processes would not end")
 
 
-def _descendants(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            children = [int(child) for child in file.read().split()]
-    except OSError:
-        return []
-    return children + [below for child in children for below in _descendants(child)]
+def descendants(pid: int) -> list[int]:
+    """All that a process started and what those started in turn, whichever of its threads did."""
+    children = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                children += [int(child) for child in file.read().split()]
+    return children + [below for child in children for below in descendants(child)]
 
 
 def drop_privileges() -> None:

@@ -13,7 +13,6 @@ import gc
 import os
 import random
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -22,7 +21,7 @@ import traceback
 import types
 from typing import Any
 
-from . import confine, landlock, seccomp, wire
+from . import confine, folders, landlock, seccomp, wire
 
 Spec = dict[str, Any]
 
@@ -99,7 +98,9 @@ def _serve(spec: Spec, line: socket.socket, own_pids: int | None) -> None:
         if own_pids is None:
             confine.end_children(but=spare.pid if spare else 0)
         if not spec["per_call"]:
-            _empty(spec["work"])
+            # Where a call has no mounts of its own, we look at what it left, and remove it.
+            reply["folder_size"] = folders.size_of(spec["work"])
+            folders.empty(spec["work"])
         try:
             wire.send(line.fileno(), reply)
         except OSError:
@@ -162,15 +163,6 @@ class _Copy:
         for fd in self._mounts:
             os.close(fd)
         self._line.close()
-
-
-def _empty(folder: str) -> None:
-    """Where a call has no mounts of its own, we remove what it left."""
-    for entry in os.scandir(folder):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=True)
-        else:
-            os.unlink(entry.path)
 
 
 def _be_the_copy(spec: Spec, line: socket.socket) -> None:

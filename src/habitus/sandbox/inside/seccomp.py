@@ -21,7 +21,8 @@ _CALLS: dict[str, dict[str, int]] = {
         "request_key": 249, "keyctl": 250, "unshare": 272, "perf_event_open": 298, "name_to_handle_at": 303,
         "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310,
         "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "kexec_file_load": 320, "bpf": 321,
-        "userfaultfd": 323, "socket": 41, "clone": 56, "memfd_create": 319, "shmget": 29,
+        "userfaultfd": 323, "personality": 135, "modify_ldt": 154, "prctl": 157, "socket": 41, "clone": 56,
+        "memfd_create": 319, "shmget": 29,
     },
     "aarch64": {
         "ptrace": 117, "syslog": 116, "pivot_root": 41, "adjtimex": 171, "chroot": 51, "acct": 89,
@@ -30,13 +31,14 @@ _CALLS: dict[str, dict[str, int]] = {
         "clock_settime": 112, "kexec_load": 104, "add_key": 217, "request_key": 218, "keyctl": 219,
         "unshare": 97, "perf_event_open": 241, "name_to_handle_at": 264, "open_by_handle_at": 265,
         "clock_adjtime": 266, "setns": 268, "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272,
-        "finit_module": 273, "kexec_file_load": 294, "bpf": 280, "userfaultfd": 282, "socket": 198,
-        "clone": 220, "memfd_create": 279, "shmget": 194,
+        "finit_module": 273, "kexec_file_load": 294, "bpf": 280, "userfaultfd": 282, "personality": 92,
+        "prctl": 167, "socket": 198, "clone": 220, "memfd_create": 279, "shmget": 194,
     },
 }  # fmt: skip
 _SAME_EVERYWHERE = {
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429,
     "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_getfd": 438, "mount_setattr": 442,
+    "memfd_secret": 447,
 }  # fmt: skip
 _FILE_METADATA = {
     "x86_64": (90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452),
@@ -49,7 +51,8 @@ _OTHER_PROCESSES = {  # priority, scheduling, memory placement: of one's own, bu
 _LIMITS_OF = {"x86_64": 302, "aarch64": 261}
 _CLONE3 = 435
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_FILTERED_OTHERWISE = ("socket", "clone", "memfd_create", "shmget")
+_FILTERED_OTHERWISE = ("prctl", "socket", "clone", "memfd_create", "shmget")
+_PR_SET_DUMPABLE = 4
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _KILL, _UNKNOWN = 0x80000000, 0x00050000 | errno.ENOSYS
@@ -87,6 +90,8 @@ def _program(
     verdicts = {number: _DENIED for name, number in calls.items() if name not in _FILTERED_OTHERWISE}
     verdicts |= dict.fromkeys(_SAME_EVERYWHERE.values(), _DENIED)
     verdicts[calls["clone"]] = [(_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE), *_DENIED, *_ALLOWED]
+    # Who is not dumpable hides what it holds open from whoever counts that.
+    verdicts[calls["prctl"]] = [(_LOAD, 0, 0, 16), (_EQUAL, 0, 1, _PR_SET_DUMPABLE), *_DENIED, *_ALLOWED]
     verdicts[calls["socket"]] = [(_LOAD, 0, 0, 16), *_one_of(families)]
     verdicts[_CLONE3] = [(_RETURN, 0, 0, _UNKNOWN)]  # its flags lie behind a pointer; libc falls back to clone
     if not shared_memory:

@@ -14,6 +14,7 @@ import io
 import linecache
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -24,6 +25,7 @@ from . import confine, landlock, seccomp, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 _OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -63,6 +65,7 @@ def _lock_in(spec: dict[str, Any], line: int) -> None:
         confine.mount("proc", "/proc", safe, "subset=pid,hidepid=2")
         if spec["enter"] & confine.CLONE_NEWNET:
             confine.loopback_up()
+    os.umask(0o077)
     os.chdir(spec["work"])
     confine.limit(spec["rlimits"])
     confine.drop_privileges()
@@ -99,6 +102,10 @@ class Worker:
         self._own_pid = os.getpid()
         self._count = 0
         self._is_running = False
+        self._is_talking = False
+        self._was_interrupted = False
+        self._asked = 0
+        self._early: list[wire.Message] = []
         self._module = types.ModuleType("__main__")
         self._module.__dict__.update({"__builtins__": builtins, "progress": self.progress})
 
@@ -108,9 +115,12 @@ class Worker:
         logging.getLogger().addHandler(_ToHost(self._say))
         self._ready_streams()
         self._say({"ready": True})
-        while (message := wire.receive(self._line)) is not None:
+        while (message := self._next()) is not None:
             if "exec" in message:
-                self._say({"done": self._cell(message["exec"])})
+                self._say({"done": self._cell(message["exec"]), "id": message["id"]})
+
+    def _next(self) -> wire.Message | None:
+        return self._early.pop(0) if self._early else wire.receive(self._line)
 
     def progress(self, text: object = "") -> None:
         """Tell the host that the cell is alive, and how far it is."""
@@ -173,7 +183,9 @@ class Worker:
         signal.signal(signal.SIGINT, self._on_interrupt)
 
     def _on_interrupt(self, *_: object) -> None:
-        if self._is_running and os.getpid() == self._own_pid:
+        if self._is_talking:
+            self._was_interrupted = True
+        elif self._is_running and os.getpid() == self._own_pid:
             raise KeyboardInterrupt
 
     def _offer_skills(self) -> None:
@@ -186,15 +198,46 @@ class Worker:
 
     def _ask(self, what: str, argument: object) -> object:
         with self._speaking:
-            wire.send(self._line, {"ask": what, "argument": argument})
-            answer = wire.receive(self._line) or {"error": "the host is gone"}
+            self._asked += 1
+            number = self._asked
+            with self._undisturbed():
+                wire.send(self._line, {"ask": what, "argument": argument, "id": number})
+            answer = self._answer(number)
         if "error" in answer:
             raise LookupError(answer["error"])
         return answer["answer"]
 
+    def _answer(self, number: int) -> wire.Message:
+        """The answer to this question: one to a question that was interrupted may come before it, and a next cell."""
+        while True:
+            select.select([self._line], [], [])  # here an interrupt may come through
+            with self._undisturbed():
+                message = wire.receive(self._line)
+            if message is None:
+                return {"error": "the host is gone"}
+            if "exec" in message:
+                self._early.append(message)
+            elif message.get("id") == number:
+                return message
+
     def _say(self, message: wire.Message) -> None:
-        with self._speaking:
+        with self._speaking, self._undisturbed():
             wire.send(self._line, message)
+
+    @contextlib.contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """An interrupt waits until a message is through: half of one would spoil all that follow."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # interrupts come to the main thread only
+            return
+        self._is_talking = True
+        try:
+            yield
+        finally:
+            self._is_talking = False
+        if self._was_interrupted:
+            self._was_interrupted = False
+            self._on_interrupt()
 
 
 class _ToHost(logging.Handler):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -59,14 +58,3 @@ def check_name(name: str) -> str:
             mend="Use up to 64 letters, digits, dots, dashes and underscores, beginning with a letter or digit.",
         )
     return name
-
-
-def ending(exit_code: int | None) -> str:
-    """An exit code in words. Above 128 it is how a wrapper reports the signal that ended the process."""
-    if exit_code is None:
-        return "it stopped answering"
-    number = -exit_code if exit_code < 0 else exit_code - 128
-    try:
-        return f"ended by {signal.Signals(number).name}"
-    except ValueError:
-        return f"exit code {exit_code}"

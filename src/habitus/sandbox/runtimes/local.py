@@ -6,24 +6,24 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.sandbox.capture import Capture, Tap
 from habitus.sandbox.child import Child, Gone, Message, start
+from habitus.sandbox.ending import ending
+from habitus.sandbox.guard import Guard
+from habitus.sandbox.inside import folders
 from habitus.sandbox.interpreter import this_interpreter
 from habitus.sandbox.isolation import Jail, launch
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import MIB, Limits, Permissions
-from habitus.sandbox.runtimes.base import check_name, ending
+from habitus.sandbox.runtimes.base import check_name
 from habitus.sandbox.venvs import Venvs
 
 _START_S = 30.0
-_LOOK_EVERY_S = 0.5
 
 
 class LocalRuntime:
@@ -95,7 +95,7 @@ class LocalRuntime:
         if check_name(name) not in names:
             raise NotFound(f"No scratchpad '{name}'.", mend=did_you_mean(name, names))
         pad = self._own(name)
-        await asyncio.to_thread(_remove, pad)
+        await asyncio.to_thread(folders.remove, str(pad), last="lock")
         if name in self._locks:
             os.close(self._locks.pop(name))
 
@@ -137,10 +137,8 @@ class LocalWorker:
 
     def __init__(self, child: Child, out: int, err: int, files: Path, limits: Limits) -> None:
         self._child = child
-        self._files = files
         self._limits = limits
-        self._guard: asyncio.Task[None] | None = None
-        self._verdict = ""
+        self._guard = Guard(child, files, limits)
         self._taps = (Tap(out, _ignore), Tap(err, _ignore))
         self._pidfd: int | None = None
         self._is_ending = False
@@ -149,6 +147,7 @@ class LocalWorker:
         _, sender = await self._child.first_message()
         with contextlib.suppress(OSError, AttributeError):
             self._pidfd = os.pidfd_open(sender)
+        self._guard.start()
 
     @property
     def is_alive(self) -> bool:
@@ -157,21 +156,10 @@ class LocalWorker:
     def listen(self, out: Capture | None, err: Capture | None) -> None:
         for tap, capture in zip(self._taps, (out, err), strict=True):
             tap.sink = capture.feed if capture else _ignore
-        if self._guard:
-            self._guard.cancel()
-        self._guard = asyncio.create_task(self._guard_folder()) if out else None
-
-    async def _guard_folder(self) -> None:
-        """A disk has no bound for a folder: end a worker whose folder grows beyond its limit."""
-        pause = _LOOK_EVERY_S
-        while True:
-            await asyncio.sleep(pause)
-            began = time.monotonic()
-            if await asyncio.to_thread(size_of, self._files) > self._limits.folder_size:
-                self._verdict = f"its folder grew beyond {self._limits.folder_size // MIB} MiB"
-                self._child.process.kill()
-                return
-            pause = max(_LOOK_EVERY_S, 20 * (time.monotonic() - began))
+        if out:
+            self._guard.work()
+        else:
+            self._guard.rest()
 
     async def send(self, message: Message) -> None:
         await self._child.send(message)
@@ -200,42 +188,17 @@ class LocalWorker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._child.process.wait(), 1.0)
         code = self._child.process.returncode
+        verdict = self._guard.verdict
         if self._child.group and self._child.group.memory_kills():
-            self._verdict = f"it used more than {self._limits.memory // MIB} MiB of memory"
-        self.listen(None, None)
+            verdict = f"it used more than {self._limits.memory // MIB} MiB of memory"
+        self._guard.stop()
         await self._child.close()
         for tap in self._taps:
             tap.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
-        return self._verdict or ending(code)
-
-
-def _remove(folder: Path) -> None:
-    """All of it, also what a cell made unreadable; links are removed, never followed."""
-    for root, folders, _ in os.walk(folder):
-        for name in folders:
-            inner = Path(root, name)
-            if not inner.is_symlink():
-                inner.chmod(0o700)
-    shutil.rmtree(folder)
-
-
-def size_of(folder: Path) -> int:
-    """What the folder takes up on disk, as far as it can be read; links are not followed."""
-    total, folders = 0, [str(folder)]
-    while folders:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    with contextlib.suppress(OSError):
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-                        if entry.is_dir(follow_symlinks=False):
-                            folders.append(entry.path)
-        except OSError:
-            continue
-    return total
+        return verdict or ending(code)
 
 
 def _ignore(data: bytes) -> None:

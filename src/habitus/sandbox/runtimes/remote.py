@@ -102,7 +102,9 @@ async def _inward(worker: LocalWorker, reader: asyncio.StreamReader, streams: di
             message = await read_message(reader)
         except asyncio.IncompleteReadError:
             return  # whoever sent us is gone
-        if "listen" in message:
+        if "listen" in message and message["listen"] is None:
+            worker.listen(None, None)
+        elif "listen" in message:
             for stream in streams.values():
                 stream.begin(message["listen"])
             worker.listen(streams["out"], streams["err"])

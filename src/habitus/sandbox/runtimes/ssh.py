@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
+from urllib.parse import unquote, urlsplit
 
 import packaging
 
@@ -90,6 +91,28 @@ class SshRuntime:
             "allow_weaker": allow_weaker,
             "owner": f"{platform.node()}-{os.getpid()}-{os.urandom(4).hex()}",
         }
+
+    @classmethod
+    def at(
+        cls, address: str, below: str, *, permissions: Permissions, limits: Limits, allow_weaker: bool
+    ) -> SshRuntime:
+        """From an address like `ssh://ada@lab:2222/srv/habitus`. Without a folder it is `~/.habitus` over there."""
+        parts = urlsplit(address)
+        try:
+            port, host = parts.port, parts.hostname or ""
+        except ValueError:
+            port, host = None, ""
+        if parts.scheme != "ssh" or not host or parts.password or parts.query or parts.fragment:
+            raise errors.Invalid(f"'{address}' is no address of a machine.", mend="Write ssh://user@host:port/folder.")
+        folder = unquote(parts.path).rstrip("/").replace("/~/", "~/", 1) or "~/.habitus"
+        return cls(
+            f"{unquote(parts.username)}@{host}" if parts.username else host,
+            folder=f"{folder}/{below}",
+            options=["-p", str(port)] if port else [],
+            permissions=permissions,
+            limits=limits,
+            allow_weaker=allow_weaker,
+        )
 
     async def start(self, name: str) -> SshWorker:
         connection, _ = await self._ask("start", check_name(name))
@@ -194,8 +217,8 @@ class SshWorker:
 
     def listen(self, out: Capture | None, err: Capture | None) -> None:
         self._captures = {"out": out, "err": err}
-        if out and self.is_alive:
-            self._line.to.write(pack({"listen": out.limit}))
+        if self.is_alive:
+            self._line.to.write(pack({"listen": out.limit if out else None}))
 
     async def send(self, message: Message) -> None:
         await self._tell({"to": message})
@@ -255,7 +278,7 @@ def _same_error(told: Message) -> HabitusError:
 def _bundle() -> bytes:
     """The part of Habitus that runs there, with the one library it uses, always packed the same way."""
     package = Path(errors.__file__).parent
-    beneath = [package / "errors.py", package / "events.py", *(package / "redact").glob("*.py")]
+    beneath = [*(package / f"{name}.py" for name in ("errors", "events", "text")), *(package / "redact").glob("*.py")]
     files = [*beneath, *(package / "sandbox").rglob("*.py")]
     entries = {f"habitus/{file.relative_to(package)}": file for file in files}
     library = Path(packaging.__file__).parent

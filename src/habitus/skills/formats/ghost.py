@@ -36,7 +36,7 @@ from habitus.skills.formats.foreign_values import (
     text,
     unpack_counters,
 )
-from habitus.skills.formats.tool_json import Tool
+from habitus.skills.formats.tool_json import ToolContract
 from habitus.skills.model import Counters, Severity, Skill, Source, Stage
 
 REGISTRY, COMPOSED, PLAYBOOK = "skills_registry.json", "composed_skills.json", "skills_playbook.json"
@@ -248,7 +248,7 @@ def _tool_files(name: str, tool: _ReadTool, notes: Notes) -> dict[str, File]:
     entry = tool.entry
     _check_hash(tool, notes)
     payload = entry.get("test_payload")
-    manifest = Tool(
+    manifest = ToolContract(
         name=names.callable_name(name),
         description=text(entry.get("description")),
         parameters=_schema(entry, notes),

@@ -15,7 +15,7 @@ NO_PERMISSIONS: Mapping[str, Any] = {"network": False, "read": [], "write": [], 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tool:
+class ToolContract:
     """What the model may call, and what the code may do."""
 
     name: str
@@ -31,7 +31,7 @@ def hash_of(code: bytes) -> str:
     return hashlib.sha256(code).hexdigest()
 
 
-def render(tool: Tool) -> bytes:
+def render(tool: ToolContract) -> bytes:
     return dump_json(
         {
             "name": tool.name,
@@ -45,14 +45,14 @@ def render(tool: Tool) -> bytes:
     )
 
 
-def parse(content: bytes, file: str = "tool.json") -> Tool:
+def parse(content: bytes, file: str = "tool.json") -> ToolContract:
     """Raises `CantTake` for what is no tool.json at all; a missing field has its default."""
     values = load_object(content, file)
     parameters, permissions = values.pop("parameters", None), values.pop("permissions", None)
     cases = values.pop("cases", None)
     if not isinstance(parameters, (dict, type(None))) or not isinstance(permissions, (dict, type(None))):
         raise CantTake(f"{file} has parameters or permissions that are no object.")
-    return Tool(
+    return ToolContract(
         name=text(values.pop("name", "")),
         description=text(values.pop("description", "")),
         parameters=dict(NO_PARAMETERS) if parameters is None else parameters,

@@ -39,12 +39,14 @@ class DirectoryShelf:
         can_write: bool = True,
         follow_links: bool = False,
         is_durable: bool = True,
+        is_private: bool = False,
     ) -> None:
         self.root = root
         self._root = str(root)  # what is done for each of ten thousand folders is done with texts: Path costs as much
         self.archive = archive
         self._is_durable = is_durable  # whether a power cut must not lose what was written
         self._syncs = is_durable
+        self._widest = 0o700 if is_private else 0o777  # the most permissions that what we write may have
         self.can_write = can_write
         self.follow_links = follow_links
         self._watched: dict[str, tuple[str, tuple[tuple[str, int, int, int], ...]]] = {}
@@ -175,12 +177,13 @@ class DirectoryShelf:
     def _create(self, top: str, tree: Tree) -> None:
         """Build the folder aside and move it into place whole."""
         aside = f"{self._root}/{_OURS}{secrets.token_hex(6)}"
-        _make_directory(aside)
+        _make_directory(aside, self._widest)
         for path, file in tree.items():
             if file.content is not None:
                 if "/" in path:
                     os.makedirs(f"{aside}/{path}".rpartition("/")[0], exist_ok=True)
-                _fill(f"{aside}/{path}", file.content, 0o755 if file.executable else 0o644, syncs=self._syncs)
+                mode = (0o755 if file.executable else 0o644) & self._widest
+                _fill(f"{aside}/{path}", file.content, mode, syncs=self._syncs)
         if self._syncs:
             for directory, _, _ in os.walk(aside):
                 self._sync_directory(directory)
@@ -270,7 +273,8 @@ class DirectoryShelf:
             path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f"{_OURS}{secrets.token_hex(6)}")
         try:
-            _fill(str(aside), content, 0o755 if executable else _mode_of(path), syncs=self._syncs)
+            mode = (0o755 if executable else _mode_of(path)) & self._widest
+            _fill(str(aside), content, mode, syncs=self._syncs)
             aside.replace(path)
         except OSError:
             aside.unlink(missing_ok=True)
@@ -360,11 +364,11 @@ def _holds(path: Path, file: File) -> bool:
         return False
 
 
-def _make_directory(path: str) -> None:
+def _make_directory(path: str, mode: int) -> None:
     try:
-        os.mkdir(path)
+        os.mkdir(path, mode)
     except FileNotFoundError:
-        os.makedirs(path)
+        os.makedirs(path, mode)
 
 
 def _fill(path: str, content: bytes, mode: int, *, syncs: bool) -> None:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from habitus.files import Tree, tree_hash
 from habitus.skills import names, records, trees
 from habitus.skills.ledger import Entry, Ledger
-from habitus.skills.model import Actor, Author, Diagnostic
+from habitus.skills.model import Actor, Author, Diagnostic, Severity
 from habitus.skills.stores.base import Facts, Found, Shelf
 
 ON_DISK = Author(actor=Actor.DISK, reason="changed on disk")
@@ -67,7 +67,10 @@ class Noticing:
         """What lies in a folder, ready to be written down."""
         parsed = trees.parse(folder, found.tree)
         skill = parsed.skill if found.problem is None else None
-        risks = [Diagnostic(file=folder, what=f"{risk}.", mend=_LOOK) for risk in self._inspect(found.tree)]
+        risks = [
+            Diagnostic(file=folder, what=f"{risk}.", mend="Read it before you use it.", severity=Severity.RISK)
+            for risk in self._inspect(found.tree)
+        ]
         return Entry(
             folder=folder,
             name=skill.name if skill is not None else _name_of(folder),
@@ -77,9 +80,6 @@ class Noticing:
             diagnostics=(*parsed.diagnostics, *risks) if found.problem is None else (found.problem,),
             facts=found.facts,
         )
-
-
-_LOOK = "A scan finds it risky; read it before you use it."
 
 
 def _name_of(folder: str) -> str:

@@ -226,7 +226,7 @@ def _materialise(tree: Tree, place: Path) -> None:
             target = aside / place.name / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.content)
-            target.chmod(0o755 if file.executable else 0o644)
+            target.chmod(0o700 if file.executable else 0o600)
     try:
         aside.rename(place.parent)
     except OSError:

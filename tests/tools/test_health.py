@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.events import OK, Outcome, failed, infra
-from habitus.tools.lifecycle import Health, after_call, after_curator, reason_to_retire
+from habitus.settings import RetentionSettings
+from habitus.tools.health import Health, after_call, after_curator, reason_to_retire
 
 pytestmark = pytest.mark.req("SB-08")
 
@@ -46,17 +47,28 @@ def test_it_is_degraded_since_the_third_failure_not_the_last() -> None:
     assert _after([BAD] * 9).degraded_on == NOW + timedelta(seconds=2)
 
 
+def _reason(health: Health, now: datetime, *, fails_its_cases: bool = False) -> str:
+    default = RetentionSettings()
+    return reason_to_retire(
+        health,
+        now,
+        fails_its_cases=fails_its_cases,
+        most_days=default.degraded_tool_days,
+        most_curator_runs=default.degraded_tool_curator_runs,
+    )
+
+
 def test_retiring_takes_failed_cases_or_seven_days_or_three_curators() -> None:
     health = _after([BAD] * 3)
     since = health.degraded_on
     assert since is not None
-    assert reason_to_retire(health, since, fails_its_cases=False) == ""
-    assert "own cases" in reason_to_retire(health, since, fails_its_cases=True)
+    assert _reason(health, since) == ""
+    assert "own cases" in _reason(health, since, fails_its_cases=True)
     almost, due = since + timedelta(days=7, seconds=-1), since + timedelta(days=7)
-    assert reason_to_retire(health, almost, fails_its_cases=False) == ""
-    assert "7 days" in reason_to_retire(health, due, fails_its_cases=False)
+    assert _reason(health, almost) == ""
+    assert "7 days" in _reason(health, due)
     twice = after_curator(after_curator(health))
-    assert reason_to_retire(twice, since, fails_its_cases=False) == ""
-    assert "3 runs" in reason_to_retire(after_curator(twice), since, fails_its_cases=False)
+    assert _reason(twice, since) == ""
+    assert "3 runs" in _reason(after_curator(twice), since)
     healthy = replace(health, degraded_on=None)
-    assert reason_to_retire(healthy, due, fails_its_cases=True) == ""
+    assert _reason(healthy, due, fails_its_cases=True) == ""

@@ -1,4 +1,4 @@
-"""The files of a code stage, `tool.json` and `scripts/tool.py`, and the program they make. Pure both ways."""
+"""Code stages as files, `tool.json` and `scripts/tool.py`, and as the program they make. Pure both ways."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from habitus.skills.formats import skill_md, tool_json
 from habitus.skills.formats.base import CantTake
 from habitus.skills.model import Skill, Source
 from habitus.tools.header import dependencies_of
-from habitus.tools.program import Case, ToolProgram
+from habitus.tools.model import Case, ToolProgram
 from habitus.tools.schema import checked_schema
 
 _PERMISSIONS = {"network", "read", "write", "env"}
@@ -69,7 +69,7 @@ def permissions_of(asked: Mapping[str, Any]) -> Permissions:
 def with_tool(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[str, File]:
     """The skill's files with this code stage; a skill that is new gets steps that say how to call it."""
     code = program.code.encode("utf-8", "surrogatepass")
-    manifest = tool_json.Tool(
+    manifest = tool_json.ToolContract(
         name=names.callable_name(program.name),
         description=program.description,
         parameters=program.parameters,

@@ -1,0 +1,159 @@
+"""Catalogue of tools: which skills have a code stage, what program their files make, and whether it may run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from habitus.errors import HabitusError, Invalid, NotFound
+from habitus.files import Tree
+from habitus.skills import names
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed, Snapshot
+from habitus.skills.model import Source, Stage, State
+from habitus.skills.trust import APPROVED, IMPORTED, Trust
+from habitus.tools.code_stage import program_of
+from habitus.tools.health import Health, ToolHealth
+from habitus.tools.model import CodeTool, ToolProgram, ToolStatus
+from habitus.tools.workshop import fingerprint
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """What the files of a skill make: a program, or the reason why none."""
+
+    program: ToolProgram | None = None
+    code: str = ""  # its fingerprint
+    problem: str = ""
+
+
+class ToolCatalogue:
+    """Reads programs from skills, once for each content; `trust` and `approvals` know which code may act."""
+
+    def __init__(self, library: Library, health: ToolHealth, *, trust: Trust, approvals: Trust) -> None:
+        self._library = library
+        self._health = health
+        self._trust = trust
+        self._approvals = approvals
+        self._known: dict[tuple[str, str, str], _Read] = {}
+
+    def active(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
+        """What may be offered to a model, by name."""
+        return tuple(tool for tool in self.all(at=at) if tool.status is ToolStatus.ACTIVE)
+
+    def all(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
+        """Every skill that has a code stage, whatever keeps it from use."""
+        items = [item for item in (at or self._library.snapshot()).listing if _has_code(item)]
+        if not items:
+            return ()
+        known = self._health.all()
+        self._approvals.revision()
+        return tuple(self._tool(item, known.get((self.place(item), item.name), Health())) for item in items)
+
+    def get(self, name: str) -> CodeTool:
+        """The tool that a name, or the name a model calls it by, stands for."""
+        item = self.item(name)
+        self._approvals.revision()
+        return self._tool(item, self._health.get(self.place(item), item.name))
+
+    def code(self, name: str) -> str:
+        """The text of its `scripts/tool.py`."""
+        return self.program(self.item(name)).code
+
+    def item(self, name: str) -> Listed:
+        """The skill whose code stage the tool is."""
+        item = self.skill(names.canonical(name))
+        if item is None or not _has_code(item):
+            near = names.closest_match(name, [tool.name for tool in self.all()])
+            mend = f"Did you mean '{near}'?" if near else "See 'habitus tools list'."
+            raise NotFound(f"There is no tool '{name}'.", mend=mend)
+        return item
+
+    def skill(self, name: str) -> Listed | None:
+        """The skill of that name, with a code stage or without."""
+        return next((item for item in self._library.listing() if item.name == name and item.summary), None)
+
+    def program(self, item: Listed) -> ToolProgram:
+        read = self._read(item)
+        if read.program is None:
+            raise Invalid(f"The tool '{item.name}' is broken: {read.problem}", mend="")
+        return read.program
+
+    def program_if_any(self, item: Listed) -> ToolProgram | None:
+        return self._read(item).program
+
+    def is_approved(self, item: Listed) -> bool:
+        self._approvals.revision()
+        return item.state is State.OK and not self._objection(item)
+
+    def tree(self, item: Listed) -> Tree:
+        return self._library.tree(f"{item.name}@{item.layer}")
+
+    def place(self, item: Listed) -> str:
+        """What its health is kept under: its layer, or the folder of a project's layer."""
+        return self._library.layer(item.layer).trust_root or item.layer
+
+    def _tool(self, item: Listed, health: Health) -> CodeTool:
+        assert item.summary is not None
+        read = self._read(item)
+        status, reason = self._status(item, read, health)
+        program = read.program or ToolProgram(name=item.name, description="", parameters={}, code="")
+        tool = code_tool(program, status, reason)
+        return replace(
+            tool,
+            description=tool.description or item.summary.description,
+            proved_on=health.proved_on if read.code and health.proved_as == read.code else None,
+            version=item.summary.version,
+            layer=item.layer,
+        )
+
+    def _status(self, item: Listed, read: _Read, health: Health) -> tuple[ToolStatus, str]:
+        """The first thing that keeps it from being offered."""
+        if read.program is None:
+            return ToolStatus.BROKEN, read.problem
+        if item.state is not State.OK:
+            return ToolStatus.OFF, f"{item.state.value}: {item.reason}"
+        if objection := self._objection(item):
+            return ToolStatus.UNAPPROVED, objection
+        if health.is_degraded(read.code):
+            return ToolStatus.DEGRADED, f"failed {health.streak} times in a row: {health.last_failure}"
+        return ToolStatus.ACTIVE, ""
+
+    def _objection(self, item: Listed) -> str:
+        """Why no person stands behind this code; nothing when one does."""
+        layer, digest = self._library.layer(item.layer), item.tree_hash
+        if layer.source in (Source.BUNDLED, Source.OPERATOR) or layer.trust_root:
+            return ""  # its owner answers for it, and the listing says whether a project is trusted
+        is_imported = item.summary is not None and item.summary.source is Source.IMPORTED
+        if is_imported and self._trust.is_trusted_as_it_is(IMPORTED, item.name, digest):
+            return ""
+        return self._approvals.objection(APPROVED, item.name, digest, lambda: self.tree(item))
+
+    def _read(self, item: Listed) -> _Read:
+        key = (item.layer, item.name, item.tree_hash)
+        if key not in self._known:
+            try:
+                program = program_of(item.name, self.tree(item))
+                self._known[key] = _Read(program=program, code=fingerprint(program))
+            except HabitusError as error:
+                self._known[key] = _Read(problem=str(error))
+        return self._known[key]
+
+
+def code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool:
+    """A program as others see it."""
+    return CodeTool(
+        name=program.name,
+        callable_name=names.callable_name(program.name),
+        description=program.description,
+        parameters=program.parameters,
+        status=status,
+        reason=reason,
+        example=program.cases[-1].payload if program.cases else None,
+        permissions=program.permissions,
+        dependencies=program.dependencies,
+        cases=len(program.cases),
+    )
+
+
+def _has_code(item: Listed) -> bool:
+    return item.summary is not None and Stage.CODE in item.summary.stages

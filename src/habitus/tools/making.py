@@ -1,0 +1,174 @@
+"""Making a tool: test a draft in the sandbox, submit it as the code stage of its skill, and stand behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from habitus.errors import Invalid, ToolFailed
+from habitus.files import Tree
+from habitus.sandbox.model import Permissions
+from habitus.skills import names, trees
+from habitus.skills.layers import USER, Layer
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed
+from habitus.skills.model import Author
+from habitus.skills.review import Action, Change, Proposal, Review
+from habitus.skills.trust import APPROVED, Scan, Trust
+from habitus.tools.catalogue import ToolCatalogue
+from habitus.tools.code_stage import with_tool
+from habitus.tools.health import ToolHealth
+from habitus.tools.model import NOTHING_GRANTED, Case, CodeTool, Created, Json, ToolDraft, ToolProgram
+from habitus.tools.workshop import Workshops, fingerprint
+
+_PROVED = "proved_as"
+
+
+class ToolMaker:
+    """What is not tested, and approved where nobody vouches for it, does not become a tool."""
+
+    def __init__(
+        self,
+        catalogue: ToolCatalogue,
+        library: Library,
+        review: Review,
+        health: ToolHealth,
+        workshops: Workshops,
+        *,
+        approvals: Trust,
+        clock: Callable[[], datetime],
+        scan: Scan,
+        environ: Mapping[str, str],
+    ) -> None:
+        self._catalogue = catalogue
+        self._library = library
+        self._review = review
+        self._health = health
+        self._workshops = workshops
+        self._approvals = approvals
+        self._clock = clock
+        self._scan = scan
+        self._environ = environ
+
+    async def create(
+        self,
+        name: str,
+        description: str,
+        parameters: Json,
+        code: str,
+        payload: Json,
+        author: Author,
+        *,
+        permissions: Permissions = NOTHING_GRANTED,
+        dependencies: Sequence[str] = (),
+        drop_cases: bool = False,
+        conversation: str = "",
+        taken: Collection[str] = (),
+    ) -> Created:
+        """Test a tool in the sandbox and make it the code stage of the skill of that name.
+
+        A person's is there at once; an agent's waits for a person, and is tested without permissions nobody has
+        granted yet. `ToolFailed` has the one-line cause, and nothing was changed. Cases that the skill's tool has must
+        go on passing unless they are dropped. Names that are `taken` by other tools are refused.
+        """
+        name = _free_name(name, taken)
+        item = self._catalogue.skill(name)
+        layer, before = self._target(item)
+        old = self._catalogue.program_if_any(item) if item else None
+        had = old.permissions if item and old and self._catalogue.is_approved(item) else NOTHING_GRANTED
+        granted = _both(permissions, had) if author.is_automatic else permissions
+        draft = ToolDraft(
+            name=name,
+            description=description,
+            parameters=parameters,
+            code=code,
+            payload=payload,
+            permissions=granted,
+            dependencies=tuple(dependencies),
+        )
+        kept: tuple[Case, ...] = () if old is None or drop_cases else old.cases
+        try:
+            program = await self._workshops.here().acquire(draft, kept=kept, env=self._environ)
+        except ToolFailed as error:
+            raise ToolFailed(f"{error}{_untested(permissions, granted)}") from None
+        return self._submit(replace(program, permissions=permissions), layer, before, author, conversation)
+
+    def approved(self, proposal: Proposal) -> None:
+        """A person has let a proposal in: they stand behind the code it brings, as it is."""
+        change = proposal.change
+        if change.action is Action.WRITE and trees.TOOL_CODE in change.tree:
+            layer = self._library.layer(change.layer)
+            proved = str(change.details.get(_PROVED, ""))
+            self._approve(layer, change.name, change.tree, self._review.get(proposal.id).decided_by, proved)
+
+    def approve(self, name: str, person: str) -> CodeTool:
+        """Stand behind the code of a tool as it is now, with the permissions it asks for."""
+        item = self._catalogue.item(name)
+        self._approvals.trust(APPROVED, {item.name: self._catalogue.tree(item)}, person)
+        return self._catalogue.get(name)
+
+    def _target(self, item: Listed | None) -> tuple[Layer, Tree]:
+        """Where the tool is written, beside what: with its skill, or above it where that can't be written."""
+        users = self._library.layer(USER)
+        if item is None:
+            return users, {}
+        layer = self._library.layer(item.layer)
+        return (layer if layer.can_write else users), self._catalogue.tree(item)
+
+    def _submit(self, program: ToolProgram, layer: Layer, before: Tree, author: Author, conversation: str) -> Created:
+        tree = with_tool(before, program, is_automatic=author.is_automatic)
+        change = Change(
+            action=Action.WRITE,
+            name=program.name,
+            layer=layer.name,
+            tree=tree,
+            findings=tuple(self._scan(tree)) if author.is_automatic else (),
+            details={_PROVED: fingerprint(program)},
+        )
+        submitted = self._review.submit(change, author, conversation=conversation)
+        if submitted.proposal is not None:
+            waiting = submitted.proposal
+            undo = ("review", "reject", str(waiting.id))
+            return Created(name=program.name, applied=False, proposal=waiting.id, reasons=waiting.reasons, undo=undo)
+        self._approve(layer, program.name, tree, author.name, fingerprint(program))
+        version = submitted.version or 1
+        address = f"{program.name}@{layer.name}"
+        back = ("skills", "rollback", address, "--to", str(version - 1))
+        return Created(
+            name=program.name,
+            applied=True,
+            version=version,
+            undo=back if version > 1 else ("tools", "remove", address),
+        )
+
+    def _approve(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
+        self._approvals.trust(APPROVED, {name: tree}, person)
+        if proved_as:
+            self._health.prove(layer.trust_root or layer.name, name, proved_as, self._clock())
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    try:
+        name = names.checked(name)
+    except Invalid as error:
+        raise ToolFailed(str(error)) from None
+    if name in {names.canonical(other) for other in taken}:
+        raise ToolFailed(f"There is another tool called '{names.callable_name(name)}'. Choose another name.")
+    return name
+
+
+def _both(wanted: Permissions, had: Permissions) -> Permissions:
+    """Of what an agent's code wants, what a person has already granted to the tool it replaces."""
+    return Permissions(
+        network=wanted.network and had.network,
+        read=tuple(path for path in wanted.read if path in had.read),
+        write=tuple(path for path in wanted.write if path in had.write),
+        env=tuple(name for name in wanted.env if name in had.env),
+    )
+
+
+def _untested(wanted: Permissions, granted: Permissions) -> str:
+    if wanted == granted:
+        return ""
+    return " (It was tested without the permissions it asks for: only a person can grant them.)"

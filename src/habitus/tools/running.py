@@ -1,0 +1,111 @@
+"""Running tools: call one and count how it went, test its cases again, call one that still waits for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from habitus.errors import NotFound, Refused
+from habitus.events import Outcome, OutcomeKind
+from habitus.sandbox.model import ToolRun
+from habitus.skills import names, trees
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed
+from habitus.skills.model import Stage
+from habitus.skills.review import Action, Review
+from habitus.tools.catalogue import ToolCatalogue, code_tool
+from habitus.tools.code_stage import program_of
+from habitus.tools.health import ToolHealth, after_call
+from habitus.tools.model import NOTHING_GRANTED, CodeTool, Json, Regression, ToolProgram, ToolStatus
+from habitus.tools.workshop import Workshops, fingerprint
+
+
+class ToolRunner:
+    """Only what a person stands behind runs with permissions, and only what runs so is counted."""
+
+    def __init__(
+        self,
+        catalogue: ToolCatalogue,
+        library: Library,
+        review: Review,
+        health: ToolHealth,
+        workshops: Workshops,
+        *,
+        clock: Callable[[], datetime],
+        environ: Mapping[str, str],
+        redacted: Callable[[str], str],
+    ) -> None:
+        self._catalogue = catalogue
+        self._library = library
+        self._review = review
+        self._health = health
+        self._workshops = workshops
+        self._clock = clock
+        self._environ = environ
+        self._redacted = redacted
+
+    async def run(self, name: str, payload: Json) -> ToolRun:
+        """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody."""
+        item, tool = self._catalogue.item(name), self._catalogue.get(name)
+        if not tool.can_run:
+            raise Refused(f"The tool '{tool.name}' can't run: {tool.reason}.", mend=_mend(tool))
+        program = self._catalogue.program(item)
+        run = self._clean(await self._workshops.here().run(program, payload, env=self._environ))
+        self._count(item, fingerprint(program), run.outcome)
+        return run
+
+    def _clean(self, run: ToolRun) -> ToolRun:
+        """A key that a tool prints is for nobody's eyes, and no model's."""
+        reason = self._redacted(run.outcome.reason)
+        stdout, stderr = self._redacted(run.stdout), self._redacted(run.stderr)
+        return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
+
+    def _count(self, item: Listed, code: str, outcome: Outcome) -> None:
+        """Counters and health together: either both know of the call, or neither."""
+        place, now = self._catalogue.place(item), self._clock()
+        succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
+        with self._health.writing():
+            self._health.change(place, item.name, lambda health: after_call(health, code, outcome, now))
+            self._library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
+
+    async def test(self, name: str) -> Regression:
+        """Run its kept cases again; code that nobody approved runs without the permissions it asks for."""
+        item, tool = self._catalogue.item(name), self._catalogue.get(name)
+        place, program = self._catalogue.place(item), self._catalogue.program(item)
+        trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
+        proved_as = self._health.get(place, item.name).proved_as
+        report = await self._workshops.here().regress(trial, proved_as=proved_as, env=self._environ)
+        if report.passed and report.results:
+            self._health.prove(place, item.name, report.fingerprint, self._clock())
+        return report
+
+    def waiting(self, conversation: str) -> tuple[CodeTool, ...]:
+        """The tools that wait and were written in this conversation: there they can be called already."""
+        programs = self._waiting_programs(conversation).values()
+        return tuple(code_tool(program, ToolStatus.UNAPPROVED, "waits for a person") for program in programs)
+
+    async def run_waiting(self, conversation: str, name: str, payload: Json) -> ToolRun:
+        """Call one of them, without any permission, and count nothing: it is nobody's tool yet."""
+        program = self._waiting_programs(conversation).get(names.canonical(name))
+        if program is None:
+            raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
+        return self._clean(await self._workshops.here().run(replace(program, permissions=NOTHING_GRANTED), payload))
+
+    def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
+        changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]
+        return {
+            change.name: program_of(change.name, change.tree)
+            for change in changes
+            if change.action is Action.WRITE and trees.TOOL_CODE in change.tree
+        }
+
+
+def _mend(tool: CodeTool) -> str:
+    match tool.status:
+        case ToolStatus.UNAPPROVED:
+            return f"Read it first: 'habitus tools show {tool.name}'."
+        case ToolStatus.BROKEN:
+            return "Mend its files, or roll it back."
+        case _:
+            return "See 'habitus skills list'."

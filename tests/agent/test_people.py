@@ -1,0 +1,115 @@
+"""Whoever acts is the session's user: author, gates, placeholders and sessions follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from habitus.agent.consent import Consent, Question
+from habitus.agent.session import Session
+from habitus.app import Habitus, read_settings
+from habitus.app.past_sessions import past_session, past_sessions
+from habitus.errors import NotFound, Refused
+from habitus.llm.model import Returned
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.settings import UserSettings, account_name
+from habitus.skills.model import Manifest, Skill
+
+
+async def yes(question: Question) -> Consent:
+    return Consent.YES
+
+
+@pytest.fixture
+def habitus(tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "root-ann"})
+    users = {"root-ann": UserSettings(admin=True), "bob": UserSettings()}
+    settings = settings.model_copy(update={"cwd": tmp_path, "look_every": 0.0, "durable": False, "users": users})
+    with Habitus.open(settings) as opened:
+        yield opened
+
+
+def results(session: Session) -> list[str]:
+    return [message.content for message in session.history.messages if isinstance(message, Returned)]
+
+
+@pytest.mark.req("SC-04")
+async def test_nobody_changes_in_a_session_what_its_user_may_not(habitus: Habitus) -> None:
+    secret = Skill(name="payroll", description="Pays.", body="1. Pay.", manifest=Manifest(admin_only=True))
+    habitus.skills.create(secret, habitus.person())
+    edit = {"name": "payroll", "operation": "append", "content": "2. Pay Bob twice."}
+    script = [
+        calls("update_skill", edit),
+        calls("disable_skill", {"name": "payroll"}),
+        calls("delete_skill", {"name": "payroll"}),
+        calls("recall_skill", {"name": "payroll"}),
+        calls("read_skill", {"name": "payroll"}),
+        says("ok"),
+    ]
+    async with habitus.session(ScriptedModel(script), user="bob", ask=yes) as session:
+        await session.turn("pay me")
+        assert all(content.startswith("Error: ") for content in results(session)), results(session)
+    assert habitus.skills.load("payroll").body.strip() == "1. Pay."
+    async with habitus.session(ScriptedModel([calls("update_skill", edit), says("ok")]), ask=yes) as session:
+        await session.turn("pay him")
+    assert "Pay Bob twice." in habitus.skills.load("payroll").body
+
+
+@pytest.mark.req("SC-04", "SK-11")
+async def test_a_change_bears_the_name_of_the_sessions_user(habitus: Habitus) -> None:
+    made = {"name": "tea", "title": "Tea", "description": "Brews tea", "content": "1. Boil water."}
+    model = ScriptedModel([calls("create_skill", made), says("ok")])
+    async with habitus.session(model, user="bob", ask=yes) as session:
+        await session.turn("keep this")
+    assert habitus.skills.history("tea")[-1].author.name == "bob"
+
+
+@pytest.mark.req("SC-04", "SK-17")
+async def test_user_in_a_skill_is_the_sessions_user(habitus: Habitus) -> None:
+    greet = Skill(
+        name="greet",
+        description="Greets.",
+        body="Say hello to {USER}.",
+        manifest=Manifest(placeholders=True, always_include=True),
+    )
+    habitus.skills.create(greet, habitus.person())
+    model = ScriptedModel([says("ok")])
+    async with habitus.session(model, user="bob") as session:
+        await session.turn("hi")
+    assert "Say hello to bob." in str(model.asked[0].messages)
+
+
+@pytest.mark.req("SC-04", "AG-10")
+async def test_another_users_conversation_is_neither_listed_nor_resumed(habitus: Habitus, tmp_path: Path) -> None:
+    async with habitus.session(ScriptedModel([says("ok")]), user="bob") as session:
+        await session.turn("my salary is low")
+    assert past_sessions(habitus, 10) == []
+    with pytest.raises(NotFound):
+        past_session(habitus, session.id)
+    with pytest.raises(NotFound):
+        habitus.session(ScriptedModel([]), id=session.id, resume=True)
+    assert [kept.id for kept in past_sessions(habitus, 10, all_users=True)] == [session.id]
+    bobs = habitus.settings.model_copy(update={"user": "bob"})
+    with Habitus.open(bobs) as his:
+        assert [kept.id for kept in past_sessions(his, 10)] == [session.id]
+        with pytest.raises(Refused, match="Only an admin"):
+            past_sessions(his, 10, all_users=True)
+
+
+@pytest.mark.req("SC-04")
+def test_a_claimed_name_is_shown_as_claimed(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_USER": "boss"}
+    with Habitus.open(read_settings(tmp_path / "home", environ)) as habitus:
+        habitus.skills.create(Skill(name="tea", description="Tea.", body="1."), habitus.person("new"))
+        assert habitus.skills.history("tea")[-1].author.name == "boss (claimed)"
+
+
+@pytest.mark.req("SC-04")
+def test_a_name_comes_from_the_account_whatever_variables_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "boss")
+    monkeypatch.setenv("LOGNAME", "boss")
+    monkeypatch.delenv("HABITUS_USER", raising=False)
+    settings = read_settings(tmp_path / "home")
+    assert (settings.user, settings.signature) == (account_name(), account_name())
