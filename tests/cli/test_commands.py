@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 
+from habitus.settings import account_name
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("CL-01")
@@ -197,8 +198,8 @@ def test_history_diff_and_rollback(stocked: Direct) -> None:
     stocked.ok("skills", "edit", "csv-summary", "--append", "added line", "--reason", "asked for")
     versions = stocked.json("skills", "history", "csv-summary")["versions"]
     assert [(v["number"], v["author"]["actor"], v["author"]["name"], v["author"]["reason"]) for v in versions] == [
-        (1, "user", "ann", "new"),
-        (2, "user", "ann", "asked for"),
+        (1, "user", account_name(), "new"),
+        (2, "user", account_name(), "asked for"),
     ]
     assert "+added line\n" in stocked.ok("skills", "diff", "csv-summary")
     assert "-added line" in stocked.json("skills", "diff", "csv-summary", "2", "1")["diff"]
@@ -211,7 +212,7 @@ def test_history_diff_and_rollback(stocked: Direct) -> None:
 
 @pytest.mark.req("SK-22")
 def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
-    assert stocked.json("pause")["by"] == "ann"
+    assert stocked.json("pause")["by"] == account_name()
     assert "paused since" in stocked.ok("doctor")
     assert stocked.json("resume") == {"paused": False, "was_paused": True}
     assert stocked.ok("resume") == "Nothing was paused.\n"

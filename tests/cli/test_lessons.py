@@ -18,6 +18,7 @@ from habitus.app import Habitus, read_settings
 from habitus.cli import completion
 from habitus.cli.main import app
 from habitus.memory.model import Draft, Kind, Producer
+from habitus.settings import account_name
 from tests.cli.conftest import Direct
 from tests.conftest import HABITUS
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.req("CL-01")
 
 def learned(direct: Direct, text: str, **more: object) -> str:
     """A model learns something; the id of it."""
-    settings = read_settings(direct.home, {"HOME": str(direct.home.parent), "USER": "ann"})
+    settings = read_settings(direct.home, {"HOME": str(direct.home.parent), "USER": account_name()})
     with Habitus.open(settings) as habitus:
         given: dict[str, object] = {"kind": Kind.LESSON, "produced_by": Producer.MODEL, **more}
         encoded = habitus.memory.encode(Draft(text=text, **given))  # type: ignore[arg-type]  # a draft's own fields
@@ -61,7 +62,7 @@ def test_a_lesson_is_added_listed_and_taken_back(direct: Direct) -> None:
     assert lessons(direct, "--scope", "self-play") == []
     undone(direct, out)
     assert lessons(direct) == [("always", "Quote column names.")]
-    assert "removed by ann" in direct.ok("lessons", "archive")
+    assert f"removed by {account_name()}" in direct.ok("lessons", "archive")
 
 
 def test_the_json_of_a_lesson_says_what_is_known_of_it(direct: Direct) -> None:
@@ -75,7 +76,7 @@ def test_the_json_of_a_lesson_says_what_is_known_of_it(direct: Direct) -> None:
         "text": "Dates are day-first.",
         "kind": "lesson",
         "scope": "user",
-        "owner": "ann",
+        "owner": account_name(),
         "trust": "user",
         "retrievals": 0,
         "frequency": 1,
@@ -254,17 +255,18 @@ def test_a_playbook_lands_in_memory_once(direct: Direct, tmp_path: Path) -> None
     (one,) = json.loads(direct("lessons", "list", "--json").out)["lessons"]
     wanted = {
         "text": "Parsing exported tables: use the csv module (not: splitting lines by hand).",
-        "trust": "verified",
-        "verified": True,
-        "frequency": 3,
-        "retrievals": 6,
-        "helpful": 4,
-        "confidence": 0.7,
+        "trust": "automatic",
+        "verified": False,
+        "frequency": 1,
+        "retrievals": 0,
+        "helpful": 0,
+        "confidence": 0.6,
         "created_on": "2026-01-02T03:04:05+00:00",
         "source": "self_play",
     }
     assert {key: one[key] for key in wanted} == wanted
     assert one["body"]["domains"] == ["python", "csv"]
+    assert one["evidence"]["told"] == "seen 3 times, shown 6, helped 4, verified"
     again = direct("skills", "import", str(path))
     assert "2 lessons: 2 unchanged" in again.out
     assert json.loads(direct("lessons", "list", "--json", "--scope", "self-play").out)["lessons"] == [one]
@@ -280,7 +282,7 @@ def test_ids_are_completed_with_their_texts(direct: Direct) -> None:
 
 def test_a_home_that_cant_be_written_is_shown(direct: Direct) -> None:
     direct.ok("lessons", "add", "Dates are day-first.")
-    settings = read_settings(direct.home, {"HOME": str(direct.home.parent), "USER": "ann"})
+    settings = read_settings(direct.home, {"HOME": str(direct.home.parent), "USER": account_name()})
     with Habitus.open(settings) as habitus:
         habitus.is_read_only = True
         assert [e.text for e in habitus.memory.list_lessons()] == ["Dates are day-first."]
