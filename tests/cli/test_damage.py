@@ -19,7 +19,7 @@ COMMANDS = (("skills", "list"), ("lessons", "list"), ("sessions", "list"), ("rev
 @pytest.fixture
 def sound(direct: Direct, tmp_path: Path) -> Path:
     """A database with something in it, whole and without a log beside it."""
-    direct.ok("skills", "new", "tidy-inbox", "-d", "Tidy the inbox.", "--body", "1. Archive. " * 2000)
+    direct.ok("skills", "new", "tidy-inbox", "-d", "Tidy the inbox.", "--file", "-", stdin="1. Archive. " * 2000)
     direct.ok("lessons", "add", "Dates are day-first.")
     database = direct.home / "habitus.db"
     with sqlite3.connect(database) as connection:

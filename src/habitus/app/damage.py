@@ -8,6 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from habitus import sql
 from habitus.app.home import DATABASE
 from habitus.errors import StorageFailed
 from habitus.settings import Settings
@@ -20,16 +21,8 @@ def damaged(settings: Settings) -> StorageFailed | None:
     for path in _files(settings):
         found = _problems(path)
         if found:
-            return StorageFailed(f"{path} is damaged ({found[0]}).", mend=way_back(path))
+            return StorageFailed(f"{path} is damaged ({found[0]}).", mend=sql.way_back(str(path)))
     return None
-
-
-def way_back(path: Path) -> str:
-    return (
-        f"Skills on disk and memory/*.md are not touched. Put a backup of {path.name} in its place, or save what can "
-        f"be read (sqlite3 {path.name} .recover | sqlite3 saved.db) and use that, or move it away to start counters, "
-        "history and lessons anew."
-    )
 
 
 def _files(settings: Settings) -> list[Path]:
