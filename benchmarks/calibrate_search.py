@@ -27,7 +27,7 @@ from _report import progress, read_jsonl
 from habitus import sql
 from habitus.search import Document, Embedder, Index, MiniLM, NoEmbedder, WordLlama, ranking
 from habitus.search.calibration import Tier, tier_of
-from habitus.search.index import Evidence
+from habitus.search.index import IndexEvidence
 from retrieval import auroc
 
 Array = NDArray[np.float64]
@@ -155,7 +155,7 @@ def _order_cases(index: Index, queries: Sequence[Item]) -> list[Case]:
     return [_case(query, evidence, evidence.signals.values) for query, evidence in found if evidence is not None]
 
 
-def _case(query: Item, evidence: Evidence, x: NDArray[Any]) -> Case:
+def _case(query: Item, evidence: IndexEvidence, x: NDArray[Any]) -> Case:
     relevant = set(query["relevant_ids"])
     right = np.array([id in relevant for id in evidence.ids])
     return Case(x=x.astype(np.float64), right=right, relevant=len(relevant))

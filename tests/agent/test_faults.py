@@ -19,7 +19,7 @@ from habitus.agent.stream import Done, Noticed, TurnEvent
 from habitus.agent.transcription import Heard
 from habitus.app import DATABASE, Habitus
 from habitus.events import Event, ToolCall, TurnEnded
-from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, ProviderFault, Returned, Stop, Text
+from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, ProviderFault, Returned, StopReason, Text
 from habitus.llm.scripted import ScriptedModel, Step, call, calls, says
 from habitus.settings import UserSettings
 from habitus.skills.model import Manifest, Skill, Stage
@@ -60,7 +60,7 @@ async def events(session: Session, text: str, **more: Any) -> list[TurnEvent]:
 @pytest.mark.req("AG-05")
 async def test_calls_with_the_same_id_or_none_each_get_their_result(habitus: Habitus) -> None:
     twice = [ToolCall(id="a", name="list_skills", arguments="{}"), ToolCall(id="a", name="list_skills", arguments="{}")]
-    bare = Answer(message=Answered(calls=(*twice, ToolCall(id="", name="", arguments="{"))), stop=Stop.CALLS)
+    bare = Answer(message=Answered(calls=(*twice, ToolCall(id="", name="", arguments="{"))), stop=StopReason.CALLS)
 
     class Careless(ScriptedModel):
         def _with_id(self, asked: ToolCall) -> ToolCall:

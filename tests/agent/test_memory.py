@@ -11,7 +11,7 @@ from habitus.agent.session import Session
 from habitus.app import Habitus
 from habitus.llm.model import Returned
 from habitus.llm.scripted import calls, says
-from habitus.memory.model import Kind, Trust
+from habitus.memory.model import Kind, TrustLevel
 from habitus.skills.model import Manifest, Skill
 from tests.agent.conftest import Talk
 from tests.agent.test_session import said
@@ -70,7 +70,7 @@ async def test_what_the_model_keeps_is_automatic_and_a_rule_in_disguise_waits(ta
     kept, waits = map(json.loads, results(session))
     assert kept["status"] == "stored"
     engram = habitus.memory.get(kept["id"])
-    assert (engram.kind, engram.trust, engram.owner) == (Kind.PROFILE, Trust.AUTOMATIC, "ann")
+    assert (engram.kind, engram.trust, engram.owner) == (Kind.PROFILE, TrustLevel.AUTOMATIC, "ann")
     assert waits["status"] == "waiting"
     assert [e.text for e in habitus.memory.waiting()] == [order["text"]]
 
@@ -90,7 +90,7 @@ async def test_what_waits_is_asked_of_the_person_who_is_there(talk: Talk, habitu
     await session.turn("remember two things")
     no, yes = map(json.loads, results(session))
     assert (no["status"], yes["status"]) == ("refused", "stored")
-    assert habitus.memory.get(yes["id"]).trust is Trust.USER
+    assert habitus.memory.get(yes["id"]).trust is TrustLevel.USER
     assert habitus.memory.waiting() == ()
     assert len(asked) == 2
 

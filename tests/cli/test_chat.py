@@ -316,7 +316,7 @@ def test_bad_input_is_one_line_with_its_mend(direct: Direct) -> None:
     (cwd / "bad.json").write_text('[{"sya": "x"}]')
     (cwd / "good.json").write_text('[{"say": "x"}]')
     for args, said in (
-        (("ask", "x"), "No model is set. Set HABITUS_MODEL to provider:model, or a key such as ANTHROPIC_API_KEY"),
+        (("ask", "x"), "No model is set. Set HABITUS_MODEL to provider:model, or a key: ANTHROPIC_API_KEY"),
         (("ask", "x", "-m", "openai:gpt-5"), "No key for openai: OPENAI_API_KEY is not set."),
         (("ask", "x", "-m", "opnai:gpt-5"), "No provider 'opnai'. Did you mean 'openai'?"),
         (("ask", "x", "-m", "script:none.json"), "There is no script none.json."),

@@ -29,7 +29,8 @@ def taught(direct: Direct) -> list[str]:
             habitus.memory.encode(draft)
         ids = []
         for text in LESSONS:
-            kept = habitus.memory.encode(Draft(text=text, kind=Kind.LESSON, produced_by=Producer.CEREBELLUM)).engram
+            draft = Draft(text=text, kind=Kind.LESSON, scope=Scope.GLOBAL, produced_by=Producer.CEREBELLUM)
+            kept = habitus.memory.encode(draft).engram
             assert kept is not None
             ids.append(kept.id)
         for _ in range(5):
@@ -65,7 +66,7 @@ def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Di
 @pytest.mark.req("LP-07")
 def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> None:
     taught(direct)
-    said = direct.ok("lessons", "add", "Invoices are numbered by year.", env=FEW)
+    said = direct.ok("lessons", "add", "Invoices are numbered by year.", "--for", "global", env=FEW)
     assert f"  {LESSONS[0]}" in said.partition("Archived to make room: ")[2]
     lessons = direct.json("lessons", "list", "--kind", "lesson")["lessons"]
     assert {each["text"] for each in lessons} == {*LESSONS[1:], "Invoices are numbered by year."}

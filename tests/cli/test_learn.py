@@ -20,7 +20,7 @@ from habitus.llm.scripted import ScriptedModel, says
 from habitus.skills.model import Stage
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
-from tests.learning.logs import Line, asked, clean, failing, used, write
+from tests.learning.logs import Line, asked, came, clean, failing, used, write
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
 REPLAYS = Path(__file__).parent.parent / "replays"
@@ -321,3 +321,15 @@ def test_every_recording_gives_its_lessons_when_it_is_learned_from(direct: Direc
     assert sorted(fired) == sorted((name, one["detector"]) for name in expected for one in expected[name])
     lessons = {each["text"]: each["kind"] for each in direct.json("lessons", "list")["lessons"]}
     assert lessons == {one["rule"]: one["kind"] for given in expected.values() for one in given}
+
+
+@pytest.mark.req("EL-08")
+def test_refused_calls_and_searches_that_find_nothing_teach_nothing(direct: Direct) -> None:
+    refused = "The user doesn't want to proceed with this tool use. The tool use was rejected."
+    lines = [asked("clean up")]
+    for number, (command, result) in enumerate([("rm a", refused), ("rm b", refused), ("grep x a", "Exit code 1")] * 2):
+        call = str(number)
+        lines += [used(call, "Bash", {"command": f"{command}{number}"}), came(call, result, is_error=True)]
+    write(direct.cli.cwd / "refused.jsonl", lines)
+    told = direct.json("learn", "refused.jsonl", "--apply")
+    assert (told["detectors"], told["files"][0]["events"], told["applied"]["lessons"]) == ([], 12, {})

@@ -12,15 +12,15 @@ import pytest
 
 from habitus.memory.model import (
     Cause,
-    Counters,
     Engram,
     Evidence,
     Kind,
     LessonBody,
+    LessonCounters,
+    LessonState,
     Producer,
     Scope,
-    State,
-    Trust,
+    TrustLevel,
 )
 from habitus.memory.stores.base import EngramStore
 from tests.contracts import postgres
@@ -36,13 +36,15 @@ FULL = Engram(
     confidence=0.9,
     topic="csv",
     source="consolidation",
-    trust=Trust.VERIFIED,
+    trust=TrustLevel.VERIFIED,
     produced_by=Producer.DREAM,
     evidence=Evidence(error_signature="E", trace="t", version="2", detector="d", imported=("x", "y")),
     body=LessonBody(trigger="a", anti_pattern="b", correct_pattern="c", domains=("d", "e"), source_challenge_hash="f"),
-    counters=Counters(frequency=3, retrievals=5, helpful=2, last_retrieved=NOON, credited_on=NOON, ignored=1, missed=4),
+    counters=LessonCounters(
+        frequency=3, retrievals=5, helpful=2, last_retrieved=NOON, credited_on=NOON, ignored=1, missed=4
+    ),
     verified=True,
-    state=State.WAITING,
+    state=LessonState.WAITING,
     reason="because",
 )
 PLAIN = Engram(id="k0000002", text="Plain.", kind=Kind.LESSON, scope=Scope.GLOBAL)
@@ -94,11 +96,11 @@ def test_counting_makes_no_version(engrams: EngramStore) -> None:
 
 def test_every_change_is_a_version_with_its_cause(engrams: EngramStore) -> None:
     (saved,) = engrams.save([PLAIN], because())
-    engrams.save([replace(saved, text="Other.", state=State.ARCHIVED)], because(1, "removed"))
+    engrams.save([replace(saved, text="Other.", state=LessonState.ARCHIVED)], because(1, "removed"))
     told = [(v.number, v.engram.text, v.engram.state, v.cause) for v in engrams.history(PLAIN.id)]
     assert told == [
-        (1, "Plain.", State.ACTIVE, because()),
-        (2, "Other.", State.ARCHIVED, because(1, "removed")),
+        (1, "Plain.", LessonState.ACTIVE, because()),
+        (2, "Other.", LessonState.ARCHIVED, because(1, "removed")),
     ]
 
 
@@ -131,7 +133,7 @@ def test_of_what_is_erased_only_the_id_is_left(engrams: EngramStore) -> None:
     engrams.save([FULL], because())
     engrams.erase([FULL.id, "nothere"], NOON)
     (left,) = engrams.changes(0).engrams
-    assert (left.id, left.text, left.owner, left.state) == (FULL.id, "", "", State.ERASED)
+    assert (left.id, left.text, left.owner, left.state) == (FULL.id, "", "", LessonState.ERASED)
     assert left.body is None
     assert left.evidence == Evidence()
     assert engrams.history(FULL.id) == ()

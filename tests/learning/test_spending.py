@@ -15,7 +15,7 @@ from habitus import sql
 from habitus.learning.cerebellum import Cerebellum
 from habitus.learning.post_mortem import estimate, worst_case, written
 from habitus.learning.spending import CapReached, Spending, Spent
-from habitus.llm.model import Answer, Answered, ProviderFault, Stop, Usage
+from habitus.llm.model import Answer, Answered, ProviderFault, StopReason, Usage
 from habitus.llm.scripted import ScriptedModel, hangs
 from habitus.redact import PATTERNS_ONLY
 from habitus.sandbox.model import Cell
@@ -28,7 +28,7 @@ FAILED = Cell(code="1/0", description="divide", error="ZeroDivisionError: divisi
 async def test_what_a_call_took_is_what_is_shown() -> None:
     purse = spending()
     said = Answer(
-        message=Answered(text='{"lessons": []}'), stop=Stop.END, usage=Usage(input_tokens=700, output_tokens=34)
+        message=Answered(text='{"lessons": []}'), stop=StopReason.END, usage=Usage(input_tokens=700, output_tokens=34)
     )
     await _flush(ScriptedModel([said]), purse)
     assert purse.today() == Spent(day="2030-01-01", tokens=734, calls=1, cap=200_000)

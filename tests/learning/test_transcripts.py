@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from habitus.errors import NotFound
 from habitus.events import Event, EventKind
 from habitus.learning import acc
-from habitus.learning.transcripts import SkillUse, Transcript, Turn, format_of, habitus, read
+from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, format_of, habitus, read
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
 
@@ -27,7 +27,7 @@ def only(path: Path) -> Transcript:
     return transcript
 
 
-def outcomes(turn: Turn) -> list[tuple[object, object]]:
+def outcomes(turn: TranscriptTurn) -> list[tuple[object, object]]:
     return [
         (event.detail["name"], event.detail["success"]) for event in turn.events if event.kind is EventKind.TOOL_RESULT
     ]
@@ -122,6 +122,94 @@ def test_claude_code_structured_results_tell_failures_that_blocks_do_not(tmp_pat
     ]
     (turn,) = only(write(tmp_path / "s.jsonl", rows)).turns
     assert outcomes(turn) == [("Bash", False), ("Bash", False), ("Bash", True), ("Edit", None)]
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("The user doesn't want to proceed with this tool use. The tool use was rejected. the user said: no", {}),
+        ("The user doesn’t want to take this action right now.", {}),
+        ("whatever it says", {"toolUseResult": "User rejected tool use"}),
+        ("whatever it says", {"toolUseResult": "Error: The user doesn't want to proceed with this tool use."}),
+        ("whatever it says", {"toolDenialKind": "user-rejected"}),
+        ("whatever it says", {"toolDenialKind": "interrupted"}),
+        ("[Request interrupted by user for tool use]", {}),
+        ("Permission to use Bash with command rm has been denied.", {}),
+        ("Claude requested permissions to write to a.txt, but you haven't granted it yet.", {}),
+        ("This command requires approval", {}),
+        ("PreToolUse:Bash hook error: not on main", {}),
+    ],
+)
+def test_what_a_person_a_rule_or_a_hook_refused_is_no_failure(
+    tmp_path: Path, text: str, more: dict[str, object]
+) -> None:
+    rows = [asked("go")]
+    for call in "123":
+        rows += [used(call, "Bash", {"command": f"rm {call}"}), came(call, text, is_error=True, **more)]
+    (turn,) = only(write(tmp_path / "s.jsonl", rows)).turns
+    assert outcomes(turn) == [("Bash", None)] * 3
+    assert acc.detect(turn.events) == []
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exec command rejected by user",
+        "patch rejected by user",
+        "user rejected MCP tool call",
+        "user cancelled MCP tool call",
+        "aborted by user after 3.1s",
+        "command blocked by PreToolUse hook: no",
+        "<turn_aborted>",
+        "The user rejected permission to use this specific tool call.",
+        "Tool execution aborted",
+    ],
+)
+def test_what_a_person_refused_in_codex_or_opencode_is_no_failure_and_no_success(tmp_path: Path, text: str) -> None:
+    rows: list[object] = [
+        {"type": "function_call", "call_id": "1", "name": "shell", "arguments": '{"command": ["bash", "-lc", "rm a"]}'},
+        {"type": "function_call_output", "call_id": "1", "output": text},
+    ]
+    (turn,) = only(write(tmp_path / "s.jsonl", rows)).turns
+    assert outcomes(turn) == [("shell", None)]
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.parametrize(
+    ("command", "result", "is_fine"),
+    [
+        ("grep -rn needle src", "Exit code 1", True),
+        ("cat a | LC_ALL=C grep x", "Exit code 1\n", True),
+        ("rg x && echo found", "Error: Exit code 1", True),
+        ("cd /a && test -f b", "Exit code 1", True),
+        ("git grep x; diff a b", "Exit code 1\n1c1\n< a\n> b", True),
+        ("/usr/bin/find . -name x", "Exit code 1", True),
+        ("grep -rn needle src", "Exit code 2\ngrep: src: No such file or directory", False),
+        ("grep -rn needle src", "Exit code 1\nsomething else was said", False),
+        ("pytest -q", "Exit code 1", False),
+        ("grep x a; make", "Exit code 1", False),
+    ],
+)
+def test_a_search_that_finds_nothing_is_no_error(tmp_path: Path, command: str, result: str, is_fine: bool) -> None:
+    rows = [asked("go"), used("1", "Bash", {"command": command}), came("1", result, is_error=True)]
+    (turn,) = only(write(tmp_path / "s.jsonl", rows)).turns
+    assert outcomes(turn) == [("Bash", is_fine)]
+    code = 2 if "code 2" in result else 1
+    output = result.partition("\n")[2]
+    arguments = json.dumps({"command": ["bash", "-lc", command]})
+    codex: list[object] = [
+        {"type": "function_call", "call_id": "1", "name": "shell", "arguments": arguments},
+        {
+            "type": "function_call_output",
+            "call_id": "1",
+            "output": json.dumps({"output": output, "metadata": {"exit_code": code}}),
+        },
+    ]
+    if not output.strip():
+        (turn,) = only(write(tmp_path / "codex.jsonl", codex)).turns
+        assert outcomes(turn) == [("shell", is_fine)]
 
 
 def test_claude_code_lines_of_a_resumed_session_count_once(tmp_path: Path) -> None:
@@ -253,7 +341,7 @@ def test_rows_give_one_turn_per_trace(tmp_path: Path) -> None:
 
 texts = st.text("abc xyz", max_size=8)
 turns = st.builds(
-    Turn,
+    TranscriptTurn,
     id=st.integers(1, 99).map(str),
     events=st.lists(
         st.builds(
@@ -272,7 +360,7 @@ turns = st.builds(
 
 @pytest.mark.req("EL-08")
 @given(st.lists(turns, min_size=1, max_size=4, unique_by=lambda turn: turn.id).map(tuple))
-def test_our_own_export_reads_back_the_same(turns: tuple[Turn, ...]) -> None:
+def test_our_own_export_reads_back_the_same(turns: tuple[TranscriptTurn, ...]) -> None:
     transcript = Transcript(id="s1", source="habitus", turns=turns)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "export.jsonl"

@@ -45,14 +45,14 @@ def test_a_name_is_a_dialect_an_address_and_a_key(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("", "No model is set. Set HABITUS_MODEL to one like openai:gpt-5.4-mini, "),
+        ("", "No model is set. Set HABITUS_MODEL to one like anthropic:claude-sonnet-5-5, "),
         ("anthropic", "'anthropic' names no model. Write provider:model, like anthropic:claude-sonnet-5-5."),
         ("anthropic:", "'anthropic:' names no model. Write provider:model, like anthropic:claude-sonnet-5-5."),
         ("claude-opus-5", "'claude-opus-5' names no provider. Did you mean 'anthropic:claude-opus-5'?"),
         ("GPT-6", "'GPT-6' names no provider. Did you mean 'openai:GPT-6'?"),
         ("mystery", "'mystery' names no provider. Write provider:model, like anthropic:claude-sonnet-5-5."),
         ("antropic:x", "No provider 'antropic'. Did you mean 'anthropic'? Any OpenAI-compatible server works as"),
-        ("zzz:x", "No provider 'zzz'. Known are openai, anthropic, google, ollama, llamacpp, vllm."),
+        ("zzz:x", "No provider 'zzz'. Known are anthropic, openai, google, ollama, llamacpp, vllm."),
         ("openai:x", "No key for openai: OPENAI_API_KEY is not set. Set it: export OPENAI_API_KEY=…"),
         ("anthropic:x", "No key for anthropic: ANTHROPIC_API_KEY is not set. Set it: export ANTHROPIC_API_KEY=…"),
         ("google:x", "No key for google: GEMINI_API_KEY or GOOGLE_API_KEY is not set. Set it: export GEMINI_API_KEY=…"),

@@ -10,7 +10,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
-from habitus.llm.model import Answer, Ask, Asked, ContextOverflow, ProviderFault, Stop, Text, TextDelta, answer
+from habitus.llm.model import Answer, Ask, Asked, ContextOverflow, ProviderFault, StopReason, Text, TextDelta, answer
 from habitus.llm.providers import ProviderModel, open_model
 from habitus.llm.providers.patience import Patience
 from habitus.llm.structured import ask_for
@@ -42,7 +42,7 @@ async def test_words_come_as_they_are_made(model: ProviderModel) -> None:
 
 async def test_an_answer_without_room_for_its_end_says_so(model: ProviderModel) -> None:
     got = await answer(model, question("Tell me a long story.", max_tokens=4))
-    assert (got.stop, got.usage.output_tokens) == (Stop.LENGTH, 4)
+    assert (got.stop, got.usage.output_tokens) == (StopReason.LENGTH, 4)
 
 
 class Draft(BaseModel):

@@ -16,7 +16,7 @@ from habitus.llm.model import (
     CallStarted,
     ContextOverflow,
     ProviderFault,
-    Stop,
+    StopReason,
     Streamed,
     Text,
     TextDelta,
@@ -42,7 +42,7 @@ async def test_text_comes_in_pieces_and_ends_with_the_whole() -> None:
         TextDelta(text="lines."),
     ]
     assert pieces[-1] == Answer(
-        message=Answered(text="It has  two\nlines."), stop=Stop.END, usage=Usage(input_tokens=7, output_tokens=5)
+        message=Answered(text="It has  two\nlines."), stop=StopReason.END, usage=Usage(input_tokens=7, output_tokens=5)
     )
     assert model.asked == [ASK]
 
@@ -59,7 +59,7 @@ async def test_calls_get_ids_that_differ_over_the_session() -> None:
                 ToolCall(id="call-2", name="list", arguments="{}"),
             ),
         ),
-        stop=Stop.CALLS,
+        stop=StopReason.CALLS,
         usage=Usage(input_tokens=7, output_tokens=10),
     )
     assert isinstance(second[-1], Answer)
@@ -74,7 +74,7 @@ async def test_a_script_may_look_at_what_it_is_asked() -> None:
 
 
 async def test_an_answer_can_be_cut_off() -> None:
-    assert (await answer(ScriptedModel([cut_off('{"a":')]), ASK)).stop is Stop.LENGTH
+    assert (await answer(ScriptedModel([cut_off('{"a":')]), ASK)).stop is StopReason.LENGTH
 
 
 @pytest.mark.parametrize("error", [ProviderFault("down"), ContextOverflow("too long"), asyncio.CancelledError()])

@@ -25,7 +25,7 @@ from habitus.llm.model import (
     Image,
     ProviderFault,
     Returned,
-    Stop,
+    StopReason,
     Streamed,
     Text,
     TextDelta,
@@ -280,7 +280,7 @@ async def test_a_stream_becomes_words_calls_and_one_answer(dialect: Dialect, pro
     assert last.message == Answered(
         text="Hello", calls=(ToolCall(id="call_1", name="read", arguments=recordings.ARGUMENTS),)
     )
-    assert last.stop is Stop.CALLS
+    assert last.stop is StopReason.CALLS
     assert (last.usage.input_tokens, last.usage.output_tokens, last.usage.cached_tokens) == (50, 7, 20)
     assert (last.usage.cost is not None) is dialect.costs
     assert last.usage.cost is None or 0 < last.usage.cost < 0.01
@@ -364,7 +364,7 @@ async def test_a_model_that_can_t_hold_a_shape_gives_it_as_a_call(provider: Fake
     last = pieces[-1]
     assert isinstance(last, Answer)
     assert json.loads(last.message.text) == {"path": "a.csv"}
-    assert (last.message.calls, last.stop) == ((), Stop.END)
+    assert (last.message.calls, last.stop) == ((), StopReason.END)
     assert CallStarted(tool="answer") not in pieces
     names = [each["name"] for each in provider.asked["tools"][0]["functionDeclarations"]]
     assert names == ["read", "answer"]
@@ -378,7 +378,7 @@ async def test_what_a_model_can_do_is_known_from_its_name(dialect: Dialect, prov
 async def test_an_answer_without_room_for_its_end_says_so(provider: FakeProvider) -> None:
     provider.gives(recordings.chat_text("Hel", finish="length"))
     async with opened(DIALECTS["compatible"], provider) as model:
-        assert (await answer(model, ASK)).stop is Stop.LENGTH
+        assert (await answer(model, ASK)).stop is StopReason.LENGTH
 
 
 async def test_half_a_stream_is_never_taken_for_a_whole_one(dialect: Dialect, provider: FakeProvider) -> None:

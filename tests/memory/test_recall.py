@@ -8,7 +8,7 @@ import pytest
 
 from habitus.errors import Invalid, NotFound
 from habitus.memory.cortex import Cortex
-from habitus.memory.model import HIGH, SCRATCHPAD, Kind, LessonBody, Producer, Scope, State, Trust
+from habitus.memory.model import HIGH, SCRATCHPAD, Kind, LessonBody, LessonState, Producer, Scope, TrustLevel
 from tests.memory.conftest import Clock, Make, lesson
 
 TAUGHT = (
@@ -172,7 +172,7 @@ def test_rules_that_never_make_the_cut_age_out(cortex: Cortex) -> None:
     (gone,) = cortex.record_retrieval([], cut=ids)
     assert (gone.id, gone.state, gone.reason) == (
         "e0000001",
-        State.ARCHIVED,
+        LessonState.ARCHIVED,
         "there was no room for it 20 times in a row",
     )
     assert cortex.restore("e0000001", by="ann").counters.missed == 0
@@ -184,7 +184,7 @@ def test_pruning_archives_what_never_helped(taught: Cortex) -> None:
         taught.record_retrieval(["e0000001", "e0000002", "e0000003"])
     assert len(taught.prune(dry_run=True)) == 1
     (gone,) = taught.prune()
-    assert taught.get(gone.id).state is State.ARCHIVED
+    assert taught.get(gone.id).state is LessonState.ARCHIVED
     assert len(taught.list_lessons()) == len(TAUGHT) - 1
 
 
@@ -259,4 +259,4 @@ def test_what_another_process_taught_is_recalled_here(make: Make) -> None:
     here.recall("anything")
     there.encode(lesson(TAUGHT[0]))
     assert [one.text for one in here.recall("prices from coingecko").lessons] == [TAUGHT[0]]
-    assert there.get("e0000001").trust is Trust.AUTOMATIC
+    assert there.get("e0000001").trust is TrustLevel.AUTOMATIC

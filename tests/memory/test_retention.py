@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid
 from habitus.memory import retention
-from habitus.memory.model import Counters, Engram, Kind, Scope, Trust
+from habitus.memory.model import Engram, Kind, LessonCounters, Scope, TrustLevel
 from habitus.memory.retention import over_the_cap, to_drop, to_prune, utility
 from habitus.settings import RetentionSettings
 
@@ -26,7 +26,7 @@ def engram(
     confidence: float = 0.5,
     verified: bool = False,
     frequency: int = 1,
-    trust: Trust = Trust.AUTOMATIC,
+    trust: TrustLevel = TrustLevel.AUTOMATIC,
 ) -> Engram:
     return Engram(
         id=f"e{number:07d}",
@@ -36,7 +36,7 @@ def engram(
         confidence=confidence,
         verified=verified,
         trust=trust,
-        counters=Counters(frequency=frequency, retrievals=retrievals, helpful=helpful),
+        counters=LessonCounters(frequency=frequency, retrievals=retrievals, helpful=helpful),
         created_on=NOON + timedelta(minutes=number),
     )
 
@@ -75,7 +75,7 @@ def test_of_too_many_lessons_the_newest_the_verified_and_the_useful_stay() -> No
     useless = [engram(n, retrievals=9, helpful=0) for n in range(10)]
     useful = [engram(n, retrievals=9, helpful=8) for n in range(10, 55)]
     verified = engram(60, retrievals=9, helpful=0, verified=True)
-    by_person = engram(61, retrievals=9, helpful=0, trust=Trust.USER)
+    by_person = engram(61, retrievals=9, helpful=0, trust=TrustLevel.USER)
     newest = engram(70, confidence=0.0, retrievals=20)
     gone = over_the_cap([newest, verified, by_person, *useless, *useful], 50)
     assert {e.id for e in gone} == {e.id for e in useless[2:]}
@@ -101,7 +101,7 @@ def test_pruning_takes_at_most_a_quarter_and_only_what_never_helped() -> None:
         engram(10, retrievals=4, helpful=0),
         engram(11, retrievals=30, helpful=1),
         engram(12, retrievals=9, verified=True),
-        engram(13, retrievals=9, trust=Trust.USER),
+        engram(13, retrievals=9, trust=TrustLevel.USER),
         *(engram(n) for n in range(14, 20)),
     ]
     pruned = to_prune([*useless, *others], KEEP)
@@ -110,7 +110,7 @@ def test_pruning_takes_at_most_a_quarter_and_only_what_never_helped() -> None:
 
 @pytest.mark.req("ME-07")
 def test_a_compaction_keeps_by_place_and_never_lets_go_of_what_is_pinned() -> None:
-    entries = [engram(0), engram(1, trust=Trust.USER), engram(2), engram(3, verified=True), engram(4)]
+    entries = [engram(0), engram(1, trust=TrustLevel.USER), engram(2), engram(3, verified=True), engram(4)]
     assert [e.id for e in to_drop(entries, [0])] == ["e0000002", "e0000004"]
     for nonsense in ([], [7], [-1, 2]):
         with pytest.raises(Invalid, match="Everything is kept"):

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from habitus import sql
 from habitus.memory import views
 from habitus.memory.cortex import Cortex, Looked
-from habitus.memory.model import Engram, Kind, Scope, Trust
+from habitus.memory.model import Engram, Kind, Scope, TrustLevel
 from habitus.memory.stores.sql import SqlEngramStore
 from habitus.memory.view_files import ViewFiles
 from habitus.memory.views import VIEWS, BadLine, Edits, Line, Page
@@ -167,11 +167,11 @@ def test_what_a_person_writes_is_read_back(cortex: Cortex, pages: Pages) -> None
     looked = cortex.look()
     assert [e.text for e in looked.changed] == ["Dates are month-first."]
     assert [e.text for e in looked.removed] == ["The log is long."]
-    assert [(e.text, e.trust) for e in looked.added] == [("Numbers use a comma.", Trust.USER)]
+    assert [(e.text, e.trust) for e in looked.added] == [("Numbers use a comma.", TrustLevel.USER)]
     assert {(e.text, e.trust) for e in cortex.list_lessons()} == {
-        ("Dates are month-first.", Trust.USER),
-        ("The report is short.", Trust.AUTOMATIC),
-        ("Numbers use a comma.", Trust.USER),
+        ("Dates are month-first.", TrustLevel.USER),
+        ("The report is short.", TrustLevel.AUTOMATIC),
+        ("Numbers use a comma.", TrustLevel.USER),
     }
     assert cortex.look() == Looked()
     assert "Numbers use a comma. <!-- e0000004 user -->" in path.read_text()
@@ -256,8 +256,8 @@ def test_a_page_newer_than_the_database_is_read(make: Make, tmp_path: Path, engi
         old.backup(db)
     cortex = make()
     assert {(e.text, e.trust) for e in cortex.list_lessons()} == {
-        ("Dates are month-first.", Trust.USER),
-        ("The log is long.", Trust.AUTOMATIC),
+        ("Dates are month-first.", TrustLevel.USER),
+        ("The log is long.", TrustLevel.AUTOMATIC),
     }
 
 

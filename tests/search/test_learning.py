@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.search import Index, NoEmbedder, WordLlama
-from habitus.search.learned import HALF_LIFE_DAYS, HEAVIEST, MOST_PER_ITEM, Request, strength
+from habitus.search.learned import HALF_LIFE_DAYS, HEAVIEST, MOST_PER_ITEM, LearnedRequest, strength
 from tests.search.library import SKILLS, assert_alike
 
 DAY = 86_400.0
@@ -87,7 +87,7 @@ def test_the_same_request_counts_more_but_not_without_end(index: Index) -> None:
 
 
 def test_what_was_learned_fades() -> None:
-    request = Request(item="a", text="b", weight=HEAVIEST, at=0.0, vector=WordLlama().embed(["b"])[0])
+    request = LearnedRequest(item="a", text="b", weight=HEAVIEST, at=0.0, vector=WordLlama().embed(["b"])[0])
     assert strength(request, HALF_LIFE_DAYS * DAY) == pytest.approx(HEAVIEST / 2)
     assert strength(request, 10 * HALF_LIFE_DAYS * DAY) < 0.01
 

@@ -215,6 +215,7 @@ def test_each_defect_is_mended_and_named(defect: Defect, text: str, code: str) -
 
 
 REFUSALS: list[tuple[Defect, str]] = [
+    (Defect.MARKDOWN, "a\\_b = = 1\nprint(a\\_b)\n"),
     (Defect.TRUNCATED, "def f():\n    return ["),
     (Defect.NO_CODE, "I am sorry, but I cannot write this tool."),
     (Defect.SYNTAX, "def f() return 1\nx = 2\n"),
@@ -324,3 +325,41 @@ def test_work_grows_no_faster_than_the_text(name: str) -> None:
 def test_a_megabyte_is_answered(name: str) -> None:
     with pytest.raises(CodeRefused):
         repair(ADVERSARIES[name](1_000_000))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python print('hi')```",
+        "```print('hi')```",
+        "  ```py   print('hi')  ```\n",
+        "Here you go: ```python print('hi')``` Have fun!",
+        "Run this:\n\n```python3 print('hi')```\n\nIt greets.",
+    ],
+)
+def test_a_fence_on_one_line_is_taken_off(text: str) -> None:
+    assert repair(text) == Repaired(code="print('hi')\n", defects=(Defect.FENCE,))
+
+
+def test_two_fences_on_one_line_leave_a_choice_that_nobody_makes() -> None:
+    with pytest.raises(CodeRefused):
+        repair("```print('a')``` or ```print('b')```")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("hello\\_world = 1\nprint(hello\\_world)\n", "hello_world = 1\nprint(hello_world)\n"),
+        ("a = \\[1 \\* 2\\]\nprint(a)\n", "a = [1 * 2]\nprint(a)\n"),
+        ('my\\_key = "my\\_key"\nprint(my\\_key)\n', 'my_key = "my_key"\nprint(my_key)\n'),
+        ('my\\_key = r"\\_ and _"\nprint(my\\_key)\n', 'my_key = r"\\_ and _"\nprint(my_key)\n'),
+    ],
+)
+def test_markdown_escapes_go_and_strings_keep_what_their_author_wrote(text: str, code: str) -> None:
+    assert repair(text) == Repaired(code=code, defects=(Defect.MARKDOWN,))
+
+
+def test_a_continued_line_is_no_markdown() -> None:
+    code = "total = 1 + \\\n    2\nprint(total)\n"
+    assert repair(code) == Repaired(code=code)
+    assert repair(f"```python\n{code}```\n").code == code.rstrip()

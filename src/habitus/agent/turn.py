@@ -25,7 +25,7 @@ from habitus.llm.model import (
     Model,
     ProviderFault,
     Returned,
-    Stop,
+    StopReason,
     Text,
     TextDelta,
     ToolSpec,
@@ -127,10 +127,10 @@ async def _ask(now: _Now, tools: tuple[ToolSpec, ...] = ()) -> Answered:
                 raise
             continue
         now.turn.usage += answer.usage
-        if answer.stop is Stop.LENGTH and not said and room < _MOST_ROOM:
+        if answer.stop is StopReason.LENGTH and not said and room < _MOST_ROOM:
             room *= 2
             continue
-        if answer.stop is Stop.LENGTH:
+        if answer.stop is StopReason.LENGTH:
             now.emit(Noticed(text=f"The answer was cut off at {answer.usage.output_tokens or room:,} tokens."))
         return _sound(answer.message, now.turn.redactor)
 

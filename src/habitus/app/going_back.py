@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from habitus.app.habitus import Habitus
-from habitus.memory.past import Step as LessonStep
+from habitus.memory.past import LessonStep as LessonStep
 from habitus.skills.stores.base import Step as SkillStep
 
 

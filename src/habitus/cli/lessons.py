@@ -17,7 +17,7 @@ from habitus.cli.options import AsJson
 from habitus.memory.cortex import Looked
 from habitus.memory.model import Encoded, Engram, Kind
 from habitus.memory.retention import utility
-from habitus.memory.view_files import Found
+from habitus.memory.view_files import FoundPages
 
 Id = Annotated[str, typer.Argument(help="The id of a lesson.", autocompletion=completion.lesson_ids)]
 _KINDS = f"{', '.join(Kind)}."
@@ -201,7 +201,7 @@ def _unbundle(text: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _print_understood(found: Found) -> None:
+def _print_understood(found: FoundPages) -> None:
     for line in found.edits.new:
         output.say(f"new      {line.kind.value:<8} {line.text}", style="green")
     for line in found.edits.changed:

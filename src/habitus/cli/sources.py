@@ -18,8 +18,10 @@ from habitus.app.updating import Manner, TakenIn, Updated
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
+from habitus.skills.formats.detect import FORMATS
 from habitus.skills.importing import Result, Verdict
 
+_FORMATS = f"{', '.join(format.name for format in FORMATS)}."
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Take theirs where one here differs; history stays.")]
 Trusted = Annotated[
     bool, typer.Option("--trust", help="You have read it: findings don't hold it, and what it asks for counts.")
@@ -94,7 +96,7 @@ def export(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="A skill; or --all.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every skill that can be loaded.")] = False,
-    format_name: Annotated[str, typer.Option("--format", help="skill, anton, istota, ghost or table.")] = "skill",
+    format_name: Annotated[str, typer.Option("--format", help=_FORMATS)] = "skill",
     to: Annotated[Path, typer.Option("--to", help="Where to write it.")] = Path(),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there; it is kept beside.")] = False,
     as_json: AsJson = False,

@@ -19,6 +19,7 @@ from habitus.cli import output
 from habitus.cli import tour_script as script
 from habitus.cli.options import AsJson
 from habitus.cli.tour_script import Scene
+from habitus.llm.providers.naming import telling_keys
 from habitus.llm.scripted import ScriptedModel
 from habitus.sandbox.protections import describe
 from habitus.settings import AccMode
@@ -58,7 +59,8 @@ def _show(home: Path | None) -> None:
             asyncio.run(_walk(habitus))
     output.say()
     output.say("That was real, all of it but the model. With one of your own:", style="bold")
-    output.say("  export ANTHROPIC_API_KEY=…   (or OPENAI_API_KEY, GEMINI_API_KEY, or HABITUS_MODEL=ollama:…)")
+    first, *others = telling_keys()
+    output.say(f"  export {first}=…   (or {', '.join(others)}, or HABITUS_MODEL=ollama:…)")
     output.say("  habitus chat")
     output.say("Your own home is ~/.habitus; 'habitus --help' shows what else there is.")
 

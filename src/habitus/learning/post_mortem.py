@@ -28,7 +28,7 @@ ATTEMPTS = 2
 PATIENCE_S = 60.0
 
 
-class Looked(BaseModel):
+class PostMortemAnswer(BaseModel):
     """The answer that is asked for."""
 
     lessons: list[str] = Field(
@@ -66,7 +66,7 @@ async def post_mortem(
         async with asyncio.timeout(patience_s):
             answer = await ask_for(
                 model,
-                Looked,
+                PostMortemAnswer,
                 system=_prompt(),
                 messages=(Asked(parts=(Text(text=record),)),),
                 max_tokens=ROOM,

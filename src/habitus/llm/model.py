@@ -89,7 +89,7 @@ class Usage:
         )
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     END = "end"  # it has said what it had to say
     CALLS = "calls"  # it waits for its tools
     LENGTH = "length"  # there was no room for more
@@ -112,7 +112,7 @@ class Answer:
     """The end of a stream, exactly once, with the whole message."""
 
     message: Answered
-    stop: Stop
+    stop: StopReason
     usage: Usage = Usage()
 
 

@@ -26,7 +26,7 @@ from habitus.llm.model import (
     Image,
     Message,
     Returned,
-    Stop,
+    StopReason,
     Streamed,
     TextDelta,
     Usage,
@@ -68,7 +68,7 @@ def call(tool: str, arguments: Mapping[str, object] | str | None = None) -> Tool
 
 def cut_off(text: str) -> Answer:
     """An answer that had no room for its end."""
-    return Answer(message=Answered(text=text), stop=Stop.LENGTH)
+    return Answer(message=Answered(text=text), stop=StopReason.LENGTH)
 
 
 def breaks(error: BaseException, *, after: str = "") -> Breaks:
@@ -166,7 +166,7 @@ class ScriptedModel:
 
 
 def _ended_by(said: Answered) -> Answer:
-    return Answer(message=said, stop=Stop.CALLS if said.calls else Stop.END)
+    return Answer(message=said, stop=StopReason.CALLS if said.calls else StopReason.END)
 
 
 CHARS_PER_TOKEN = 4

@@ -12,7 +12,19 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from habitus.llm.model import Answer, Answered, Ask, Asked, Message, Model, NoUsableAnswer, Stop, Text, Usage, answer
+from habitus.llm.model import (
+    Answer,
+    Answered,
+    Ask,
+    Asked,
+    Message,
+    Model,
+    NoUsableAnswer,
+    StopReason,
+    Text,
+    Usage,
+    answer,
+)
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -49,7 +61,7 @@ async def ask_for(
             return Structured(value=kind.model_validate(_json_of(got.message.text)), usage=usage)
         except (ValueError, RecursionError) as error:
             problem = _problems(error)
-        if got.stop is not Stop.LENGTH:
+        if got.stop is not StopReason.LENGTH:
             correction = _correction(got, problem)
             continue
         problem = f"the answer was cut off after {room} tokens"

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 from habitus.errors import Invalid
 from habitus.memory import decisions, gate, past, retention, usage
 from habitus.memory import recall as recalling
-from habitus.memory.decisions import Edit
+from habitus.memory.decisions import LessonEdit
 from habitus.memory.intake import Intake, topic_of
-from habitus.memory.ledger import Ledger
+from habitus.memory.ledger import EngramLedger
 from habitus.memory.mirror import InSight, Mirror
 from habitus.memory.model import (
     HIGH,
     Draft,
     Encoded,
     Engram,
+    EngramVersion,
     Kind,
+    LessonState,
     Producer,
     Scope,
-    State,
     Status,
-    Version,
     kind_of,
     scope_of,
 )
 from habitus.memory.pages import Looked, Pages
-from habitus.memory.past import Step
+from habitus.memory.past import LessonStep
 from habitus.memory.recall import (
     LESSON_TOKENS,
     MOST_LESSONS,
@@ -43,7 +43,7 @@ from habitus.memory.recall import (
 from habitus.memory.sameness import is_same
 from habitus.memory.stores.base import EngramStore
 from habitus.memory.usage import Choose
-from habitus.memory.view_files import Found, ViewFiles
+from habitus.memory.view_files import FoundPages, ViewFiles
 from habitus.memory.words import tokens
 from habitus.pause import Pause
 from habitus.redact import Redactor
@@ -52,7 +52,7 @@ from habitus.settings import MemoryMode, RetentionSettings
 if TYPE_CHECKING:
     from habitus.search.index import Index
 
-__all__ = ["Choose", "Cortex", "Looked", "Step", "new_id"]
+__all__ = ["Choose", "Cortex", "LessonStep", "Looked", "new_id"]
 
 _LETTERS, _SIGNS = "abcdefghijkmnpqrstuvwxyz", "abcdefghijkmnpqrstuvwxyz23456789"
 _DEFAULT_RETENTION = RetentionSettings()
@@ -82,7 +82,7 @@ class Cortex:
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self._mirror = Mirror(store, open_index)
-        self._ledger = Ledger(store, self._mirror, clock=clock, allow=allow, keep=keep)
+        self._ledger = EngramLedger(store, self._mirror, clock=clock, allow=allow, keep=keep)
         self._intake = Intake(
             ledger=self._ledger, redactor=redactor, mode=mode, is_shared=is_shared, user=user, new_id=new_id
         )
@@ -240,16 +240,16 @@ class Cortex:
         """The engram of this id, or of the only one that begins like it."""
         return self._ledger.get(id)
 
-    def history(self, id: str) -> tuple[Version, ...]:
+    def history(self, id: str) -> tuple[EngramVersion, ...]:
         return self._ledger.store.history(self.get(id).id)
 
     def archived(self) -> tuple[Engram, ...]:
         """What made room or was removed, the last first."""
-        return self._ledger.of_state(State.ARCHIVED, State.REMOVED)
+        return self._ledger.of_state(LessonState.ARCHIVED, LessonState.REMOVED)
 
     def waiting(self) -> tuple[Engram, ...]:
         """What waits for a person."""
-        return tuple(reversed(self._ledger.of_state(State.WAITING)))
+        return tuple(reversed(self._ledger.of_state(LessonState.WAITING)))
 
     def add(
         self,
@@ -283,7 +283,7 @@ class Cortex:
         """Change what a person may change. From then on it is theirs; what waited still waits."""
         before = self.get(id)
         wanted = before.scope if scope is None else scope_of(scope)
-        edit = Edit(
+        edit = LessonEdit(
             text=None if text is None else self._intake.clean(text),
             kind=None if kind is None else kind_of(kind),
             scope=wanted,
@@ -302,7 +302,7 @@ class Cortex:
         self._pages.notice()
         return tuple(
             engram
-            for engram in reversed(self._ledger.of_state(State.ACTIVE, State.WAITING))
+            for engram in reversed(self._ledger.of_state(LessonState.ACTIVE, LessonState.WAITING))
             if engram.evidence.trace in turns or (session and engram.evidence.session == session)
         )
 
@@ -325,7 +325,7 @@ class Cortex:
         self._pages.show()
         return saved
 
-    def return_to(self, moment: datetime, *, by: str, dry_run: bool = False) -> tuple[Step, ...]:
+    def return_to(self, moment: datetime, *, by: str, dry_run: bool = False) -> tuple[LessonStep, ...]:
         """Make everything as it was at a moment, as new versions; what came later goes into the archive."""
         ledger = self._ledger
         with ledger.writing():
@@ -358,7 +358,7 @@ class Cortex:
         """Read what people changed in the pages, and write them anew."""
         return self._pages.look()
 
-    def understood(self, texts: Mapping[str, str]) -> Found | None:
+    def understood(self, texts: Mapping[str, str]) -> FoundPages | None:
         """What these texts of the pages would change; for showing before it is applied."""
         return self._pages.understood(texts)
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from habitus.errors import Invalid
 from habitus.memory import gate
-from habitus.memory.model import Draft, Engram, Kind, Scope, State, Trust
+from habitus.memory.model import Draft, Engram, Kind, LessonState, Scope, TrustLevel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Edit:
+class LessonEdit:
     """What is to be changed; None leaves it as it is. `owner` is whose it becomes in another scope."""
 
     text: str | None = None
@@ -20,7 +20,7 @@ class Edit:
     owner: str = ""
 
 
-def edited(before: Engram, edit: Edit) -> Engram:
+def edited(before: Engram, edit: LessonEdit) -> Engram:
     """From then on it is the person's; what waited still waits."""
     scope = before.scope if edit.scope is None else edit.scope
     after = replace(
@@ -34,21 +34,21 @@ def edited(before: Engram, edit: Edit) -> Engram:
     refusal = gate.refusal(Draft(text=after.text, kind=after.kind))
     if refusal:
         raise Invalid(f"That can't be kept: {refusal}.", mend="Say it in a sentence.")
-    if after == before or before.state is State.WAITING:
+    if after == before or before.state is LessonState.WAITING:
         return after
-    return replace(after, trust=Trust.USER)
+    return replace(after, trust=TrustLevel.USER)
 
 
 def removed(engram: Engram, by: str, why: str = "removed") -> Engram:
     if engram.state.is_put_away:
         raise Invalid(f"'{engram.id}' is in the archive already.", mend=f"See 'habitus lessons restore {engram.id}'.")
-    return replace(engram, state=State.REMOVED, reason=f"{why} by {by}")
+    return replace(engram, state=LessonState.REMOVED, reason=f"{why} by {by}")
 
 
 def restored(engram: Engram) -> Engram:
-    if engram.state is State.ACTIVE:
+    if engram.state is LessonState.ACTIVE:
         raise Invalid(f"'{engram.id}' is not in the archive.", mend="See 'habitus lessons archive'.")
-    if engram.state is State.WAITING:
+    if engram.state is LessonState.WAITING:
         raise Invalid(f"'{engram.id}' waits for you.", mend=f"Run 'habitus review approve {engram.id}'.")
     return _activated(engram)
 
@@ -60,13 +60,13 @@ def approved(engram: Engram) -> Engram:
 
 def rejected(engram: Engram, by: str, reason: str) -> Engram:
     _check_waits(engram)
-    return replace(engram, state=State.REJECTED, reason=f"{reason or 'no reason given'} ({by})")
+    return replace(engram, state=LessonState.REJECTED, reason=f"{reason or 'no reason given'} ({by})")
 
 
 def _check_waits(engram: Engram) -> None:
-    if engram.state is not State.WAITING:
+    if engram.state is not LessonState.WAITING:
         raise Invalid(f"'{engram.id}' does not wait; it is {engram.state.value}.", mend="See 'habitus review list'.")
 
 
 def _activated(engram: Engram) -> Engram:
-    return replace(engram, state=State.ACTIVE, reason="", trust=Trust.USER).counted(missed=0)
+    return replace(engram, state=LessonState.ACTIVE, reason="", trust=TrustLevel.USER).counted(missed=0)

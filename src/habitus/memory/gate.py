@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from habitus.memory.model import LONGEST, SURE, TRUST_ORDER, Counters, Draft, Engram, Kind, Producer, State, Trust
+from habitus.memory.model import (
+    LONGEST,
+    SURE,
+    TRUST_ORDER,
+    Draft,
+    Engram,
+    Kind,
+    LessonCounters,
+    LessonState,
+    Producer,
+    TrustLevel,
+)
 from habitus.screening.admission import objection
 from habitus.screening.second_look import works_as_order
 from habitus.settings import MemoryMode
@@ -29,7 +40,7 @@ def reason_to_wait(
     draft: Draft, kind: Kind, mode: MemoryMode, *, is_shared: bool, embedder: Embedder | None = None
 ) -> str:
     """Why a person has to see it first; empty when nobody has to."""
-    if draft.trust is Trust.USER:
+    if draft.trust is TrustLevel.USER:
         return ""
     if draft.produced_by is not Producer.DETECTOR:
         found = next((found for text in _said(draft) if (found := objection(text)) is not None), None)
@@ -51,13 +62,13 @@ def _said(draft: Draft) -> list[str]:
     return [draft.text, *((body.trigger, body.anti_pattern, body.correct_pattern) if body else ())]
 
 
-def earned_trust(draft: Draft) -> Trust:
+def earned_trust(draft: Draft) -> TrustLevel:
     """Only a person's own word, or one that a person confirmed to the model, counts as a person's."""
     if draft.produced_by is Producer.USER:
-        return Trust.USER
+        return TrustLevel.USER
     if draft.produced_by is Producer.MODEL:
         return draft.trust
-    return Trust.VERIFIED if draft.verified or draft.trust is Trust.VERIFIED else Trust.AUTOMATIC
+    return TrustLevel.VERIFIED if draft.verified or draft.trust is TrustLevel.VERIFIED else TrustLevel.AUTOMATIC
 
 
 def merged(twin: Engram, wanted: Engram) -> Engram:
@@ -65,9 +76,9 @@ def merged(twin: Engram, wanted: Engram) -> Engram:
 
     What waits, or is trusted less, may not reword what is here.
     """
-    may_reword = wanted.state is State.ACTIVE and _rank(wanted.trust) >= _rank(twin.trust)
+    may_reword = wanted.state is LessonState.ACTIVE and _rank(wanted.trust) >= _rank(twin.trust)
     is_reworded = may_reword and len(wanted.text) > len(twin.text)
-    is_said_by_person = wanted.trust is Trust.USER
+    is_said_by_person = wanted.trust is TrustLevel.USER
     body = wanted.body if is_reworded and wanted.body else twin.body
     if body is not None:
         domains = (*(twin.body.domains if twin.body else ()), *(wanted.body.domains if wanted.body else ()))
@@ -82,17 +93,17 @@ def merged(twin: Engram, wanted: Engram) -> Engram:
         evidence=replace(
             twin.evidence, imported=tuple(dict.fromkeys((*twin.evidence.imported, *wanted.evidence.imported)))
         ),
-        state=State.ACTIVE if is_said_by_person else twin.state,
+        state=LessonState.ACTIVE if is_said_by_person else twin.state,
         reason="" if is_said_by_person else twin.reason,
         counters=_added(twin.counters, wanted.counters),
     )
 
 
-def _rank(trust: Trust) -> int:
+def _rank(trust: TrustLevel) -> int:
     return TRUST_ORDER.index(trust)
 
 
-def _added(a: Counters, b: Counters) -> Counters:
+def _added(a: LessonCounters, b: LessonCounters) -> LessonCounters:
     return replace(
         a,
         frequency=a.frequency + b.frequency,

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from habitus.memory import gate
-from habitus.memory.ledger import Ledger
+from habitus.memory.ledger import EngramLedger
 from habitus.memory.model import (
     Draft,
     Encoded,
     Engram,
     LessonBody,
+    LessonState,
     Producer,
     Scope,
-    State,
     Status,
-    Trust,
+    TrustLevel,
     kind_of,
     scope_of,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intake:
-    ledger: Ledger
+    ledger: EngramLedger
     redactor: Redactor
     mode: MemoryMode
     is_shared: bool
@@ -81,15 +81,17 @@ class Intake:
             if twin is None:
                 (saved,) = self.ledger.save([wanted], draft.produced_by.value, wanted.reason or "new")
                 return self._outcome(saved, Status.STORED, "new")
-            is_closed = twin.state in (State.REJECTED, State.REMOVED)
-            if is_closed and draft.trust is not Trust.USER:
-                reason = f"turned down: {twin.reason}" if twin.state is State.REJECTED else f"it was {twin.reason}"
+            is_closed = twin.state in (LessonState.REJECTED, LessonState.REMOVED)
+            if is_closed and draft.trust is not TrustLevel.USER:
+                reason = (
+                    f"turned down: {twin.reason}" if twin.state is LessonState.REJECTED else f"it was {twin.reason}"
+                )
                 return Encoded(status=Status.REFUSED, engram=twin, reason=reason)
             (saved,) = self.ledger.save([gate.merged(twin, wanted)], draft.produced_by.value, "said again")
             return self._outcome(saved, Status.REINFORCED, f"says the same as {saved.id}")
 
     def _outcome(self, saved: Engram, status: Status, reason: str) -> Encoded:
-        if saved.state is State.WAITING:
+        if saved.state is LessonState.WAITING:
             return Encoded(status=Status.WAITING, engram=saved, reason=saved.reason)
         return Encoded(status=status, engram=saved, reason=reason, archived=self.ledger.make_room(saved))
 
@@ -97,7 +99,7 @@ class Intake:
         kind, scope = kind_of(draft.kind), scope_of(draft.scope)
         is_taught = draft.produced_by in (Producer.MODEL, Producer.CEREBELLUM)
         is_of_conversation = is_taught or draft.produced_by is Producer.DETECTOR
-        if self.is_shared and is_taught and draft.trust is Trust.AUTOMATIC:
+        if self.is_shared and is_taught and draft.trust is TrustLevel.AUTOMATIC:
             scope = Scope.USER  # what one person's conversation teaches is theirs until a person widens it
         wait = gate.reason_to_wait(draft, kind, self.mode, is_shared=self.is_shared, embedder=embedder)
         return Engram(
@@ -115,7 +117,7 @@ class Intake:
             body=draft.body,
             counters=draft.counters,
             verified=draft.verified,
-            state=State.WAITING if wait else State.ACTIVE,
+            state=LessonState.WAITING if wait else LessonState.ACTIVE,
             reason=wait,
             created_on=draft.created_on,
         )

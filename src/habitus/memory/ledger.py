@@ -10,12 +10,12 @@ from datetime import datetime
 from habitus.errors import NotFound, did_you_mean
 from habitus.memory import retention
 from habitus.memory.mirror import Mirror
-from habitus.memory.model import Cause, Engram, State
+from habitus.memory.model import Cause, Engram, LessonState
 from habitus.memory.stores.base import EngramStore
 from habitus.settings import RetentionSettings
 
 
-class Ledger:
+class EngramLedger:
     def __init__(
         self,
         store: EngramStore,
@@ -34,7 +34,7 @@ class Ledger:
     def get(self, id: str) -> Engram:
         """The engram of this id, or of the only one that begins like it."""
         self.mirror.sync()
-        known = {key: e for key, e in self.mirror.engrams.items() if e.state is not State.ERASED}
+        known = {key: e for key, e in self.mirror.engrams.items() if e.state is not LessonState.ERASED}
         wanted = id.strip().lower()
         if wanted in known:
             return known[wanted]
@@ -44,7 +44,7 @@ class Ledger:
         mend = f"It could be {', '.join(sorted(like)[:5])}." if like else did_you_mean(wanted, known)
         raise NotFound(f"There is no lesson '{id}'.", mend=mend or "See 'habitus lessons list'.")
 
-    def of_state(self, *states: State) -> tuple[Engram, ...]:
+    def of_state(self, *states: LessonState) -> tuple[Engram, ...]:
         """The last that changed first."""
         self.mirror.sync()
         found = [engram for engram in self.mirror.engrams.values() if engram.state in states]
@@ -58,7 +58,7 @@ class Ledger:
         return saved
 
     def archive(self, gone: Iterable[Engram], by: str, reason: str) -> tuple[Engram, ...]:
-        return self.save([replace(engram, state=State.ARCHIVED, reason=reason) for engram in gone], by, reason)
+        return self.save([replace(engram, state=LessonState.ARCHIVED, reason=reason) for engram in gone], by, reason)
 
     def make_room(self, newcomer: Engram) -> tuple[Engram, ...]:
         """Keep the lessons of a place within the cap; what goes is in the archive."""
@@ -76,7 +76,7 @@ class Ledger:
                 engram, version=current.version, counters=replace(current.counters, missed=engram.counters.missed)
             )
             (saved,) = self.save([kept], by, reason)
-            if saved.state is State.ACTIVE:
+            if saved.state is LessonState.ACTIVE:
                 self.make_room(saved)
         return saved
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from habitus.memory.model import SCRATCHPAD, Engram, Part, Scope, State
+from habitus.memory.model import SCRATCHPAD, Engram, LessonState, Part, Scope
 from habitus.memory.sameness import MEANING, is_same
 from habitus.memory.stores.base import EngramStore
 from habitus.search import Document, Results
@@ -22,7 +22,7 @@ _FEW, _AMONG_FEW, _VERY_SURE = 20, 0.05, 0.65
 _FEWEST_WORDS = 2  # "stop" is no request that a lesson could fit
 _WIDE = 12
 _WIDER = 60  # where some of what is found may not count
-_ORDER = (State.ACTIVE, State.WAITING, State.REJECTED, State.REMOVED)
+_ORDER = (LessonState.ACTIVE, LessonState.WAITING, LessonState.REJECTED, LessonState.REMOVED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +83,7 @@ class Mirror:
             self.engrams, self._in_sight, self._revision = {}, {}, 0
 
     def active(self) -> list[Engram]:
-        return [engram for engram in self.engrams.values() if engram.state is State.ACTIVE]
+        return [engram for engram in self.engrams.values() if engram.state is LessonState.ACTIVE]
 
     def in_place(self, engram: Engram) -> list[Engram]:
         """The active engrams that hold where this one does."""
@@ -106,7 +106,7 @@ class Mirror:
                 self._to_index = set(self.engrams) | set(self._opened.ids())
             if self._to_index:
                 known = [self.engrams[id] for id in self._to_index if id in self.engrams]
-                kept = [engram for engram in known if engram.state is not State.ERASED]
+                kept = [engram for engram in known if engram.state is not LessonState.ERASED]
                 self._opened.put(document_of(engram) for engram in kept)
                 gone = self._to_index - {engram.id for engram in kept}
                 if gone:
@@ -157,7 +157,7 @@ class Mirror:
 
 
 def _is_comparable(one: Engram, wanted: Engram) -> bool:
-    is_here = one.state not in (State.ERASED, State.ARCHIVED)
+    is_here = one.state not in (LessonState.ERASED, LessonState.ARCHIVED)
     return is_here and (one.kind, one.place, one.topic) == (wanted.kind, wanted.place, wanted.topic)
 
 

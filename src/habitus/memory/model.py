@@ -66,13 +66,13 @@ class Scope(StrEnum):
         return self in (Scope.USER, Scope.PROJECT)
 
 
-class Trust(StrEnum):
+class TrustLevel(StrEnum):
     USER = "user"  # a person said it or confirmed it
     VERIFIED = "verified"  # a trial showed that it helps
     AUTOMATIC = "automatic"
 
 
-TRUST_ORDER = (Trust.AUTOMATIC, Trust.VERIFIED, Trust.USER)
+TRUST_ORDER = (TrustLevel.AUTOMATIC, TrustLevel.VERIFIED, TrustLevel.USER)
 
 
 class Producer(StrEnum):
@@ -91,7 +91,7 @@ class Producer(StrEnum):
         return self not in (Producer.USER, Producer.IMPORT)
 
 
-class State(StrEnum):
+class LessonState(StrEnum):
     ACTIVE = "active"
     WAITING = "waiting"  # for a person
     REJECTED = "rejected"
@@ -102,7 +102,7 @@ class State(StrEnum):
     @property
     def is_put_away(self) -> bool:
         """In the archive, from where it can be restored."""
-        return self in (State.ARCHIVED, State.REMOVED)
+        return self in (LessonState.ARCHIVED, LessonState.REMOVED)
 
 
 class Status(StrEnum):
@@ -159,7 +159,7 @@ class LessonBody:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Counters:
+class LessonCounters:
     frequency: int = 1
     retrievals: int = 0
     helpful: int = 0
@@ -179,13 +179,13 @@ class Engram:
     confidence: float = MEDIUM
     topic: str = ""
     source: str = ""
-    trust: Trust = Trust.AUTOMATIC
+    trust: TrustLevel = TrustLevel.AUTOMATIC
     produced_by: Producer = Producer.USER
     evidence: Evidence = field(default_factory=Evidence)
     body: LessonBody | None = None
-    counters: Counters = field(default_factory=Counters)
+    counters: LessonCounters = field(default_factory=LessonCounters)
     verified: bool = False
-    state: State = State.ACTIVE
+    state: LessonState = LessonState.ACTIVE
     reason: str = ""  # why it waits, or why it is in the archive
     version: int = 0
     created_on: datetime | None = None
@@ -203,7 +203,7 @@ class Engram:
     @property
     def is_pinned(self) -> bool:
         """Retention leaves it alone: a trial or a person stands behind it."""
-        return self.verified or self.trust is not Trust.AUTOMATIC
+        return self.verified or self.trust is not TrustLevel.AUTOMATIC
 
     def counted(self, **counts: int | datetime | None) -> Engram:
         return replace(self, counters=replace(self.counters, **counts))  # type: ignore[arg-type]  # names are checked by replace
@@ -219,14 +219,14 @@ class Draft:
     confidence: float = MEDIUM
     topic: str = ""
     source: str = ""
-    trust: Trust = Trust.AUTOMATIC
+    trust: TrustLevel = TrustLevel.AUTOMATIC
     evidence: Evidence = field(default_factory=Evidence)
     body: LessonBody | None = None
     user: str = ""
     project: str = ""
     produced_by: Producer = Producer.MODEL
     verified: bool = False
-    counters: Counters = field(default_factory=Counters)
+    counters: LessonCounters = field(default_factory=LessonCounters)
     created_on: datetime | None = None
 
 
@@ -251,7 +251,7 @@ class Cause:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Version:
+class EngramVersion:
     """One entry of an engram's history: how it was from then on."""
 
     number: int

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from habitus.memory import decisions, gate, views
 from habitus.memory.intake import Intake
-from habitus.memory.model import HIGH, Draft, Engram, Producer, Scope, State, Status, Trust
-from habitus.memory.view_files import Found, ViewFiles
+from habitus.memory.model import HIGH, Draft, Engram, LessonState, Producer, Scope, Status, TrustLevel
+from habitus.memory.view_files import FoundPages, ViewFiles
 from habitus.memory.views import Line
 
 _TRIES = 5
@@ -48,7 +48,7 @@ class Pages:
                     break
         return looked
 
-    def understood(self, texts: Mapping[str, str]) -> Found | None:
+    def understood(self, texts: Mapping[str, str]) -> FoundPages | None:
         """What these texts of the pages would change; for showing before it is applied."""
         return None if self._files is None else self._files.understood(texts)
 
@@ -84,7 +84,7 @@ class Pages:
             self._files.forget_renderings()
             self.look()
 
-    def _texts(self, found: Found) -> dict[str, str]:
+    def _texts(self, found: FoundPages) -> dict[str, str]:
         self._mirror.sync()
         shown = [e for e in self._mirror.active() if e.scope is not Scope.USER or e.owner == self._user]
         bad = {
@@ -93,7 +93,7 @@ class Pages:
         }
         return {view.name: views.render(view, shown, bad.get(view.name, ())) for view in views.VIEWS}
 
-    def _apply(self, found: Found) -> Looked:
+    def _apply(self, found: FoundPages) -> Looked:
         """Do what a person did in the pages."""
         self._mirror.sync()
         notes = [*found.notes]
@@ -114,7 +114,11 @@ class Pages:
             return self._apply_unknown(line)
         text = self._intake.clean(line.text)
         after = replace(before, text=text, kind=line.kind, scope=line.scope or before.scope, topic=line.topic)
-        if before.state is State.ERASED or after == before or (not has_base and before.state is not State.ACTIVE):
+        if (
+            before.state is LessonState.ERASED
+            or after == before
+            or (not has_base and before.state is not LessonState.ACTIVE)
+        ):
             return Looked()
         if gate.refusal(Draft(text=text, kind=line.kind)):
             return Looked(notes=(f"'{text[:40]}…' is too long; it stays as it was.",))
@@ -124,7 +128,7 @@ class Pages:
                     notes=(f"{line.id}: a page can't say which project is meant; use 'habitus lessons edit'.",)
                 )
             after = replace(after, owner=self._user if after.scope is Scope.USER else "")
-        after = replace(after, state=State.ACTIVE, reason="", trust=Trust.USER)
+        after = replace(after, state=LessonState.ACTIVE, reason="", trust=TrustLevel.USER)
         with self._ledger.writing():
             return Looked(changed=self._ledger.save([after], self._user, "edited in the page"))
 
@@ -167,7 +171,7 @@ class Pages:
 
     def _apply_removed(self, line: Line) -> Looked:
         engram = self._mirror.engrams.get(line.id)
-        if engram is None or engram.state is not State.ACTIVE:
+        if engram is None or engram.state is not LessonState.ACTIVE:
             return Looked()
         if engram.text != line.text:
             return Looked(notes=(f"{engram.id} has changed since you saw it; it stays.",))

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from habitus.memory.model import Engram, State
+from habitus.memory.model import Engram, LessonState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class LessonStep:
     """One engram that a return to a moment changes."""
 
     id: str
@@ -18,13 +18,13 @@ class Step:
     text: str
 
 
-def back_to(moment: datetime, then: Mapping[str, Engram], now: Iterable[Engram]) -> list[tuple[Step, Engram]]:
+def back_to(moment: datetime, then: Mapping[str, Engram], now: Iterable[Engram]) -> list[tuple[LessonStep, Engram]]:
     """What changes, and the engrams as they have to become; in the order of their ids."""
-    steps: list[tuple[Step, Engram]] = []
+    steps: list[tuple[LessonStep, Engram]] = []
     for engram in now:
         back = _as_it_was(engram, then.get(engram.id), moment)
         if back is not None:
-            steps.append((Step(id=engram.id, action=_action(engram, back), text=back.text), back))
+            steps.append((LessonStep(id=engram.id, action=_action(engram, back), text=back.text), back))
     return sorted(steps, key=lambda step: step[0].id)
 
 
@@ -36,12 +36,12 @@ def _action(now: Engram, back: Engram) -> str:
 
 def _as_it_was(now: Engram, then: Engram | None, moment: datetime) -> Engram | None:
     """What an engram has to become to be as it was; None when nothing has to change."""
-    if now.state is State.ERASED:
+    if now.state is LessonState.ERASED:
         return None
     if then is None:
         if now.state.is_put_away:
             return None
-        return replace(now, state=State.ARCHIVED, reason=f"it is newer than {moment:%Y-%m-%d %H:%M} UTC")
+        return replace(now, state=LessonState.ARCHIVED, reason=f"it is newer than {moment:%Y-%m-%d %H:%M} UTC")
     back = replace(
         then, counters=now.counters, version=now.version, created_on=now.created_on, updated_on=now.updated_on
     )

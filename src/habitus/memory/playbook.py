@@ -12,7 +12,7 @@ from habitus.memory.cortex import Cortex
 from habitus.memory.model import MEDIUM, Draft, Evidence, Kind, LessonBody, Producer, Scope, Status
 
 
-class Lesson(Protocol):
+class ForeignLesson(Protocol):
     """A lesson as a reader of playbooks hands it out."""
 
     @property
@@ -62,7 +62,7 @@ _VERDICTS = {
 }
 
 
-def land(cortex: Cortex, lesson: Lesson) -> Landed:
+def land(cortex: Cortex, lesson: ForeignLesson) -> Landed:
     name, digest = _named(lesson.trigger), _digest(lesson)
     if cortex.knows_import(digest):
         return Landed(name=name, verdict="unchanged")
@@ -90,7 +90,7 @@ def land(cortex: Cortex, lesson: Lesson) -> Landed:
     return Landed(name=name, verdict=_VERDICTS[encoded.status], reason=reason)
 
 
-def _told(lesson: Lesson) -> str:
+def _told(lesson: ForeignLesson) -> str:
     """What the playbook says of itself, in words; nobody here has seen it."""
     said = f"seen {lesson.frequency} times, shown {lesson.retrievals}, helped {lesson.helpful}"
     return f"{said}, verified" if lesson.verified else said
@@ -101,7 +101,7 @@ def _named(trigger: str) -> str:
     return plain if len(plain) <= 60 else f"{plain[:59]}…"
 
 
-def _digest(lesson: Lesson) -> str:
+def _digest(lesson: ForeignLesson) -> str:
     """The same for the same lesson, whatever it has counted since."""
     said = [lesson.trigger, lesson.anti_pattern, lesson.correct_pattern, lesson.source_challenge_hash]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from habitus.errors import Invalid
-from habitus.memory.model import Counters, Engram
+from habitus.memory.model import Engram, LessonCounters
 from habitus.settings import RetentionSettings
 
 CREDIT_SECONDS = 300
@@ -28,7 +28,7 @@ def utility(engram: Engram) -> float:
     return total / 2 if is_stale else total
 
 
-def hit_rate(counters: Counters) -> float:
+def hit_rate(counters: LessonCounters) -> float:
     return (counters.helpful + 1) / (counters.retrievals + 2)
 
 

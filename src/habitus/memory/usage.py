@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from habitus.memory import recall as recalling
 from habitus.memory import retention
-from habitus.memory.ledger import Ledger
-from habitus.memory.model import Engram, State, Trust
+from habitus.memory.ledger import EngramLedger
+from habitus.memory.model import Engram, LessonState, TrustLevel
 from habitus.search import Results
 
 log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 Choose = Callable[[Sequence[Engram]], Sequence[int]]
 
 
-def shown_in_prompt(ledger: Ledger, ids: Iterable[str], cut: Iterable[str]) -> list[Engram]:
+def shown_in_prompt(ledger: EngramLedger, ids: Iterable[str], cut: Iterable[str]) -> list[Engram]:
     """These were shown in a prompt; `cut` are the rules that found no room. Says which rules have aged out."""
     now = ledger.clock()
     shown, missed = list(dict.fromkeys(ids)), list(dict.fromkeys(cut))
@@ -33,7 +33,7 @@ def shown_in_prompt(ledger: Ledger, ids: Iterable[str], cut: Iterable[str]) -> l
     return [found[id] for id in missed if id in found and _has_aged_out(found[id], ledger.keep.misses)]
 
 
-def helped(ledger: Ledger, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
+def helped(ledger: EngramLedger, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
     """The request went well: credit the lessons shown for it in the last minutes, as far as they fit it."""
     now, recent = ledger.clock(), timedelta(seconds=retention.CREDIT_SECONDS)
     shown = {id for id, engram in lessons.items() if _was_shown_since(engram, now - recent)}
@@ -48,7 +48,7 @@ def helped(ledger: Ledger, request: str, lessons: Mapping[str, Engram]) -> tuple
     return tuple(credited)
 
 
-def ignored(ledger: Ledger, rules: Iterable[str]) -> tuple[str, ...]:
+def ignored(ledger: EngramLedger, rules: Iterable[str]) -> tuple[str, ...]:
     """Rules, by id or text, whose detector fired again although they were in the prompt."""
     ledger.mirror.sync()
     wanted = {rule.casefold() for rule in rules}
@@ -59,7 +59,7 @@ def ignored(ledger: Ledger, rules: Iterable[str]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def left_by(ledger: Ledger, choose: Choose | None) -> list[Engram]:
+def left_by(ledger: EngramLedger, choose: Choose | None) -> list[Engram]:
     """What a choice lets go, where a kind has too many entries in a place; nothing if it fails or makes no sense.
 
     Without a choice the least useful go, and lessons stay: those have a cap of their own.
@@ -84,7 +84,7 @@ def _log_retrieval(engram: Engram) -> None:
 
 def _has_aged_out(engram: Engram, misses: int) -> bool:
     is_due = engram.counters.missed >= misses
-    return is_due and engram.state is State.ACTIVE and engram.trust is not Trust.USER
+    return is_due and engram.state is LessonState.ACTIVE and engram.trust is not TrustLevel.USER
 
 
 def _was_shown_since(engram: Engram, moment: datetime) -> bool:

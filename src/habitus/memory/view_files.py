@@ -30,7 +30,7 @@ Stamps = Mapping[str, tuple[int, int, int] | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundPages:
     """The pages as they are, and what a person did to them."""
 
     pages: Mapping[str, Page]
@@ -76,12 +76,12 @@ class ViewFiles:
         finally:
             os.close(handle)
 
-    def read(self) -> Found:
+    def read(self) -> FoundPages:
         seen = self._stats()
         texts = {view.name: self._text(view.name) for view in VIEWS}
         return self.understood({name: text for name, text in texts.items() if text is not None}, seen)
 
-    def understood(self, texts: Mapping[str, str], seen: Stamps | None = None) -> Found:
+    def understood(self, texts: Mapping[str, str], seen: Stamps | None = None) -> FoundPages:
         """What a person did in these texts; a page that is missing or empty says nothing."""
         pages = {
             view.name: views.read(view, texts[view.name])
@@ -99,7 +99,7 @@ class ViewFiles:
                 notes.append(f"{name} is not a page that is known here; nothing is taken as removed from it.")
             before += lines or ()
         # What was cut out of one page may stand in another; so a page that says nothing keeps its lines.
-        return Found(
+        return FoundPages(
             pages=pages,
             edits=views.edits(before, pages.values()),
             has_base=has_base,
@@ -121,7 +121,7 @@ class ViewFiles:
     def texts(self) -> dict[str, str]:
         return {view.name: self._text(view.name) or "" for view in VIEWS}
 
-    def write(self, texts: Mapping[str, str], found: Found | None) -> bool:
+    def write(self, texts: Mapping[str, str], found: FoundPages | None) -> bool:
         """Put the pages in place; False, and nothing done, when somebody saved one since it was read."""
         changed = [view.name for view in VIEWS if self._text(view.name) != texts[view.name]]
         for view in VIEWS:

@@ -47,7 +47,7 @@ class Page:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class View:
+class MemoryView:
     """One of the pages: its file, its title, and which section holds which kind ("" where there are no sections)."""
 
     name: str
@@ -60,7 +60,7 @@ class View:
 
 
 VIEWS = tuple(
-    View(
+    MemoryView(
         name=f"{part}.md",
         title=part.capitalize(),
         sections={kind.heading: kind for kind in Kind if kind.part is part},
@@ -79,7 +79,7 @@ _KNOWN_ID = re.compile(rf"<!--\s*({_ID})\b")
 _EXPLAINED = "one line each, '- text'; the comment at the end of a line is its address: leave it out for a new line"
 
 
-def render(view: View, engrams: Iterable[Engram], bad: Sequence[BadLine] = ()) -> str:
+def render(view: MemoryView, engrams: Iterable[Engram], bad: Sequence[BadLine] = ()) -> str:
     """The page; the same engrams give the same text."""
     mine = sorted((e for e in engrams if e.kind in view.kinds), key=lambda e: (str(e.created_on), e.id))
     parts = [f"# {view.title}", ""]
@@ -127,7 +127,7 @@ def unescape(text: str) -> str:
     return re.sub(r"&(amp|lt|gt);", lambda found: {"amp": "&", "lt": "<", "gt": ">"}[found[1]], text)
 
 
-def read(view: View, text: str) -> Page:
+def read(view: MemoryView, text: str) -> Page:
     """What a page says. Every line that is not blank or ours is either understood or bad, none is lost."""
     stamp, section = "", ""
     lines: list[Line] = []
@@ -150,7 +150,7 @@ def read(view: View, text: str) -> Page:
     return Page(lines=tuple(lines), bad=tuple(bad), stamp=stamp)
 
 
-def _is_ours(view: View, heading: str) -> bool:
+def _is_ours(view: MemoryView, heading: str) -> bool:
     ours = {view.title, NOT_UNDERSTOOD, *view.sections} - {""}
     return heading.lower() in {name.lower() for name in ours}
 
@@ -170,7 +170,7 @@ def _joined(text: str) -> list[tuple[int, str]]:
     return found
 
 
-def _line(view: View, section: str, raw: str) -> Line | str:
+def _line(view: MemoryView, section: str, raw: str) -> Line | str:
     """The line, or why it can't be understood."""
     bullet = _BULLET.fullmatch(raw)
     if bullet is None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.embedding import Embedder, Vectors, unit
-from habitus.search.entry import Codes, Entry, Vector
+from habitus.search.entry import Codes, IndexEntry, Vector
 from habitus.search.postings import Postings
 from habitus.search.words import word_code
 
@@ -44,7 +44,7 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def replace(self, entries: Sequence[Entry], vectors: Vectors, gone: Sequence[str] = ()) -> None:
+    def replace(self, entries: Sequence[IndexEntry], vectors: Vectors, gone: Sequence[str] = ()) -> None:
         """Take these entries in, each instead of the one with its id, and let the `gone` go."""
         for id in (*gone, *(entry.id for entry in entries)):
             slot = self.slots.pop(id, None)
@@ -61,7 +61,7 @@ class Corpus:
         for entry, vector in zip(entries, vectors, strict=True):
             self._append(entry, vector)
 
-    def _fill(self, entries: Sequence[Entry], vectors: Vectors) -> None:
+    def _fill(self, entries: Sequence[IndexEntry], vectors: Vectors) -> None:
         self.entries = list(entries)
         self.slots = {entry.id: slot for slot, entry in enumerate(entries)}
         self.alive = np.ones(len(entries), dtype=bool)
@@ -71,7 +71,7 @@ class Corpus:
         self.words = [self._ids_of(entry.words) for entry in entries]
         self._with_body = sum(entry.lengths[-1] > 0 for entry in entries)
 
-    def _append(self, entry: Entry, vector: Vector) -> None:
+    def _append(self, entry: IndexEntry, vector: Vector) -> None:
         slot = len(self.entries)
         if slot == len(self._room):
             more = np.zeros((max(64, slot // 4), self._room.shape[1]), dtype=np.float32)

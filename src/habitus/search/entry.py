@@ -27,7 +27,7 @@ Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class IndexEntry:
     id: str
     digest: str
     meaning: str
@@ -38,13 +38,13 @@ class Entry:
     says_when: bool
 
 
-def encode(document: Document) -> Entry:
+def encode(document: Document) -> IndexEntry:
     tags = " , ".join(document.tags)
     texts = (document.name, document.cue, tags, document.description, document.body[:_LONGEST_BODY])
     fields = [[code(term) for term in terms(text)] for text in texts]
     of_name = content_words(document.name)
     others = [word for word in content_words(" ".join(texts[1:4])) if word not in of_name]
-    return Entry(
+    return IndexEntry(
         id=document.id,
         digest=digest(document),
         meaning=text_digest(meaning_of(document)),
@@ -73,14 +73,14 @@ def text_digest(text: str) -> str:
     return hashlib.blake2b(" ".join(text.lower().split()).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def pack(entry: Entry) -> tuple[bytes, str]:
+def pack(entry: IndexEntry) -> tuple[bytes, str]:
     """The stored form: codes behind their field lengths, and the words with those of the name on the first line."""
     lengths = np.array(entry.lengths, dtype=np.uint32)
     words = f"{' '.join(entry.words[: entry.name_words])}\n{' '.join(entry.words[entry.name_words :])}"
     return lengths.tobytes() + entry.codes.tobytes(), words
 
 
-def unpack(*, id: str, digest: str, meaning: str, codes: bytes, words: str, says_when: bool) -> Entry | None:
+def unpack(*, id: str, digest: str, meaning: str, codes: bytes, words: str, says_when: bool) -> IndexEntry | None:
     """None when the stored form is damaged."""
     if len(codes) % 4 or len(codes) < 4 * len(FIELDS) or "\n" not in words:
         return None
@@ -89,7 +89,7 @@ def unpack(*, id: str, digest: str, meaning: str, codes: bytes, words: str, says
     if sum(lengths) != len(numbers) - len(FIELDS):
         return None
     of_name, others = (line.split() for line in words.split("\n", 1))
-    return Entry(
+    return IndexEntry(
         id=id,
         digest=digest,
         meaning=meaning,

@@ -10,10 +10,10 @@ import numpy as np
 
 from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS
 from habitus.search.corpus import Corpus
-from habitus.search.entry import FIELDS, Codes, Entry
+from habitus.search.entry import FIELDS, Codes, IndexEntry
 from habitus.search.postings import Slots
 from habitus.search.ranking import PART_NAMES, Ranking
-from habitus.search.request import Request
+from habitus.search.request import SearchRequest
 from habitus.search.signals import Signals, maybe
 from habitus.search.words import code
 
@@ -21,7 +21,7 @@ from habitus.search.words import code
 class Explanation(Mapping[str, float]):
     """The contributions to a score in log-odds, the biggest first; worked out when somebody asks, as few do."""
 
-    def __init__(self, values: list[float], entry: Entry, codes: Codes, worths: Mapping[int, float]) -> None:
+    def __init__(self, values: list[float], entry: IndexEntry, codes: Codes, worths: Mapping[int, float]) -> None:
         self._values = values
         self._entry = entry
         self._codes = codes
@@ -46,7 +46,7 @@ class Explanation(Mapping[str, float]):
 
 
 def explain(
-    corpus: Corpus, asked: Request, found: Signals, ranked: Ranking, rows: list[int]
+    corpus: Corpus, asked: SearchRequest, found: Signals, ranked: Ranking, rows: list[int]
 ) -> list[Mapping[str, float]]:
     """Per row what its score is made of; parts that add nothing are left out."""
     codes = np.array([code(term) for term in asked.terms], dtype=np.uint32)
@@ -65,7 +65,7 @@ def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
     return dict(sorted(told, key=lambda part: (-abs(part[1]), part[0])))
 
 
-def _shares(by_code: Mapping[int, float], entry: Entry, places: Slots) -> dict[str, float]:
+def _shares(by_code: Mapping[int, float], entry: IndexEntry, places: Slots) -> dict[str, float]:
     """How much each field has of the terms that were asked for; they can stand only at these places."""
     worths = [by_code.get(number, 0.0) for number in entry.codes[places].tolist()]
     borders = np.searchsorted(places, np.cumsum((0, *entry.lengths))).tolist()

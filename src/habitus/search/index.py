@@ -32,13 +32,13 @@ _AT_A_TIME = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class IndexEvidence:
     """The candidates of one request and what speaks for each."""
 
     ids: tuple[str, ...]
-    asked: request.Request
+    asked: request.SearchRequest
     signals: signals.Signals
-    usage: ranking.Usage
+    usage: ranking.UseCounts
 
 
 class Index:
@@ -93,7 +93,7 @@ class Index:
             )
             return Results(hits=tuple(hits), fits=sure >= self._tier.floor, confidence=sure)
 
-    def evidence(self, query: str, *, among: Collection[str] | None = None) -> Evidence | None:
+    def evidence(self, query: str, *, among: Collection[str] | None = None) -> IndexEvidence | None:
         """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
         with self._lock:
             self._look()
@@ -107,7 +107,7 @@ class Index:
             if not len(found.slots):
                 return None
             ids = tuple(self._corpus.entries[slot].id for slot in found.slots.tolist())
-            return Evidence(ids=ids, asked=asked, signals=found, usage=self._usage(liking, found.slots))
+            return IndexEvidence(ids=ids, asked=asked, signals=found, usage=self._usage(liking, found.slots))
 
     def _slots_of(self, among: Collection[str] | None) -> Slots | None:
         if among is None:
@@ -123,8 +123,8 @@ class Index:
         order = np.argsort(-(liking.values.sum(1) + liking.nearest), kind="stable")[:_LIKED]
         return np.array([rows[row] for row in order.tolist() if row in rows], dtype=np.int64)
 
-    def _usage(self, liking: learned.Liking | None, slots: Slots) -> ranking.Usage:
-        usage = ranking.Usage.none(len(slots))
+    def _usage(self, liking: learned.Liking | None, slots: Slots) -> ranking.UseCounts:
+        usage = ranking.UseCounts.none(len(slots))
         if liking is None:
             return usage
         for place, slot in enumerate(slots.tolist()):
@@ -265,7 +265,7 @@ class Index:
         if loaded.damaged or requests.damaged:
             self._mend(loaded.damaged, requests.damaged)
 
-    def _mend(self, ids: Sequence[str], requests: Sequence[learned.Request]) -> None:
+    def _mend(self, ids: Sequence[str], requests: Sequence[learned.LearnedRequest]) -> None:
         """Make rows anew from their texts: they were damaged, or another model's."""
         self._say(f"{len(ids)} documents and {len(requests)} learned requests had no sound vector or terms; made anew")
         with sql.reading(self._engine) as connection:

@@ -32,7 +32,7 @@ _DAY = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class LearnedRequest:
     """One remembered request of an item; `at` is in seconds."""
 
     item: str
@@ -46,13 +46,13 @@ class Request:
         return text_digest(self.text)
 
 
-def strength(request: Request, now: float) -> float:
+def strength(request: LearnedRequest, now: float) -> float:
     """Weight after ageing. A clock that went back makes nothing heavier than when it was learned."""
     age = max(0.0, now - request.at) / _DAY
     return float(request.weight * 0.5 ** (age / HALF_LIFE_DAYS))
 
 
-def excess(requests: Iterable[Request], now: float) -> list[Request]:
+def excess(requests: Iterable[LearnedRequest], now: float) -> list[LearnedRequest]:
     """The requests of one item that have to go: the weakest beyond the bound, the oldest of equals."""
     ordered = sorted(requests, key=lambda r: (-strength(r, now), -r.at, r.digest))
     return ordered[MOST_PER_ITEM:]
@@ -74,7 +74,7 @@ class Learned:
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._requests: dict[str, dict[str, Request]] = {}
+        self._requests: dict[str, dict[str, LearnedRequest]] = {}
         self._count = 0
         self._summary: _Summary | None = None
         self._day = -1
@@ -82,7 +82,7 @@ class Learned:
     def __len__(self) -> int:
         return self._count
 
-    def all(self) -> list[Request]:
+    def all(self) -> list[LearnedRequest]:
         return [request for of_item in self._requests.values() for request in of_item.values()]
 
     def keys(self) -> set[tuple[str, str]]:
@@ -93,21 +93,21 @@ class Learned:
 
     def with_new(
         self, asked: Sequence[tuple[str, str]], weight: float, now: float
-    ) -> tuple[list[Request], list[tuple[str, str]]]:
+    ) -> tuple[list[LearnedRequest], list[tuple[str, str]]]:
         """What to remember for these pairs of item and text, and the keys of what has to go. Changes nothing here."""
         nothing = np.zeros(self._width, dtype=np.float32)
         after = {item: dict(self._requests.get(item, {})) for item, _ in asked}
-        new: dict[tuple[str, str], Request] = {}
+        new: dict[tuple[str, str], LearnedRequest] = {}
         for item, text in asked:
             key = text_digest(text)
             before = after[item].get(key)
             total = weight + (strength(before, now) if before else 0.0)
-            request = Request(item=item, text=text, weight=min(total, HEAVIEST), at=now, vector=nothing)
+            request = LearnedRequest(item=item, text=text, weight=min(total, HEAVIEST), at=now, vector=nothing)
             new[item, key] = after[item][key] = request
         gone = [(r.item, r.digest) for of_item in after.values() for r in excess(of_item.values(), now)]
         return [request for key, request in new.items() if key not in set(gone)], gone
 
-    def take(self, requests: Iterable[Request]) -> None:
+    def take(self, requests: Iterable[LearnedRequest]) -> None:
         for request in requests:
             of_item = self._requests.setdefault(request.item, {})
             self._count += request.digest not in of_item
@@ -133,7 +133,7 @@ class Learned:
 
 
 class _Summary:
-    def __init__(self, requests: list[Request], now: float, width: int) -> None:
+    def __init__(self, requests: list[LearnedRequest], now: float, width: int) -> None:
         self._items: dict[str, int] = {}
         self._owners = np.array([self._items.setdefault(r.item, len(self._items)) for r in requests])
         self._strengths = np.array([strength(r, now) for r in requests], dtype=np.float32)

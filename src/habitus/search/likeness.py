@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from habitus.search.corpus import Corpus
-from habitus.search.entry import Codes, Entry, Vector
+from habitus.search.entry import Codes, IndexEntry, Vector
 from habitus.search.model import Hit
 from habitus.search.signals import highest
 
@@ -13,7 +13,7 @@ _LOOK_AT = 60
 _SHORTEST_BODY = 20
 
 
-def nearest(corpus: Corpus, entry: Entry, vector: Vector, k: int, least: float = 0.0) -> tuple[Hit, ...]:
+def nearest(corpus: Corpus, entry: IndexEntry, vector: Vector, k: int, least: float = 0.0) -> tuple[Hit, ...]:
     """The nearest documents; of those that mean something else, below `least`, the words are not compared."""
     slots = [slot for slot in _near(corpus, entry, vector) if corpus.entries[slot].id != entry.id]
     if least and corpus.vectors.shape[1]:
@@ -23,7 +23,7 @@ def nearest(corpus: Corpus, entry: Entry, vector: Vector, k: int, least: float =
     return tuple(hits[:k])
 
 
-def _near(corpus: Corpus, entry: Entry, vector: Vector) -> list[int]:
+def _near(corpus: Corpus, entry: IndexEntry, vector: Vector) -> list[int]:
     """The slots worth comparing: nearest by meaning, and those that share the rarest terms."""
     meaning = np.where(corpus.alive, corpus.vectors @ vector, -1.0)
     codes = np.unique(_summary(entry))
@@ -38,7 +38,7 @@ def _near(corpus: Corpus, entry: Entry, vector: Vector) -> list[int]:
     return sorted(chosen)
 
 
-def _compare(corpus: Corpus, entry: Entry, vector: Vector, slot: int) -> Hit:
+def _compare(corpus: Corpus, entry: IndexEntry, vector: Vector, slot: int) -> Hit:
     other = corpus.entries[slot]
     meaning = float(np.clip(corpus.vectors[slot] @ vector, 0.0, 1.0))
     parts = {"words": _overlap(corpus, _summary(entry), _summary(other)), "meaning": meaning}
@@ -62,9 +62,9 @@ def _overlap(corpus: Corpus, a: Codes, b: Codes) -> float:
     return float((np.minimum(of_a, of_b) * rarity).sum() / (np.maximum(of_a, of_b) * rarity).sum())
 
 
-def _summary(entry: Entry) -> Codes:
+def _summary(entry: IndexEntry) -> Codes:
     return entry.codes[: len(entry.codes) - entry.lengths[-1]]
 
 
-def _body(entry: Entry) -> Codes:
+def _body(entry: IndexEntry) -> Codes:
     return entry.codes[len(entry.codes) - entry.lengths[-1] :]

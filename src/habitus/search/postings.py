@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, SATURATION
-from habitus.search.entry import FIELDS, Codes, Entry
+from habitus.search.entry import FIELDS, Codes, IndexEntry
 
 Slots = NDArray[np.int64]
 Strengths = NDArray[np.float32]
@@ -26,7 +26,7 @@ _MEANS = np.array([FIELD_LENGTHS[name] for name in FIELDS], dtype=np.float32)
 class Postings:
     """Built once from many entries; later ones are kept aside by term until the owner builds anew."""
 
-    def __init__(self, entries: Sequence[Entry] = ()) -> None:
+    def __init__(self, entries: Sequence[IndexEntry] = ()) -> None:
         self._terms: Codes
         self._starts: Slots
         self._slots: NDArray[np.int32]
@@ -36,13 +36,13 @@ class Postings:
         self.added = 0
         self._build(entries)
 
-    def add(self, slot: int, entry: Entry) -> None:
+    def add(self, slot: int, entry: IndexEntry) -> None:
         terms, _, strengths = _strengths([entry], first=slot)
         for term, strength in zip(terms.tolist(), strengths.tolist(), strict=True):
             self._added.setdefault(term, []).append((slot, strength))
         self.added += 1
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: IndexEntry) -> None:
         """The slot stays listed until the owner builds anew; only the counts know."""
         for term in np.unique(entry.codes).tolist():
             self._removed[term] = self._removed.get(term, 0) + 1
@@ -77,7 +77,7 @@ class Postings:
         at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
         return np.where(self._terms[at] == terms, at, -1)
 
-    def _build(self, entries: Sequence[Entry]) -> None:
+    def _build(self, entries: Sequence[IndexEntry]) -> None:
         terms, slots, strengths = _strengths(entries, first=0)
         first_of_term = _firsts(terms)
         self._terms = terms[first_of_term]
@@ -85,7 +85,7 @@ class Postings:
         self._slots, self._strengths = slots.astype(np.int32), strengths
 
 
-def _strengths(entries: Sequence[Entry], *, first: int) -> tuple[Codes, Slots, Strengths]:
+def _strengths(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Slots, Strengths]:
     """Terms, slots and strengths, sorted by term and slot. One sort over packed (term, slot, field) does it all."""
     if not entries:
         return np.zeros(0, np.uint32), np.zeros(0, np.int64), _NO_STRENGTHS

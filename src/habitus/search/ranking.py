@@ -33,7 +33,7 @@ CONFIDENCE_NAMES = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Usage:
+class UseCounts:
     """What learning from use says about each candidate; zeros for one that was never used."""
 
     values: Floats
@@ -42,7 +42,7 @@ class Usage:
     familiarity: Floats
 
     @classmethod
-    def none(cls, count: int) -> Usage:
+    def none(cls, count: int) -> UseCounts:
         return cls(
             values=np.zeros((count, len(learned.NAMES)), dtype=np.float32),
             nearest=np.zeros(count, dtype=np.float32),
@@ -63,7 +63,7 @@ class Ranking:
 PART_NAMES = (*signals.NAMES, *learned.NAMES)
 
 
-def rank(found: Signals, usage: Usage, tier: Tier, share_with_body: float) -> Ranking:
+def rank(found: Signals, usage: UseCounts, tier: Tier, share_with_body: float) -> Ranking:
     weights = blend(tier.short, tier.long, share_with_body)
     base = found.values @ weights
     trust = float(_softmax(base) @ usage.familiarity)
@@ -73,7 +73,7 @@ def rank(found: Signals, usage: Usage, tier: Tier, share_with_body: float) -> Ra
     return Ranking(scores=parts.sum(1), parts=parts, trust=trust)
 
 
-def confidence(found: Signals, usage: Usage, ranking: Ranking, tier: Tier, best: int) -> float:
+def confidence(found: Signals, usage: UseCounts, ranking: Ranking, tier: Tier, best: int) -> float:
     """The chance that the best candidate is what was asked for."""
     weights = blend(tier.confidence_new, tier.confidence_used, ranking.trust)
     evidence = confidence_evidence(found, usage, ranking, best)
@@ -81,7 +81,7 @@ def confidence(found: Signals, usage: Usage, ranking: Ranking, tier: Tier, best:
     return float(1 / (1 + np.exp(-np.clip(odds, -30, 30))))
 
 
-def confidence_evidence(found: Signals, usage: Usage, ranking: Ranking, best: int) -> Floats:
+def confidence_evidence(found: Signals, usage: UseCounts, ranking: Ranking, best: int) -> Floats:
     of_best = {name: float(found.values[best, place]) for place, name in enumerate(signals.NAMES)}
     of_best |= {
         "strength": float(found.strength[best]),

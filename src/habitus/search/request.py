@@ -25,7 +25,7 @@ _STATEMENT = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class SearchRequest:
     """`terms` and `words` carry a weight: how much the sentence they stand in says about what is wanted."""
 
     text: str
@@ -40,10 +40,10 @@ class Request:
         return any(char.isalnum() for char in self.text)
 
 
-def read(text: str) -> Request:
+def read(text: str) -> SearchRequest:
     text = shortened(text)
     weighted = _weighted_sentences(text)
-    return Request(
+    return SearchRequest(
         text=text,
         terms=_heaviest([(term, weight) for sentence, weight in weighted for term in terms(sentence)], _MOST_TERMS),
         words=_heaviest([(w, weight) for sentence, weight in weighted for w in content_words(sentence)], _MOST_WORDS),

@@ -12,7 +12,7 @@ from habitus.search.corpus import Corpus
 from habitus.search.embedding import Embedder, Vectors, unit
 from habitus.search.entry import Codes
 from habitus.search.postings import Slots, Strengths
-from habitus.search.request import Request
+from habitus.search.request import SearchRequest
 from habitus.search.words import code, word_code
 
 Floats = NDArray[np.float32]
@@ -51,7 +51,7 @@ class Signals:
 
 
 def gather(
-    corpus: Corpus, embedder: Embedder, request: Request, vectors: Vectors, among: Slots | None, more: Slots
+    corpus: Corpus, embedder: Embedder, request: SearchRequest, vectors: Vectors, among: Slots | None, more: Slots
 ) -> Signals:
     """Candidates by terms, by meaning and by parts, plus `more`; then every signal for each of them.
 
@@ -107,7 +107,7 @@ class _Asked:
     phrases: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, corpus: Corpus, request: Request) -> _Asked:
+    def of(cls, corpus: Corpus, request: SearchRequest) -> _Asked:
         codes = np.array([code(term) for term in request.terms], dtype=np.uint32)
         weights = np.array(list(request.terms.values()), dtype=np.float32)
         worth = corpus.rarity(codes) * weights
@@ -248,7 +248,9 @@ def _phrases(asked: _Asked, row: Slots, at: Slots, term: Slots, count: int) -> F
     return shares
 
 
-def _word_by_word(corpus: Corpus, embedder: Embedder, request: Request, slots: Slots) -> tuple[Floats, Floats, Floats]:
+def _word_by_word(
+    corpus: Corpus, embedder: Embedder, request: SearchRequest, slots: Slots
+) -> tuple[Floats, Floats, Floats]:
     """Words, said and name: each word meets its nearest on the other side."""
     ids = [corpus.words[slot] for slot in slots.tolist()]
     sizes = np.array([len(of_one) for of_one in ids])

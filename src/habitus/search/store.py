@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from habitus.search import learned
 from habitus.search.embedding import Vectors
-from habitus.search.entry import Entry, Vector, pack, unpack
+from habitus.search.entry import IndexEntry, Vector, pack, unpack
 from habitus.search.model import Document
 from habitus.search.tables import collections, documents, vectors
 from habitus.search.tables import learned as learned_table
@@ -35,7 +35,7 @@ class Space:
 class Loaded:
     """Sound entries with their vectors, and the ids of rows that have to be made anew."""
 
-    entries: list[Entry]
+    entries: list[IndexEntry]
     vectors: Vectors
     damaged: list[str]
 
@@ -44,8 +44,8 @@ class Loaded:
 class LoadedRequests:
     """Sound requests, and those whose vector is missing."""
 
-    sound: list[learned.Request]
-    damaged: list[learned.Request]
+    sound: list[learned.LearnedRequest]
+    damaged: list[learned.LearnedRequest]
 
 
 # Built once: this one runs before every search.
@@ -76,7 +76,7 @@ def load(connection: sa.Connection, space: Space, *, after: int) -> Loaded:
     columns = (table.id, table.digest, table.meaning, table.says_when, table.codes, table.words)
     query = _with_vectors(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
     query = query.where(table.collection == space.collection, table.generation > after).order_by(table.id)
-    entries: list[Entry] = []
+    entries: list[IndexEntry] = []
     blobs: list[bytes] = []
     damaged: list[str] = []
     for id, digest, meaning, says_when, codes, words, blob in connection.execute(query):
@@ -137,7 +137,9 @@ def _tags(text: str) -> tuple[str, ...]:
         return ()
 
 
-def write(connection: sa.Connection, collection: str, generation: int, items: Sequence[tuple[Document, Entry]]) -> None:
+def write(
+    connection: sa.Connection, collection: str, generation: int, items: Sequence[tuple[Document, IndexEntry]]
+) -> None:
     before = _delete(connection, collection, [document.id for document, _ in items])
     rows = []
     for document, entry in items:
@@ -217,13 +219,13 @@ def load_requests(connection: sa.Connection, space: Space, *, after: int) -> Loa
     columns = (table.document, table.text, table.weight, table.at)
     query = _with_vectors(sa.select(*columns, vectors.c.vector), learned_table, table.digest, space)
     query = query.where(table.collection == space.collection, table.generation > after)
-    sound: list[learned.Request] = []
-    damaged: list[learned.Request] = []
+    sound: list[learned.LearnedRequest] = []
+    damaged: list[learned.LearnedRequest] = []
     for item, text, weight, at, blob in connection.execute(query):
         blob = blob if space.width else b""
         is_sound = _is_sound(blob, space.width)
         vector = np.frombuffer(blob, dtype=np.float32) if is_sound else np.zeros(space.width, dtype=np.float32)
-        request = learned.Request(item=item, text=text, weight=weight, at=at, vector=vector)
+        request = learned.LearnedRequest(item=item, text=text, weight=weight, at=at, vector=vector)
         (sound if is_sound else damaged).append(request)
     return LoadedRequests(sound=sound, damaged=damaged)
 
@@ -241,7 +243,7 @@ def request_keys(connection: sa.Connection, collection: str) -> set[Key]:
 
 
 def write_requests(
-    connection: sa.Connection, collection: str, generation: int, requests: Sequence[learned.Request]
+    connection: sa.Connection, collection: str, generation: int, requests: Sequence[learned.LearnedRequest]
 ) -> None:
     delete_requests(connection, collection, [(request.item, request.digest) for request in requests])
     rows = [

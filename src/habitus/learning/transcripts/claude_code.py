@@ -11,7 +11,8 @@ from pathlib import Path
 
 from habitus.events import EventKind, event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Draft, OpenTurn, SkillUse, Transcript
+from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.refusals import found_nothing, was_refused
 from habitus.learning.transcripts.results import Reading, from_fields
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -21,7 +22,6 @@ _WITHOUT_EVENTS = frozenset(
     {"summary", "system", "progress", "attachment", "file-history-snapshot", "queue-operation", "last-prompt", "mode"}
 )
 _NOT_A_REQUEST = ("[Request interrupted", "<local-command", "<command-", "<system-reminder", "Caveat: ")
-_DECLINED = "User rejected tool use"  # what the client itself writes beside the block
 
 
 def looks_like(row: dict[str, object]) -> bool:
@@ -49,10 +49,10 @@ _LINES_REMEMBERED = 200_000
 
 class _Session:
     def __init__(self, session_id: str, redactor: Redactor) -> None:
-        self.draft = Draft(id=session_id, source=SOURCE)
+        self.draft = TranscriptDraft(id=session_id, source=SOURCE)
         self._redactor = redactor
-        self._main: OpenTurn | None = None
-        self._sides: dict[str, OpenTurn] = {}
+        self._main: TurnDraft | None = None
+        self._sides: dict[str, TurnDraft] = {}
         self._roots: dict[str, str] = {}  # line → first line of its sidechain
         self._answers: dict[str, str] = {}  # turn → the answer that its current round belongs to
         self._calls: dict[str, _Call] = {}
@@ -126,17 +126,17 @@ class _Session:
             if block.get("type") in ("tool_use", "server_tool_use"):
                 self._called(turn, block)
 
-    def _called(self, turn: OpenTurn, block: Mapping[str, object]) -> None:
+    def _called(self, turn: TurnDraft, block: Mapping[str, object]) -> None:
         call_id, name = _str(block.get("id")), _str(block.get("name")) or "unknown"
         if call_id and call_id in self._calls:
             return
         args = block.get("input")
         skill = _skill(args, self._redactor) if name == "Skill" else ""
-        self._calls[call_id] = _Call(name, turn, turn.round_idx, skill)
+        self._calls[call_id] = _Call(name, args, turn, turn.round_idx, skill)
         called = tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor)
         self.draft.add(turn, called)
 
-    def _returned(self, turn: OpenTurn, row: Mapping[str, object], block: Mapping[str, object]) -> None:
+    def _returned(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
         call_id = _str(block.get("tool_use_id"))
         call = self._calls.get(call_id)
         if call is None:
@@ -146,7 +146,7 @@ class _Session:
             return
         call.is_answered = True
         text = _text(block.get("content"))
-        reading = _reading(row, block, text)
+        reading = _reading(call, row, block, text)
         success = reading.success if reading else None
         returned = tool_returned(
             call.name,
@@ -176,7 +176,7 @@ class _Session:
             return []
         return [block for block in content if isinstance(block, Mapping)]
 
-    def _turn(self, row: Mapping[str, object]) -> OpenTurn:
+    def _turn(self, row: Mapping[str, object]) -> TurnDraft:
         if row.get("isSidechain"):
             turn = self._side(row)
         else:
@@ -184,7 +184,7 @@ class _Session:
         turn.last_line = self._line
         return turn
 
-    def _side(self, row: Mapping[str, object]) -> OpenTurn:
+    def _side(self, row: Mapping[str, object]) -> TurnDraft:
         uuid, parent = _str(row.get("uuid")), _str(row.get("parentUuid"))
         root = _str(row.get("agentId")) or self._roots.get(parent) or uuid
         self._roots[uuid] = root
@@ -194,8 +194,9 @@ class _Session:
 
 
 class _Call:
-    def __init__(self, name: str, turn: OpenTurn, round_idx: int, skill: str) -> None:
+    def __init__(self, name: str, args: object, turn: TurnDraft, round_idx: int, skill: str) -> None:
         self.name = name
+        self.args = args
         self.turn = turn
         self.round_idx = round_idx
         self.skill = skill
@@ -205,12 +206,16 @@ class _Call:
         return SkillUse(skill=self.skill, turn=self.turn.id, round_idx=self.round_idx, success=success)
 
 
-def _reading(row: Mapping[str, object], block: Mapping[str, object], text: str) -> Reading | None:
-    """Whether the call worked; none when a person declined it, which says nothing about the tool."""
+def _reading(call: _Call, row: Mapping[str, object], block: Mapping[str, object], text: str) -> Reading | None:
+    """Whether the call worked; none when it was refused or stopped, which says nothing about the tool."""
     structured = row.get("toolUseResult")
-    if structured == _DECLINED:
+    is_error = block.get("is_error") is True
+    said = (structured if isinstance(structured, str) else "", text if is_error else "")
+    if any(was_refused(each, row, block) for each in said):
         return None
-    if block.get("is_error") is True:
+    if is_error and found_nothing(call.args, text):
+        return Reading(success=True)
+    if is_error:
         return Reading(success=False, error=text)
     if isinstance(structured, Mapping) and (reading := from_fields(structured)):
         return reading

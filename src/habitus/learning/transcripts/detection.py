@@ -19,16 +19,16 @@ _LINES_TRIED = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TranscriptFormat:
     looks_like: Callable[[dict[str, object]], bool]
     read: Callable[[Path, Redactor], Iterator[Transcript]]  # in pieces
 
 
-FORMATS: Mapping[str, Format] = {
-    rows.SOURCE: Format(rows.looks_like, rows.read),
-    habitus.SOURCE: Format(habitus.looks_like, habitus.read),
-    claude_code.SOURCE: Format(claude_code.looks_like, claude_code.read),
-    openai.SOURCE: Format(openai.looks_like, openai.read),
+FORMATS: Mapping[str, TranscriptFormat] = {
+    rows.SOURCE: TranscriptFormat(rows.looks_like, rows.read),
+    habitus.SOURCE: TranscriptFormat(habitus.looks_like, habitus.read),
+    claude_code.SOURCE: TranscriptFormat(claude_code.looks_like, claude_code.read),
+    openai.SOURCE: TranscriptFormat(openai.looks_like, openai.read),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from habitus.events import Event, EventKind
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Draft, Transcript
+from habitus.learning.transcripts.model import Transcript, TranscriptDraft
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "habitus"
@@ -22,7 +22,7 @@ def looks_like(row: dict[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """One transcript per run of lines with the same session, in pieces."""
     unread: Counter[str] = Counter()
-    draft: Draft | None = None
+    draft: TranscriptDraft | None = None
     for row in objects(path, unread):
         event = _event(row, redactor) if looks_like(row) else None
         if event is None:
@@ -32,7 +32,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         if draft is None or draft.id != session:
             if draft:
                 yield draft.finished()
-            draft = Draft(id=session, source=SOURCE)
+            draft = TranscriptDraft(id=session, source=SOURCE)
         if not draft.turns or draft.turns[-1].id != turn:
             draft.open(id=turn)
         draft.unread.update(unread)
@@ -41,7 +41,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         if draft.is_large:
             yield draft.piece(without=draft.turns[-1:])
     if draft or unread:
-        last = draft or Draft(id=path.stem, source=SOURCE)
+        last = draft or TranscriptDraft(id=path.stem, source=SOURCE)
         last.unread.update(unread)
         yield last.finished()
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.learning.transcripts.model import Turn
+from habitus.learning.transcripts.model import TranscriptTurn
 
 learned_turns = sa.Table(
     "learned_turns",
@@ -65,7 +65,7 @@ class TurnLedger:
         ]
 
 
-def digest_of(turn: Turn) -> str:
+def digest_of(turn: TranscriptTurn) -> str:
     """By what happened in it: a copy of the file under another name has the same turns."""
     whole = hashlib.sha256()
     for event in turn.events:

@@ -10,7 +10,7 @@ from habitus.events import Event
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
+class TranscriptTurn:
     """One request and all that was done for it; the window in which the detectors look."""
 
     id: str
@@ -30,7 +30,7 @@ class SkillUse:
 class Transcript:
     id: str
     source: str  # the format it was read from
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[TranscriptTurn, ...] = ()
     skill_uses: tuple[SkillUse, ...] = ()
     unread: Mapping[str, int] = field(default_factory=dict)  # why → how many lines or blocks
     is_weak: bool = False  # the format does not say what failed; success was inferred from the shape of results
@@ -47,26 +47,26 @@ LONGEST_TURN = 20_000  # events; what comes after them is counted, not kept
 
 
 @dataclass(slots=True)
-class Draft:
+class TranscriptDraft:
     """A transcript while it is being read: the turns that were not handed on yet."""
 
     id: str
     source: str
     project: str = ""
-    turns: list[OpenTurn] = field(default_factory=list)
+    turns: list[TurnDraft] = field(default_factory=list)
     skill_uses: list[SkillUse] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
     opened: int = 0  # turns so far
     held: int = 0  # events in those that are still here
     large_from: int = PIECE
 
-    def open(self, *, id: str | None = None, is_sidechain: bool = False) -> OpenTurn:
+    def open(self, *, id: str | None = None, is_sidechain: bool = False) -> TurnDraft:
         self.opened += 1
-        turn = OpenTurn(id=str(self.opened) if id is None else id, is_sidechain=is_sidechain)
+        turn = TurnDraft(id=str(self.opened) if id is None else id, is_sidechain=is_sidechain)
         self.turns.append(turn)
         return turn
 
-    def add(self, turn: OpenTurn, event: Event) -> None:
+    def add(self, turn: TurnDraft, event: Event) -> None:
         if turn.is_handed_on:
             self.unread["result long after its turn"] += 1
         elif len(turn.events) >= LONGEST_TURN:
@@ -79,7 +79,7 @@ class Draft:
     def is_large(self) -> bool:
         return self.held >= self.large_from
 
-    def piece(self, *, without: Collection[OpenTurn]) -> Transcript:
+    def piece(self, *, without: Collection[TurnDraft]) -> Transcript:
         """What has ended so far, taken out; the turns that go on stay."""
         ids = {id(turn) for turn in without}
         return self._handed_on([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
@@ -87,7 +87,7 @@ class Draft:
     def finished(self) -> Transcript:
         return self._handed_on(self.turns, goes_on=False)
 
-    def _handed_on(self, ended: list[OpenTurn], *, goes_on: bool) -> Transcript:
+    def _handed_on(self, ended: list[TurnDraft], *, goes_on: bool) -> Transcript:
         names = {turn.id for turn in ended}
         uses = [use for use in self.skill_uses if use.turn in names or not goes_on]
         turns = tuple(turn.finished() for turn in ended if turn.events)
@@ -113,7 +113,7 @@ class Draft:
 
 
 @dataclass(slots=True)
-class OpenTurn:
+class TurnDraft:
     id: str
     is_sidechain: bool = False
     events: list[Event] = field(default_factory=list)
@@ -121,8 +121,8 @@ class OpenTurn:
     last_line: int = 0  # the line that was last about it
     is_handed_on: bool = False
 
-    def finished(self) -> Turn:
-        return Turn(id=self.id, events=tuple(self.events), is_sidechain=self.is_sidechain)
+    def finished(self) -> TranscriptTurn:
+        return TranscriptTurn(id=self.id, events=tuple(self.events), is_sidechain=self.is_sidechain)
 
 
 def joined(pieces: Sequence[Transcript]) -> Transcript:

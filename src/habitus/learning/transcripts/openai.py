@@ -12,7 +12,8 @@ from pathlib import Path
 
 from habitus.events import tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Draft, OpenTurn, Transcript
+from habitus.learning.transcripts.model import Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.refusals import found_nothing, was_refused
 from habitus.learning.transcripts.results import from_text
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -67,9 +68,9 @@ def _conversation_of(row: Mapping[str, object]) -> list[object] | None:
 
 class _Conversation:
     def __init__(self, conversation_id: str, redactor: Redactor) -> None:
-        self.draft = Draft(id=conversation_id, source=SOURCE)
+        self.draft = TranscriptDraft(id=conversation_id, source=SOURCE)
         self._redactor = redactor
-        self._names: dict[str, str] = {}  # call id → tool
+        self._calls: dict[str, tuple[str, object]] = {}  # call id → tool and arguments
 
     def piece(self) -> Transcript:
         """The turns that have ended, all but the last."""
@@ -112,23 +113,24 @@ class _Conversation:
 
     def _called(self, call_id: object, name: object, args: object) -> None:
         call_id, name = str(call_id or ""), str(name or "unknown")
-        self._names[call_id] = name
-        if len(self._names) > _CALLS_REMEMBERED:
-            del self._names[next(iter(self._names))]
+        self._calls[call_id] = name, args
+        if len(self._calls) > _CALLS_REMEMBERED:
+            del self._calls[next(iter(self._calls))]
         turn = self._turn()
         called = tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor)
         self.draft.add(turn, called)
 
     def _returned(self, message: Mapping[str, object]) -> None:
         call_id = str(message.get("tool_call_id") or message.get("call_id") or "")
-        name = str(message.get("name") or self._names.get(call_id) or "unknown")
+        called, args = self._calls.get(call_id, ("", None))
+        name = str(message.get("name") or called or "unknown")
         text = _text(message.get("content", message.get("output")))
-        reading = from_text(text)
+        success, error = _came_to(args, text, message)
         turn = self._turn()
         returned = tool_returned(
             name,
-            success=reading.success,
-            error=reading.error,
+            success=success,
+            error=error,
             result=text,
             round_idx=turn.round_idx,
             call_id=call_id,
@@ -137,8 +139,18 @@ class _Conversation:
         )
         self.draft.add(turn, returned)
 
-    def _turn(self) -> OpenTurn:
+    def _turn(self) -> TurnDraft:
         return self.draft.turns[-1] if self.draft.turns else self.draft.open()
+
+
+def _came_to(args: object, text: str, message: Mapping[str, object]) -> tuple[bool | None, str]:
+    """Whether the call worked, and what went wrong; nobody knows where it was refused or stopped."""
+    if was_refused(text, message):
+        return None, ""
+    reading = from_text(text)
+    if not reading.success and found_nothing(args, reading.error):
+        return True, ""
+    return reading.success, reading.error
 
 
 def _text(content: object) -> str:

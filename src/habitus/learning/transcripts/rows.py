@@ -11,7 +11,7 @@ from pathlib import Path
 
 from habitus.events import Event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Draft, Transcript
+from habitus.learning.transcripts.model import Transcript, TranscriptDraft
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "rows"
@@ -24,7 +24,7 @@ def looks_like(row: dict[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """One transcript per run of rows with the same trace."""
     unread: Counter[str] = Counter()
-    draft: Draft | None = None
+    draft: TranscriptDraft | None = None
     for row in objects(path, unread):
         if not looks_like(row):
             unread["unknown row"] += 1
@@ -33,14 +33,14 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         if draft is None or draft.id != trace:
             if draft:
                 yield draft.finished()
-            draft = Draft(id=trace, source=SOURCE)
+            draft = TranscriptDraft(id=trace, source=SOURCE)
             draft.open()
         draft.unread.update(unread)
         unread.clear()
         for event in _events(row, redactor):
             draft.add(draft.turns[0], event)
     if draft or unread:
-        last = draft or Draft(id=path.stem, source=SOURCE)
+        last = draft or TranscriptDraft(id=path.stem, source=SOURCE)
         last.unread.update(unread)
         yield last.finished()
 

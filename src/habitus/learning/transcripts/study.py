@@ -15,7 +15,7 @@ from habitus.learning.acc.lessons import Lesson
 from habitus.learning.acc.signatures import signature
 from habitus.learning.transcripts.detection import pieces
 from habitus.learning.transcripts.ledger import digest_of
-from habitus.learning.transcripts.model import SkillUse, Transcript, Turn
+from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptTurn
 from habitus.redact import Redactor
 from habitus.sandbox.model import Cell
 
@@ -27,7 +27,7 @@ class Studied:
     file: Path
     transcript: str
     project: str
-    turn: Turn
+    turn: TranscriptTurn
     lessons: tuple[Lesson, ...]
     skill_uses: tuple[SkillUse, ...]
     is_weak: bool

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from habitus.llm.model import Ask, Streamed
-from habitus.llm.providers.naming import Choice, choose, sees_images
+from habitus.llm.providers.naming import ModelChoice, choose, sees_images
 from habitus.llm.providers.patience import Patience, Watch
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ProviderModel:
 
     def __init__(
         self,
-        choice: Choice,
+        choice: ModelChoice,
         *,
         patience: Patience,
         sleep: Callable[[float], Awaitable[object]],

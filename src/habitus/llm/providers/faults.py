@@ -11,7 +11,7 @@ from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError
 
 from habitus.errors import HabitusError, NotFound, Refused, did_you_mean
 from habitus.llm.model import ContextOverflow, ProviderFault
-from habitus.llm.providers.naming import Choice, Dialect
+from habitus.llm.providers.naming import Dialect, ModelChoice
 from habitus.llm.providers.patience import Fault, TooSilent
 from habitus.redact import Redactor
 
@@ -37,7 +37,7 @@ TROUBLES: tuple[type[Exception], ...] = (
 )
 
 
-async def fault_of(trouble: Exception, choice: Choice, known: Callable[[], Awaitable[Iterable[str]]]) -> Fault:
+async def fault_of(trouble: Exception, choice: ModelChoice, known: Callable[[], Awaitable[Iterable[str]]]) -> Fault:
     said = _said(trouble, choice)
     match trouble:
         case ProviderFault():
@@ -84,17 +84,17 @@ def _passing(message: str, *, after: float | None = None, is_passing: bool = Tru
     return Fault(error=ProviderFault(message), is_passing=is_passing, retry_after=after)
 
 
-def _refused(choice: Choice, said: str) -> HabitusError:
+def _refused(choice: ModelChoice, said: str) -> HabitusError:
     if not choice.key:
         return Refused(f"{choice.name} wants a key{said}", mend=f"Set it: export {choice.key_variable}=…")
     return Refused(f"{choice.name} refused the key in {choice.key_variable}{said}", mend="Check it, or make a new one.")
 
 
-def _overflow(choice: Choice, said: str) -> HabitusError:
+def _overflow(choice: ModelChoice, said: str) -> HabitusError:
     return ContextOverflow(f"The request is larger than {choice.name} can read{said}")
 
 
-def _unreachable(trouble: Exception, choice: Choice, said: str) -> Fault:
+def _unreachable(trouble: Exception, choice: ModelChoice, said: str) -> Fault:
     is_refused = "connect" in (getattr(trouble, "phase", None) or "") or any(
         isinstance(cause, ConnectionRefusedError | httpx2.ConnectError) for cause in _causes(trouble)
     )
@@ -113,7 +113,7 @@ def _causes(error: BaseException | None) -> Iterable[BaseException]:
 
 
 async def _no_such_model(
-    trouble: Exception, choice: Choice, known: Callable[[], Awaitable[Iterable[str]]]
+    trouble: Exception, choice: ModelChoice, known: Callable[[], Awaitable[Iterable[str]]]
 ) -> HabitusError:
     provider = choice.name.partition(":")[0]
     names = sorted(await known())
@@ -131,7 +131,7 @@ SHOWN = 8
 _LISTING_SECONDS = 5.0
 
 
-async def names_at(choice: Choice, client: httpx2.AsyncClient) -> list[str]:
+async def names_at(choice: ModelChoice, client: httpx2.AsyncClient) -> list[str]:
     """The models that an OpenAI-compatible server says it has; nothing when it doesn't say."""
     if choice.dialect not in (Dialect.CHAT, Dialect.OLLAMA):
         return []
@@ -152,7 +152,7 @@ _KEY = re.compile(r"api[ _]key", re.IGNORECASE)
 LONGEST = 300
 
 
-def _said(trouble: Exception, choice: Choice) -> str:
+def _said(trouble: Exception, choice: ModelChoice) -> str:
     """`: what the provider said.`, in one line, without the key; a full stop when it said nothing."""
     words = _words(trouble.body) if isinstance(trouble, ModelAPIError) else ""
     words = words or (trouble.message if isinstance(trouble, AgentRunError) else str(trouble))

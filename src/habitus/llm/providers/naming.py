@@ -24,6 +24,8 @@ class Dialect(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provider:
+    """All there is to a provider stands in its entry below; what speaks its dialect is in `wire`."""
+
     dialect: Dialect
     keys: tuple[str, ...] = ()  # the variables that may hold the key; the first that does is taken
     address_in: str = ""  # the variable that names another address
@@ -31,6 +33,10 @@ class Provider:
     path: str = ""  # what follows a bare host and port
     start: str = ""  # how a person starts the local server
     example: str
+    main: str = ""  # the model to take when only a key says which provider
+    cheap: str = ""
+    other_names: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()  # how names of its models begin
 
     @property
     def is_local(self) -> bool:
@@ -38,20 +44,34 @@ class Provider:
 
 
 PROVIDERS: Mapping[str, Provider] = {
-    "openai": Provider(
-        dialect=Dialect.OPENAI, keys=("OPENAI_API_KEY",), address_in="OPENAI_BASE_URL", example="openai:gpt-5.4-mini"
-    ),
     "anthropic": Provider(
         dialect=Dialect.ANTHROPIC,
         keys=("ANTHROPIC_API_KEY",),
         address_in="ANTHROPIC_BASE_URL",
         example="anthropic:claude-sonnet-5-5",
+        main="claude-sonnet-5-5",
+        cheap="claude-haiku-5-5",
+        other_names=("claude",),
+        families=("claude",),
+    ),
+    "openai": Provider(
+        dialect=Dialect.OPENAI,
+        keys=("OPENAI_API_KEY",),
+        address_in="OPENAI_BASE_URL",
+        example="openai:gpt-5.4-mini",
+        main="gpt-5",
+        cheap="gpt-5-mini",
+        families=("gpt", "o1", "o3", "o4"),
     ),
     "google": Provider(
         dialect=Dialect.GOOGLE,
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         address_in="GOOGLE_GEMINI_BASE_URL",
         example="google:gemini-flash-latest",
+        main="gemini-2.5-pro",
+        cheap="gemini-2.5-flash",
+        other_names=("google-gla", "gemini"),
+        families=("gemini",),
     ),
     "ollama": Provider(
         dialect=Dialect.OLLAMA,
@@ -70,6 +90,7 @@ PROVIDERS: Mapping[str, Provider] = {
         path="/v1",
         start="llama-server -m MODEL.gguf",
         example="llamacpp:default",
+        other_names=("llama.cpp",),
     ),
     "vllm": Provider(
         dialect=Dialect.CHAT,
@@ -81,12 +102,12 @@ PROVIDERS: Mapping[str, Provider] = {
         example="vllm:Qwen/Qwen3-8B",
     ),
 }
-_OTHER_NAMES = {"google-gla": "google", "gemini": "google", "claude": "anthropic", "llama.cpp": "llamacpp"}
-_FAMILIES = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "gemini": "google"}
+_OTHER_NAMES = {other: name for name, provider in PROVIDERS.items() for other in provider.other_names}
+_FAMILIES = {start: name for name, provider in PROVIDERS.items() for start in provider.families}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class ModelChoice:
     """One model at one address, with what opens the door."""
 
     name: str  # provider:model, as the person knows it
@@ -102,7 +123,28 @@ class Choice:
         return bool(self.address) and _is_loopback(urlsplit(self.address).hostname or "")
 
 
-def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> Choice:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DefaultModels:
+    """The models to take where nothing but a key is set."""
+
+    main: str = ""
+    cheap: str = ""
+
+
+def default_models(environ: Mapping[str, str]) -> DefaultModels:
+    """Those of the first provider whose key is there; none without."""
+    for name, provider in PROVIDERS.items():
+        if provider.main and _key(provider, environ)[1]:
+            return DefaultModels(main=f"{name}:{provider.main}", cheap=f"{name}:{provider.cheap}")
+    return DefaultModels()
+
+
+def telling_keys() -> list[str]:
+    """The variables that are enough to say which model answers."""
+    return [provider.keys[0] for provider in PROVIDERS.values() if provider.main]
+
+
+def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
     """What `provider:model` stands for; every mistake in it is one line that says how to mend it."""
     provider_name, model = _split(name.strip())
     provider = PROVIDERS[provider_name]
@@ -115,7 +157,7 @@ def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> Choice:
         )
     # An address of one's own need not know what only OpenAI's does, but chat is understood everywhere.
     dialect = Dialect.CHAT if provider.dialect is Dialect.OPENAI and address else provider.dialect
-    return Choice(
+    return ModelChoice(
         name=f"{provider_name}:{model}",
         model=model,
         provider=provider,
@@ -192,7 +234,7 @@ _SEEING = re.compile(
 )
 
 
-def sees_images(choice: Choice) -> bool:
+def sees_images(choice: ModelChoice) -> bool:
     """A big provider's model sees unless it is known not to; one of another server, if its name says so."""
     if _BLIND.search(choice.model.lower()):
         return False

@@ -46,7 +46,7 @@ from habitus.llm.model import (
     Message,
     ProviderFault,
     Returned,
-    Stop,
+    StopReason,
     Streamed,
     Text,
     TextDelta,
@@ -54,7 +54,7 @@ from habitus.llm.model import (
     Usage,
 )
 from habitus.llm.providers.faults import TROUBLES, BrokeOff, fault_of, names_at
-from habitus.llm.providers.naming import Choice, Dialect
+from habitus.llm.providers.naming import Dialect, ModelChoice
 from habitus.llm.providers.patience import Fault, Watch
 
 ANSWER_TOOL = "answer"
@@ -67,7 +67,7 @@ class Wire:
 
     troubles: tuple[type[Exception], ...] = TROUBLES
 
-    def __init__(self, choice: Choice, *, transport: Any = None) -> None:
+    def __init__(self, choice: ModelChoice, *, transport: Any = None) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._choice = choice
         self._client = httpx2.AsyncClient(
@@ -162,7 +162,7 @@ class Wire:
         return settings
 
 
-def _model(choice: Choice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
+def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
     """Only the library of the provider that is asked for is imported."""
     match choice.dialect:
         case Dialect.ANTHROPIC:
@@ -286,7 +286,7 @@ def _piece(event: ModelResponseStreamEvent) -> Streamed | None:
             return None
 
 
-def from_wire(response: ModelResponse, choice: Choice) -> Answer:
+def from_wire(response: ModelResponse, choice: ModelChoice) -> Answer:
     text: list[str] = []
     calls: list[ToolCall] = []
     for part in response.parts:
@@ -304,7 +304,7 @@ def from_wire(response: ModelResponse, choice: Choice) -> Answer:
     return Answer(message=message, stop=_stop(response, message, choice), usage=_usage(response))
 
 
-def _stop(response: ModelResponse, message: Answered, choice: Choice) -> Stop:
+def _stop(response: ModelResponse, message: Answered, choice: ModelChoice) -> StopReason:
     if response.finish_reason == "content_filter":
         raise ProviderFault(f"{choice.name} withheld its answer (content filter).")
     # The library takes a stream that merely ends for a whole one; only the provider's own word counts.
@@ -312,8 +312,8 @@ def _stop(response: ModelResponse, message: Answered, choice: Choice) -> Stop:
     if not was_ended or response.finish_reason == "error":
         raise BrokeOff(f"{choice.name} broke off its answer.")
     if response.finish_reason == "length":
-        return Stop.LENGTH
-    return Stop.CALLS if message.calls else Stop.END
+        return StopReason.LENGTH
+    return StopReason.CALLS if message.calls else StopReason.END
 
 
 def _usage(response: ModelResponse) -> Usage:

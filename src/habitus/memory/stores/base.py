@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from habitus.memory.model import Cause, Engram, Version
+from habitus.memory.model import Cause, Engram, EngramVersion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
+class EngramChanges:
     """The engrams as they are now that changed after a revision."""
 
     revision: int
@@ -20,7 +20,7 @@ class Changes:
 
 
 class EngramStore(Protocol):
-    def changes(self, after: int) -> Changes:
+    def changes(self, after: int) -> EngramChanges:
         """What has changed since; everything for 0."""
         ...
 
@@ -38,7 +38,7 @@ class EngramStore(Protocol):
         """Leave nothing of them but the ids."""
         ...
 
-    def history(self, id: str) -> tuple[Version, ...]: ...
+    def history(self, id: str) -> tuple[EngramVersion, ...]: ...
 
     def at(self, moment: datetime) -> dict[str, Engram]:
         """Every engram that was there at a moment, as it was then."""

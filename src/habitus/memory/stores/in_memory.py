@@ -8,23 +8,23 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from habitus.memory.model import Cause, Counters, Engram, State, Version
-from habitus.memory.stores.base import Changes
+from habitus.memory.model import Cause, Engram, EngramVersion, LessonCounters, LessonState
+from habitus.memory.stores.base import EngramChanges
 
 
 class InMemoryEngramStore:
     def __init__(self) -> None:
         self._engrams: dict[str, Engram] = {}
         self._revisions: dict[str, int] = {}
-        self._versions: dict[str, tuple[Version, ...]] = {}
+        self._versions: dict[str, tuple[EngramVersion, ...]] = {}
         self._revision = 0
         self._depth = 0
         self._lock = threading.RLock()
 
-    def changes(self, after: int) -> Changes:
+    def changes(self, after: int) -> EngramChanges:
         with self._lock:
             changed = tuple(self._engrams[id] for id, revision in self._revisions.items() if revision > after)
-            return Changes(revision=self._revision, engrams=changed)
+            return EngramChanges(revision=self._revision, engrams=changed)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -52,7 +52,7 @@ class InMemoryEngramStore:
                         created_on=engram.created_on or cause.at,
                         updated_on=cause.at,
                     )
-                    version = Version(number=engram.version, engram=engram, cause=cause)
+                    version = EngramVersion(number=engram.version, engram=engram, cause=cause)
                     self._versions[engram.id] = (*self._versions.get(engram.id, ()), version)
                 self._engrams[engram.id] = engram
                 self._revisions[engram.id] = self._revision
@@ -68,7 +68,7 @@ class InMemoryEngramStore:
                     self._revisions[id] = self._revision
                     self._versions.pop(id, None)
 
-    def history(self, id: str) -> tuple[Version, ...]:
+    def history(self, id: str) -> tuple[EngramVersion, ...]:
         return self._versions.get(id, ())
 
     def at(self, moment: datetime) -> dict[str, Engram]:
@@ -86,8 +86,8 @@ def erased(engram: Engram, at: datetime) -> Engram:
         text="",
         kind=engram.kind,
         scope=engram.scope,
-        state=State.ERASED,
-        counters=Counters(frequency=0),
+        state=LessonState.ERASED,
+        counters=LessonCounters(frequency=0),
         version=engram.version,
         created_on=engram.created_on,
         updated_on=at,

@@ -14,18 +14,18 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.memory.model import (
     Cause,
-    Counters,
     Engram,
+    EngramVersion,
     Evidence,
     LessonBody,
+    LessonCounters,
+    LessonState,
     Producer,
     Scope,
-    State,
-    Trust,
-    Version,
+    TrustLevel,
     kind_of,
 )
-from habitus.memory.stores.base import Changes
+from habitus.memory.stores.base import EngramChanges
 from habitus.memory.stores.in_memory import erased
 from habitus.memory.tables import engram_versions, engrams, memory_revision
 
@@ -36,13 +36,15 @@ class SqlEngramStore:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def changes(self, after: int) -> Changes:
+    def changes(self, after: int) -> EngramChanges:
         with sql.reading(self._engine) as connection:
             now = connection.execute(_REVISION).scalar() or 0
             if now == after:
-                return Changes(revision=now)
+                return EngramChanges(revision=now)
             query = sa.select(engrams).where(engrams.c.revision > after)
-            return Changes(revision=now, engrams=tuple(_engram(row) for row in connection.execute(query).mappings()))
+            return EngramChanges(
+                revision=now, engrams=tuple(_engram(row) for row in connection.execute(query).mappings())
+            )
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -86,7 +88,7 @@ class SqlEngramStore:
                 connection.execute(engram_versions.delete().where(engram_versions.c.engram == id))
                 connection.execute(engrams.update().where(engrams.c.id == id).values(row))
 
-    def history(self, id: str) -> tuple[Version, ...]:
+    def history(self, id: str) -> tuple[EngramVersion, ...]:
         query = sa.select(engram_versions).where(engram_versions.c.engram == id).order_by(engram_versions.c.number)
         with sql.reading(self._engine) as connection:
             return tuple(_version(row) for row in connection.execute(query).mappings())
@@ -175,7 +177,7 @@ def _version_row(engram: Engram, cause: Cause) -> dict[str, Any]:
 
 
 def _engram(row: Mapping[Any, Any]) -> Engram:
-    counters = Counters(
+    counters = LessonCounters(
         frequency=row["frequency"],
         retrievals=row["retrievals"],
         helpful=row["helpful"],
@@ -193,10 +195,10 @@ def _engram(row: Mapping[Any, Any]) -> Engram:
     )
 
 
-def _version(row: Mapping[Any, Any]) -> Version:
+def _version(row: Mapping[Any, Any]) -> EngramVersion:
     cause = Cause(at=row["made_on"], by=row["made_by"], reason=row["reason"])
     engram = replace(_as_defined(row["engram"], row), version=row["number"], updated_on=row["made_on"])
-    return Version(number=row["number"], engram=engram, cause=cause)
+    return EngramVersion(number=row["number"], engram=engram, cause=cause)
 
 
 def _as_defined(id: str, row: Mapping[Any, Any]) -> Engram:
@@ -211,12 +213,12 @@ def _as_defined(id: str, row: Mapping[Any, Any]) -> Engram:
         confidence=definition["confidence"],
         topic=definition["topic"],
         source=definition["source"],
-        trust=Trust(definition["trust"]),
+        trust=TrustLevel(definition["trust"]),
         produced_by=Producer(definition["produced_by"]),
         evidence=_evidence(definition["evidence"]),
         body=LessonBody(**{**body, "domains": tuple(body["domains"])}) if body else None,
         verified=definition["verified"],
-        state=State(row["state"]),
+        state=LessonState(row["state"]),
         reason=definition["reason"],
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from habitus.files import File, Tree, file_of
 from habitus.skills import names
-from habitus.skills.formats import frontmatter, skill_md
+from habitus.skills.formats import frontmatter, skill_fields, skill_md
 from habitus.skills.formats.foreign_values import Notes, storable
 from habitus.skills.model import Severity, Skill
 
@@ -135,7 +135,9 @@ def _line(text: str) -> str:
 def _outward(text: str) -> str:
     """Within the length that other agents read, and without the marks they refuse."""
     text = _line(text).translate(_ANGLES)
-    return text if len(text) <= skill_md.MAX_DESCRIPTION else text[: skill_md.MAX_DESCRIPTION - 1].rstrip() + "…"
+    return (
+        text if len(text) <= skill_fields.MAX_DESCRIPTION else text[: skill_fields.MAX_DESCRIPTION - 1].rstrip() + "…"
+    )
 
 
 def _described(title: str, body: str, name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from habitus.files import Tree, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import disk, fitting, frontmatter, skill_md
+from habitus.skills.formats import disk, fitting, frontmatter, skill_fields
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.formats.frontmatter import Unreadable
@@ -73,7 +73,7 @@ def _folder_name(path: Path, origin: str, tree: Tree) -> str:
 
 
 def _from_file(path: Path, origin: str) -> Incoming:
-    content = disk.read_file(path, limit=skill_md.MAX_BYTES)
+    content = disk.read_file(path, limit=skill_fields.MAX_BYTES)
     notes = Notes(origin)
     try:
         parts = frontmatter.split(_text(content), origin)

@@ -14,6 +14,9 @@ _ENTITY = re.compile(r"&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|([A-Za-z]{2,8}));"
 _CODE_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});", re.IGNORECASE)
 _BARE = re.compile(r"[<>]|&(?!(?:[A-Za-z]{2,8}|#\w{1,7});)")
 
+_MARKDOWN = re.compile(r"\\([_*`\[\](){}<>#+.!|~=-])")
+_BARE_MARKDOWN = re.compile(r"(?<!\\)[_*]")
+
 _ESCAPE = re.compile(r'\\(?:([\\nrt"\'/])|u([0-9a-fA-F]{4}))')
 _ODD_ESCAPE = re.compile(r'(?:[^\\]|\\[\\nrt"\'/]|\\u[0-9a-fA-F]{4})*+')
 _PLAIN = {"n": "\n", "r": "", "t": "\t"}
@@ -106,6 +109,15 @@ def _unescaped_in_code(match: re.Match[str]) -> str:
     if token[0] in "\"'#":
         return token
     return {"\\\\n": "\\\n", "\\t": "\t", '\\"': '"', "\\'": "'"}.get(token, "\n")
+
+
+def without_markdown_escapes(text: str) -> Iterator[tuple[str, bool]]:
+    """`hello\\_world`. Where no sign that Markdown minds stands bare, strings were escaped with the rest."""
+    if not any(not literal and _MARKDOWN.search(piece) for literal, piece in pieces(text)):
+        return
+    if not _BARE_MARKDOWN.search(text):
+        yield _MARKDOWN.sub(r"\1", text), False
+    yield outside_literals(text, lambda piece: _MARKDOWN.sub(r"\1", piece)), False
 
 
 def without_control_characters(text: str) -> Iterator[tuple[str, bool]]:

@@ -19,6 +19,7 @@ class Defect(StrEnum):
     JSON = "json"
     ESCAPES = "escapes"
     ENTITIES = "entities"
+    MARKDOWN = "markdown"
     CONTROL_CHARACTERS = "control_characters"
     TYPOGRAPHY = "typography"
     LINE_ENDINGS = "line_endings"
@@ -41,6 +42,7 @@ ADVICE = {
     Defect.JSON: "The code is wrapped in JSON that holds no readable code. Send the source itself as the string.",
     Defect.ESCAPES: "Line breaks or quotes are escaped twice. Send real line breaks and plain quotes.",
     Defect.ENTITIES: "The code contains HTML entities. Send `<`, `>`, `&` and quotes as plain characters.",
+    Defect.MARKDOWN: "The code has backslashes in front of plain signs, as in hello\\_world. Send it without them.",
     Defect.CONTROL_CHARACTERS: "The code contains invisible or control characters. Type it anew as plain text.",
     Defect.TYPOGRAPHY: "The code contains typographic quotes or spaces. Use plain ' and \" and ordinary spaces.",
     Defect.LINE_ENDINGS: "The line endings are broken. Send plain line feeds.",

@@ -10,6 +10,7 @@ from habitus.tools.code_repair.source import has_definite_code, is_prose, pieces
 
 _FENCE_LINE = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)")
 _OPENS_AFTER_PROSE = re.compile(r"[^`]*[^`\s][^`]*`{3}(?P<tag>python3?|py)[ \t]*", re.IGNORECASE)
+_ONE_LINE = re.compile(r"```(?:(?:python3?|py3?)[ \t]+)?[ \t]*([^`\n]*[^`\s])[ \t]*```", re.IGNORECASE)
 _TAG = re.compile(r"\{?[ .]*([\w+#]+)")
 _DEFINED = re.compile(r"^(?:async[ ]+)?(?:def|class)[ ]+(\w+)", re.MULTILINE)
 _MENTIONED = re.compile(r"\b(?:def|class)[ ]+(\w+)[ ]*[(:]")
@@ -50,6 +51,7 @@ class _Fence:
 
 def without_fences(text: str) -> Iterator[tuple[str, bool]]:
     """The code in the fences, likeliest reading first, each with whether its end was seen."""
+    yield from _one_line(text)
     lines = text.split("\n")
     fences = list(_fences(lines))
     if not fences or len(fences) > MAX_FENCES or _THOUGHTS.search(text):
@@ -66,6 +68,13 @@ def without_fences(text: str) -> Iterator[tuple[str, bool]]:
         chosen = _choose(blocks)
         if chosen is not None and _is_only_talk(outside, chosen):
             yield chosen.text, chosen.is_closed
+
+
+def _one_line(text: str) -> Iterator[tuple[str, bool]]:
+    """A fence that opens and closes on the line of its code, and nothing but talk around it."""
+    found = _ONE_LINE.findall(text)
+    if len(found) == 1 and text.count("```") == 2 and not has_definite_code(_ONE_LINE.sub("", text)):
+        yield f"{found[0]}\n", True
 
 
 def _may_end_code(first: _Fence, lines: list[str], fences: list[_Fence]) -> bool:

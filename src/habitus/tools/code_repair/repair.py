@@ -40,6 +40,7 @@ RULES: tuple[tuple[Defect, Rule], ...] = (
     (Defect.LINE_PREFIXES, lines.without_line_prefixes),
     (Defect.ESCAPES, characters.without_escapes),
     (Defect.ENTITIES, characters.without_entities),
+    (Defect.MARKDOWN, characters.without_markdown_escapes),
     (Defect.TYPOGRAPHY, characters.without_typography),
     (Defect.INDENTATION, lines.without_margin),
     (Defect.MIXED_TABS, lines.without_mixed_tabs),

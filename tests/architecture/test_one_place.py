@@ -1,0 +1,175 @@
+"""A lesson kind, an import format, a provider and a retention time are each declared in one place.
+
+One of each is added to a copy of the sources, in that place only, and the product is used with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from habitus.llm.providers.naming import PROVIDERS
+
+ROOT = Path(__file__).parents[2]
+
+_ADDED = {  # file → what stands there, and what is put in front of it
+    "memory/model.py": ('    LESSON = "lesson", ', '    CAUTION = "caution", Part.RULES, "Caution", "what to mind"\n'),
+    "settings.py": ("    lessons: int = Field(", '    naps: int = Field(default=4, description="Naps a day.")\n'),
+    "llm/providers/naming.py": (
+        '    "anthropic": Provider(',
+        '    "acme": Provider(dialect=Dialect.CHAT, keys=("ACME_KEY",), example="acme:small", main="large", '
+        'cheap="small", address="http://127.0.0.1:9/v1"),\n',
+    ),
+    "skills/formats/detect.py": (
+        "FORMATS: tuple[Format, ...] = (",
+        "from habitus.skills.formats.notebook import Notebook\n",
+    ),
+}
+_NOTEBOOK = '''
+from habitus.files import file_of
+from habitus.skills.formats.base import Format, Incoming, Written
+
+
+class Notebook(Format):
+    """One skill a file: its description on the first line, then its steps."""
+
+    name = "notebook"
+
+    def claims(self, path, inside):
+        return path.suffix == ".book"
+
+    def read_one(self, path, origin):
+        said, _, steps = path.read_text().partition("\\n")
+        text = f"---\\nname: {path.stem}\\ndescription: {said}\\n---\\n\\n{steps}"
+        yield Incoming(name=path.stem, tree={"SKILL.md": file_of(text.encode())}, origin=origin, format="notebook")
+
+    def write(self, skills, to, *, lessons=(), overwrite=False):
+        paths = [to / f"{out.skill.name}.book" for out in skills]
+        for path, out in zip(paths, skills):
+            path.write_text(f"{out.skill.description}\\n{out.skill.body}")
+        return Written(paths=tuple(paths))
+'''
+_USE = """
+import asyncio, contextlib, io, json, os, sys
+
+from habitus.app import Habitus, read_settings
+from habitus.cli import main
+from habitus.llm.scripted import ScriptedModel, says
+
+
+def run(*args):
+    sys.argv = ["habitus", *args]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+        main.run()
+    return out.getvalue() + err.getvalue()
+
+
+async def talk():
+    model = ScriptedModel([says("Yes.")])
+    with Habitus.open() as habitus:
+        async with habitus.session(model) as session:
+            await session.turn("mind the gap")
+    (ask,) = model.asked
+    kinds = next(tool for tool in ask.tools if tool.name == "memorize").parameters["properties"]["kind"]
+    return {"prompt": ask.system, "kinds": kinds}
+
+
+os.mkdir("out")
+open("tea.book", "w").write("How tea is made.\\nBoil water.\\n")
+said = {
+    "add": run("lessons", "add", "Mind the gap.", "--kind", "caution"),
+    "help": run("lessons", "add", "--help"),
+    "talk": asyncio.run(talk()),
+    "import": run("skills", "import", "tea.book"),
+    "export": run("skills", "export", "tea", "--format", "notebook", "--to", "out"),
+    "layouts": run("skills", "export", "--help"),
+    "formats": run("skills", "export", "tea", "--format", "none-of-them", "--to", "out"),
+    "doctor": run("doctor", "--json"),
+    "providers": run("ask", "hello", "--model", "zzz:y"),
+    "naps": read_settings().retention.naps,
+}
+sys.path.insert(0, os.environ["SCRIPTS"])
+import reference
+
+print(json.dumps(said | {"reference": reference.settings_page()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What the product says of the four, used from a copy of the sources that has them."""
+    place = tmp_path_factory.mktemp("one-place")
+    copy = place / "src" / "habitus"
+    shutil.copytree(ROOT / "src" / "habitus", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, (before, added) in _ADDED.items():
+        text = (copy / name).read_text()
+        assert text.count(before) == 1, name
+        (copy / name).write_text(text.replace(before, added + before))
+    detect = copy / "skills" / "formats" / "detect.py"
+    detect.write_text(detect.read_text().replace("= (Anton(), ", "= (Notebook(), Anton(), "))
+    detect.with_name("notebook.py").write_text(_NOTEBOOK)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(place),
+        "PYTHONPATH": str(place / "src"),
+        "SCRIPTS": str(ROOT / "scripts"),
+        "ACME_KEY": "k",
+        "HABITUS_RETENTION_NAPS": "9",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _USE], cwd=place, env=environ, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    found["page"] = (place / ".habitus" / "memory" / "rules.md").read_text()
+    found["written"] = (place / "out" / "tea.book").read_text()
+    return found
+
+
+def test_a_new_kind_of_lesson_reaches_page_prompt_tool_and_help(said: dict[str, object]) -> None:
+    assert str(said["add"]).startswith("Stored: ")
+    assert "## Caution\n\n- Mind the gap." in str(said["page"])
+    assert "caution" in str(said["help"])
+    talk = said["talk"]
+    assert isinstance(talk, dict)
+    assert "- Caution: Mind the gap." in talk["prompt"]
+    assert "caution" in talk["kinds"]["enum"]
+    assert "caution: what to mind" in talk["kinds"]["description"]
+
+
+def test_a_new_format_is_imported_exported_and_named(said: dict[str, object]) -> None:
+    assert "tea" in str(said["import"])
+    assert "imported" in str(said["import"])
+    assert "'notebook'" in str(said["export"])
+    assert str(said["written"]).startswith("How tea is made.\n")
+    assert "notebook, anton" in str(said["layouts"])
+    assert "Use one of notebook, anton" in str(said["formats"])
+
+
+def test_a_new_provider_is_found_by_its_key_and_named_in_mistakes(said: dict[str, object]) -> None:
+    (model,) = [check for check in json.loads(str(said["doctor"]))["checks"] if check["name"] == "model"]
+    assert (model["state"], model["detail"]) == ("ok", "acme:large")
+    assert "Known are acme, anthropic" in str(said["providers"])
+
+
+def test_a_new_retention_time_is_a_key_a_variable_and_a_line_of_the_reference(said: dict[str, object]) -> None:
+    assert said["naps"] == 9
+    line = "| `[retention]` `naps` | `HABITUS_RETENTION_NAPS` | number | `4` | Naps a day. |"
+    assert line in str(said["reference"])
+
+
+def test_the_guide_names_every_provider_with_its_keys_and_an_example() -> None:
+    guide = (ROOT / "docs" / "guides" / "models.md").read_text()
+    rows = [line for line in guide.splitlines() if line.startswith("| `")]
+    for name, provider in PROVIDERS.items():
+        assert any(
+            all(f"`{word}" in row for word in (name, *provider.keys, provider.address_in, provider.example))
+            for row in rows
+        ), name
