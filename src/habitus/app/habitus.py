@@ -39,7 +39,6 @@ from habitus.skills.model import Actor, Author
 from habitus.skills.review import Review
 from habitus.skills.selection import Request, Selection, User
 from habitus.skills.trust import Trust
-from habitus.text import one_line
 
 if TYPE_CHECKING:
     from habitus.agent.session import Session
@@ -143,7 +142,7 @@ class Habitus:
     def fill(self) -> dict[str, str]:
         """What placeholders in skills become."""
         settings = self.settings
-        return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": one_line(settings.user)}
+        return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
 
     def person(self, reason: str = "", *, user: User | None = None) -> Author:
         """The person at this process, or the user of a session, as the author of a change."""

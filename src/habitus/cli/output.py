@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import UserError
+from habitus.redact import taken_out
 from habitus.repl.plain import clean as clean
 from habitus.repl.plain import counted as counted
 
@@ -223,7 +224,5 @@ def complain(text: str) -> None:
 
 def tell_taken_out(text: str) -> None:
     """How many secrets were taken out of what was just shown."""
-    from habitus.redact import taken_out
-
     if found := taken_out(text):
         complain(f"Secrets taken out: {', '.join(f'{count} × {kind}' for kind, count in found.items())}.")
