@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import Direct
 from tests.contracts.sshd import options, running_sshd
+from tests.planted import KEYS
 
 pytestmark = pytest.mark.req("SB-01", "SB-09")
 
@@ -39,6 +40,16 @@ def _keepers(home: Path) -> list[int]:
         if str(home).encode() in words and b"keep" in words:
             found.append(int(folder.name))
     return found
+
+
+@pytest.mark.req("SB-14")
+def test_a_key_that_a_cell_prints_in_two_pieces_is_neither_shown_nor_kept(pad: Direct) -> None:
+    key = KEYS["github"]
+    code = f"print('it is\\n{key[:9]}', end='', flush=True)\nprint({key[9:]!r})\nprint({{'x': '\\n{key}'}})"
+    ran = pad("pad", "exec", "p", code)
+    kept = (pad.home / "pads" / "p" / "cells.jsonl").read_text()
+    assert (ran.code, ran.err) == (0, "Secrets taken out: 2 × github.\n")
+    assert [key in ran.out, key in kept, json.loads(kept)["stdout"] == ran.out] == [False, False, True]
 
 
 def test_variables_stay_from_command_to_command(pad: Direct) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.sandbox.protections import describe
@@ -112,7 +113,7 @@ def _home(habitus: Habitus) -> list[Check]:
         )
         if habitus.is_read_only
         else Check(name="home", state=CheckState.OK, detail=f"{home}, {space}"),
-        Check(name="database", state=CheckState.OK, detail=habitus.database),
+        _database(habitus),
     ]
     if free < 50e6:
         checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, mend="Free some space."))
@@ -125,6 +126,13 @@ def _home(habitus: Habitus) -> list[Check]:
         detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
         checks.append(Check(name="learning", state=CheckState.PAUSED, detail=detail, mend="Run 'habitus resume'."))
     return checks
+
+
+def _database(habitus: Habitus) -> Check:
+    """By the database's own check, which looks at every page."""
+    if (damage := damaged(habitus.settings)) is not None:
+        return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
+    return Check(name="database", state=CheckState.OK, detail=habitus.database)
 
 
 def _skills(habitus: Habitus) -> list[Check]:

@@ -93,7 +93,7 @@ class Habitus:
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"))
+        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"), redacted=self.redacted)
         self.review = Review(
             self.skills,
             shared,
@@ -101,6 +101,7 @@ class Habitus:
             clock=clock,
             auto=settings.review.auto,
             duplicates=partial(near_duplicates, self.finder),
+            redacted=self.redacted,
         )
         self.importer = Importer(
             self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings, land=self._land

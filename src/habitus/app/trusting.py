@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
-from habitus.files import Tree
+from habitus.files import Tree, given_path
 from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.model import Source, Stage
 from habitus.skills.powers import powers
@@ -43,9 +42,9 @@ def trustable(habitus: Habitus, target: str | None) -> Trustable:
     if target in AGENTS:
         layer = habitus.skills.layer(target)
         return Trustable(roots={layer.claims_root: _all(layer)})
-    if target is not None and "/" not in target and not Path(target).is_dir():
+    if target is not None and "/" not in target and not given_path(target).is_dir():
         return Trustable(roots=_one(habitus, target), is_part=True)
-    with habitus.at(Path(target).resolve() if target else habitus.settings.cwd) as there:
+    with habitus.at(given_path(target).resolve() if target else habitus.settings.cwd) as there:
         roots = {layer.trust_root: _all(layer) for layer in there.skills.layers if layer.trust_root}
     if not roots:
         where = target or "this directory"

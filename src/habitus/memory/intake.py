@@ -23,9 +23,9 @@ from habitus.memory.model import (
     kind_of,
     scope_of,
 )
-from habitus.memory.words import one_line
 from habitus.redact import Redactor
 from habitus.settings import MemoryMode
+from habitus.text import one_line
 
 if TYPE_CHECKING:
     from habitus.search import Embedder
