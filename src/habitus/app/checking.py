@@ -132,7 +132,8 @@ def _database(habitus: Habitus) -> Check:
     """By the database's own check, which looks at every page."""
     if (damage := damaged(habitus.settings)) is not None:
         return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
-    return Check(name="database", state=CheckState.OK, detail=habitus.database)
+    address = habitus.shared.url.render_as_string(hide_password=True)
+    return Check(name="database", state=CheckState.OK, detail=address)
 
 
 def _skills(habitus: Habitus) -> list[Check]:

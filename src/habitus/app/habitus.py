@@ -230,11 +230,6 @@ class Habitus:
 
         return landed(self, lesson)
 
-    @property
-    def database(self) -> str:
-        """The database's address, without its password."""
-        return self.shared.url.render_as_string(hide_password=True)
-
     def redacted(self, text: str) -> str:
         """The text without secrets, fit to be kept and shown."""
         return self.redactor.redact(text).text
