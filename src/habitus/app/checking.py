@@ -15,11 +15,13 @@ from pathlib import Path
 from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
 from habitus.errors import HabitusError, Invalid, UserError
+from habitus.files import Tree
 from habitus.sandbox.protections import describe
 from habitus.settings import AccMode, MemoryMode, account_name
 from habitus.skills import lint as whole_set
 from habitus.skills import menu, trees
 from habitus.skills.lint import SetFinding
+from habitus.skills.listing import Listed
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.files import DirectoryShelf
 
@@ -80,6 +82,7 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
         _git(),
         *_sandbox(habitus),
         _runtime(habitus),
+        *_screening(habitus),
     )
 
 
@@ -220,14 +223,20 @@ def _runtime(habitus: Habitus) -> Check:
     return Check(name=name, state=CheckState.OK, detail=f"scratchpads run on {where}, which answers")
 
 
+def _screening(habitus: Habitus) -> list[Check]:
+    """What screening.toml changes, if there is one."""
+    policy = habitus.screening
+    changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
+    changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
+    return [Check(name="screening", state=CheckState.OK, detail="; ".join(changed))] if changed else []
+
+
 def lint(habitus: Habitus, targets: Sequence[str] = ()) -> LintReport:
     """Skills and directories by name; without any, all that can be written, and the library as a set."""
     if targets:
         return LintReport(skills=tuple(report for target in targets for report in _linted(habitus, target)))
     own = {layer.name for layer in habitus.skills.layers if layer.can_write}
-    skills = tuple(
-        Linted(name=item.name, diagnostics=item.diagnostics) for item in habitus.skills.listing() if item.layer in own
-    )
+    skills = tuple(_linted_skill(habitus, item) for item in habitus.skills.listing() if item.layer in own)
     return LintReport(skills=skills, set=_linted_set(habitus))
 
 
@@ -246,12 +255,22 @@ def _linted_set(habitus: Habitus) -> tuple[SetFinding, ...]:
 
 def _linted(habitus: Habitus, target: str) -> list[Linted]:
     if "/" in target or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises on a name that is too long
-        return _linted_directory(Path(target))
-    item = habitus.skills.find(target)
-    return [Linted(name=item.name, diagnostics=item.diagnostics)]
+        return _linted_directory(habitus, Path(target))
+    return [_linted_skill(habitus, habitus.skills.find(target))]
 
 
-def _linted_directory(path: Path) -> list[Linted]:
+def _linted_skill(habitus: Habitus, item: Listed) -> Linted:
+    tree = habitus.skills.layer(item.layer).store.tree(item.name, None) or {}
+    return Linted(name=item.name, diagnostics=(*item.diagnostics, *_risks(habitus, tree)))
+
+
+def _risks(habitus: Habitus, tree: Tree) -> list[Diagnostic]:
+    """What a scan would hold."""
+    found = habitus.scan(tree)
+    return [Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.") for what in found]
+
+
+def _linted_directory(habitus: Habitus, path: Path) -> list[Linted]:
     """A skill directory, or a directory of them, outside the library."""
     path = path.resolve()
     if not os.path.isdir(path):  # noqa: PTH112  # see above
@@ -263,5 +282,5 @@ def _linted_directory(path: Path) -> list[Linted]:
         found = shelf.read(folder)
         if found is not None:
             problem = (found.problem,) if found.problem else trees.parse(folder, found.tree).diagnostics
-            reports.append(Linted(name=folder, diagnostics=problem))
+            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(habitus, found.tree))))
     return reports

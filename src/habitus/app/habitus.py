@@ -23,11 +23,13 @@ from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private
 from habitus.app.layers import open_library
 from habitus.errors import Refused
 from habitus.events import TurnObserver
+from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
+from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills import names, trees
 from habitus.skills.finding import Finder
@@ -84,9 +86,9 @@ class Habitus:
         self.shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
         self.place = settings.home if scratch is None else Path(scratch.name)  # where what is not kept may be written
-        self.trust = Trust(local, clock=clock, scan=high_findings)
+        self.trust = Trust(local, clock=clock, scan=self.scan)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
-        self.approvals = Trust(shared, clock=clock, scan=high_findings)
+        self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
         self.redactor = Redactor(secret_values(os.environ))
         kept_for = timedelta(days=settings.retention.turn_days)
@@ -104,7 +106,7 @@ class Habitus:
             redacted=self.redacted,
         )
         self.importer = Importer(
-            self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings, land=self._land
+            self.skills, self.review, self.trust, shared, clock=clock, scan=self.scan, land=self._land
         )
         self.review.when_approved(self._approved)
 
@@ -215,6 +217,15 @@ class Habitus:
         from habitus.app.memory import open_memory  # the rules of its gate, for those who remember
 
         return open_memory(self)
+
+    @functools.cached_property
+    def screening(self) -> Policy:
+        """What this home's screening.toml silences and holds."""
+        return read_policy(self.settings.home)
+
+    def scan(self, tree: Tree) -> list[str]:
+        """What a person must see before content from outside is used, one line each."""
+        return high_findings(tree, self.screening)
 
     @property
     def project(self) -> str:

@@ -21,7 +21,6 @@ from habitus.agent.session import Session
 from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
-from habitus.app.content import high_findings
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
 from habitus.errors import NotFound
@@ -66,7 +65,7 @@ def open_session(
     changes = Changes(
         view=view,
         review=habitus.review,
-        scan=high_findings,
+        scan=habitus.scan,
         person=habitus.person(user=user.name),
         gates=gates,
         ask=ask,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
 from habitus.files import Tree, given_path
@@ -70,14 +69,14 @@ def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
     raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
 
 
-def dangers(found: Trustable) -> tuple[Dangers, ...]:
+def dangers(habitus: Habitus, found: Trustable) -> tuple[Dangers, ...]:
     """What each of them can do, and what a scan finds in it."""
     return tuple(
         Dangers(
             root=root,
             name=name,
             powers=tuple(sorted(map(str, powers(name, tree)))),
-            findings=tuple(high_findings(tree)),
+            findings=tuple(habitus.scan(tree)),
         )
         for root, skills in found.roots.items()
         for name, tree in sorted(skills.items())

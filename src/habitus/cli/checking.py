@@ -57,6 +57,8 @@ def lint(
                     output.say(f"{found.severity.value}: {skill.name}: {found.what} {found.mend}", style=style)
             for finding in report.set:
                 output.say(f"{finding.severity.value}: {finding.what} {finding.mend}", style="yellow")
+            for rule, why in habitus.screening.silence.items():
+                output.say(f"silenced: {rule}: {why}")
             output.say(
                 f"{len(report.skills)} skills looked at, {report.odd} with something to say, "
                 f"{report.broken} can't be loaded."
