@@ -133,3 +133,25 @@ def test_an_import_says_whose_place_it_takes_or_would_take(direct: Direct, tmp_p
     assert notes(direct, tmp_path / "mine", "--trust")["review-a-change"] == (
         "It takes the place of 'review-a-change@bundled'."
     )
+
+
+@pytest.mark.req("SK-19")
+def test_flat_files_with_an_index_come_in_with_their_keywords_as_triggers(direct: Direct, tmp_path: Path) -> None:
+    theirs = tmp_path / "skills"
+    theirs.mkdir()
+    (theirs / "_index.toml").write_text(
+        '[mail_box]\ndescription = "Reads mail."\nkeywords = ["mail", "inbox"]\nadmin_only = true\n'
+        '[browse]\ndescription = "Looks at pages."\nrequires_capability = ["browser"]\n'
+        '[gone]\ndescription = "Has no file."\n["../up"]\ndescription = "Leads out."\n'
+    )
+    (theirs / "mail_box.md").write_text("# Mail\n\nAsk {BOT_NAME}.\n")
+    (theirs / "browse.md").write_text("Open it.\n")
+    (tmp_path / "up.md").write_text("Not yours.\n")
+    expected = {"mail-box": "imported", "browse": "imported", "gone": "refused", "../up": "refused"}
+    assert verdicts(direct, theirs) == expected
+    mail = direct.json("skills", "show", "mail-box")
+    assert (mail["manifest"]["triggers"], mail["manifest"]["admin_only"]) == (["mail", "inbox"], True)
+    assert (mail["description"], mail["body"]) == ("Reads mail.", "# Mail\n\nAsk Habitus.")
+    assert direct.json("skills", "show", "browse")["manifest"]["requires_tools"] == ["browser"]
+    direct.ok("skills", "export", "browse", "--format", "istota", "--to", str(tmp_path / "out"))
+    assert 'requires_capability = ["browser"]' in (tmp_path / "out/browse/skill.toml").read_text()
