@@ -13,7 +13,7 @@ from habitus.skills.model import Manifest, Summary
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-_GATING_FIELDS = ("admin_only", "experimental", "requires_tools")
+_GATING_FIELDS = ("admin_only", "experimental", "dependencies", "requires_tools")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
