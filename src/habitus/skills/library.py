@@ -14,6 +14,7 @@ from habitus.files import Tree, checked_path, file_of
 from habitus.skills import edits, names, placeholders, records, trees
 from habitus.skills.diffing import diff_trees
 from habitus.skills.edits import Edit
+from habitus.skills.formats import fitting
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer, merged, merged_body
 from habitus.skills.listing import Listed, Outside, Snapshot, TrustEverything, composed, listed, with_source
@@ -123,7 +124,11 @@ class Library:
         if item.summary is None:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
         wanted = names.parse_address(address)
-        copies = self._copies(item, only_layer=wanted.layer is not None, look=at is None)
+        skill = self._layered(item, only_layer=wanted.layer is not None, look=at is None)
+        return replace(skill, body=self._filled(item, skill, {"USER": user} if user else {}))
+
+    def _layered(self, item: Listed, *, only_layer: bool, look: bool) -> Skill:
+        copies = self._copies(item, only_layer=only_layer, look=look)
         skill = copies[0]
         for higher in copies[1:]:
             if higher.manifest.extends:
@@ -131,7 +136,7 @@ class Library:
                 skill = records.with_body(merged(skill, higher), body)
             else:
                 skill = higher
-        return replace(skill, body=self._filled(item, skill, {"USER": user} if user else {}))
+        return skill
 
     def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[Skill]:
         copies = []
@@ -212,19 +217,43 @@ class Library:
         self._allow(author)
         item = self.find(address)
         layer = self.layer(item.layer)
-
-        def change(skill: Skill) -> Skill:
-            return fields.applied(replace(skill, body=edits.apply(skill.body, edit)))
-
+        change = self.changing(item, edit, fields)
         if layer.can_write:
             return layer.store.change(item.name, change, author, expected_version=expected_version)
-        skill = layer.store.load(item.name)
-        if skill is None:
-            raise Invalid(f"'{item.name}' is broken in the read-only layer '{layer.name}'.", mend="Ask its owner.")
-        refuse_stale(item.name, skill.version, expected_version)
-        tree = trees.with_skill(layer.store.tree(item.name) or {}, change(skill))
-        self._override(names.parse_address(address), layer, tree, author)
+        _, tree, skill = self.own_copy(item)
+        refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
+        self._override(names.parse_address(address), layer, trees.with_skill(tree, change(skill)), author)
         return self.load(item.name)
+
+    def changing(self, item: Listed | None, edit: Edit, fields: Fields) -> Callable[[Skill], Skill]:
+        """How an edit changes one's own copy of what is listed, if it is: the text it starts from is the one shown."""
+        shown = ""
+        if item is not None and item.summary is not None and item.hidden:
+            shown = self._layered(item, only_layer=False, look=False).body
+
+        def change(skill: Skill) -> Skill:
+            is_borrowed = skill.manifest.extends and "body" not in skill.stated
+            before = shown if is_borrowed else skill.body
+            after = edits.apply(before, edit)
+            if skill.manifest.extends and before and not after.strip():
+                raise Invalid(
+                    f"Without any text '{skill.name}' would show the text below it again.",
+                    mend="Leave a line in it, or remove 'extends' from its file.",
+                )
+            return fields.applied(skill if after == before else replace(skill, body=after))
+
+        return change
+
+    def own_copy(self, item: Listed) -> tuple[str, Tree, Skill]:
+        """The layer that a change to a skill goes to, and what it starts from; of a read-only one a strict copy."""
+        layer = self.layer(item.layer)
+        tree = layer.store.tree(item.name) or {}
+        if not layer.can_write and item.summary is not None:
+            tree = fitting.strict(item.name, tree, description=item.summary.description)
+        skill = trees.parse(item.name, tree).skill
+        if skill is None:
+            raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", mend="See 'habitus skills lint'.")
+        return (layer.name if layer.can_write else USER), tree, skill
 
     def edit_file(
         self, address: str, path: str, content: bytes, author: Author, *, expected_version: int | None = None
@@ -242,7 +271,8 @@ class Library:
         if layer.can_write:
             return layer.store.save_tree(item.name, tree, author, expected_version=expected_version)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
-        return self._override(names.parse_address(address), layer, tree, author)
+        strict = fitting.strict(item.name, tree, description=parsed.skill.description)
+        return self._override(names.parse_address(address), layer, strict, author)
 
     def _override(self, address: Address, layer: Layer, tree: Tree, author: Author) -> int:
         """Write a changed copy of a read-only skill into the user's layer."""
