@@ -139,13 +139,17 @@ class Library:
         return skill
 
     def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[Skill]:
-        copies = []
+        """The copies that make the skill up, lowest first, without those that wait for trust above one that has it."""
+        copies: list[Skill] = []
+        has_trusted = False
         for name in () if only_layer else item.hidden:
             layer = self.layer(name)
             tree_hash = layer.store.contents(look=False).hashes.get(item.name, "")
-            skill = layer.store.load(item.name, look=look)
-            if skill is not None and self._outside.is_trusted(layer, item.name, tree_hash):
+            is_trusted = self._outside.is_trusted(layer, item.name, tree_hash)
+            skill = layer.store.load(item.name, look=look) if is_trusted or not has_trusted else None
+            if skill is not None:
                 copies.append(self._outside.seen(layer, with_source(skill, layer), tree_hash))
+                has_trusted = has_trusted or is_trusted
         layer = self.layer(item.layer)
         skill = layer.store.load(item.name, look=look)
         if skill is not None:
