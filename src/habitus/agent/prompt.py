@@ -16,6 +16,7 @@ from habitus.skills.model import Skill, Summary
 
 BLOCK = "habitus-context"
 _NEWS_TOKENS = 300
+_MOST_OPENED = 20  # lines
 
 
 @cache
@@ -131,6 +132,15 @@ def invoked(skill: Skill) -> Text:
     return Text(
         text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{skill.body.strip()}\n\n[End of the skill]"
     )
+
+
+def opened(summaries: Sequence[Summary]) -> Section:
+    """What a resource or a feature of this request opens; one line each."""
+    lines = [line(summary, 160) for summary in summaries[:_MOST_OPENED]]
+    cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])
+    more = [f"({len(cut)} more skills are not listed here; search_skills finds them.)"] if cut else []
+    heading = "## More available skills for this request (load with recall_skill)"
+    return Section(name="opened skills", text="\n".join([heading, "", *lines, *more]) if lines else "", cut=cut)
 
 
 def fitting(summaries: Sequence[Summary]) -> Section:

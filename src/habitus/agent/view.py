@@ -45,7 +45,7 @@ class View:
         self._outage = outage
         self._redactor = redactor
         self._history = history
-        self._user = user.name
+        self._user = user
         self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
 
     @property
@@ -72,12 +72,21 @@ class View:
         eligible, left_out = self.selection.eligible(), self.selection.left_out
         return {name for name in loadable(self.snapshot) if name in eligible or name not in left_out}
 
+    def why_not(self, name: str) -> str:
+        """Why a skill is not to be had in this turn; nothing for one that this model or this user must not know of."""
+        item = self.snapshot.by_name.get(name)
+        if item is None or item.summary is None or item.summary.manifest.disable_model_invocation:
+            return ""
+        if item.summary.manifest.admin_only and not self._user.is_admin:
+            return ""
+        return self.selection.left_out.get(name, "")
+
     def waiting(self) -> Mapping[str, Skill]:
         """The skills that were written in this conversation and wait for a person."""
         return self._review.in_conversation(self.conversation)
 
     def load(self, name: str) -> Skill:
-        return self.library.load(name, at=self.snapshot, user=self._user)
+        return self.library.load(name, at=self.snapshot, user=self._user.name)
 
     def is_in_view(self, name: str) -> bool:
         """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""
