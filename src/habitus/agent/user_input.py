@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from habitus.agent import attachments, budget, prompt
 from habitus.agent.background import in_thread
 from habitus.agent.parts import Parts
-from habitus.encodable import encodable
 from habitus.errors import Invalid
 from habitus.llm.model import Image, Text
 from habitus.redact import CountingRedactor
 from habitus.skills.model import Skill
 from habitus.skills.selection import Request
+from habitus.text import block, encodable, one_line
 
 _UNKNOWN_TURN = "The turn that this answers is not kept; the skills it had do not come along."
 
@@ -46,15 +46,20 @@ class UserInput:
 
 
 async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
+    redactor = CountingRedactor(parts.redactor)
+
+    def sound(text: str) -> str:
+        """A text that can be sent: encodable, without secrets, and unable to speak for us."""
+        return block(redactor.redact(encodable(text)).text)
+
     attached = await attachments.read(
         asking.attach,
         sees_images=asking.sees_images,
         transcribe=parts.transcribe,
         budget=int(parts.context_tokens * budget.ATTACHED_SHARE),
+        sound=sound,
     )
-    redactor = CountingRedactor(parts.redactor)
-    said = [part for part in (asking.text, *attached.heard) if part.strip()]
-    text = redactor.redact(encodable("\n\n".join(said))).text
+    text = sound("\n\n".join(part for part in (asking.text, *attached.heard) if part.strip()))
     if not text.strip() and not attached.parts:
         raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
     is_kept = not asking.reply_to or await in_thread(lambda: _is_kept(parts, asking.reply_to))
@@ -62,7 +67,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         text=text,
         source_type=parts.source_type,
         user=parts.user,
-        attachments=tuple(map(encodable, attached.names)),
+        attachments=attached.names,
         conversation=conversation,
         reply_to=asking.reply_to if is_kept else "",
         paths=tuple(encodable(inside(path, parts.project)) for path in asking.paths),
@@ -70,12 +75,15 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         features=frozenset(map(encodable, asking.features)),
         now=parts.clock(),
     )
-    called = [prompt.invoked(asking.invoked)] if asking.invoked else []
+    called = []
+    if asking.invoked is not None:
+        body = redactor.redact(encodable(asking.invoked.body)).text
+        called.append(prompt.invoked(replace(asking.invoked, body=body)))
     return UserInput(
         request=request,
-        parts=tuple(_sound(part, redactor) for part in (*called, *attached.parts)),
+        parts=(*called, *attached.parts),
         notices=(*attached.notices, *_told(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
-        caller_id=encodable(asking.caller_id),
+        caller_id=one_line(asking.caller_id),
         invoked=asking.invoked,
     )
 
@@ -87,13 +95,6 @@ def _is_kept(parts: Parts, turn: str) -> bool:
 def inside(path: str, project: str) -> str:
     """A path as the patterns of skills have it: from the project's root, where it lies in it."""
     return path.removeprefix(f"{project.rstrip('/')}/") if project else path
-
-
-def _sound(part: Text | Image, redactor: CountingRedactor) -> Text | Image:
-    """A part that can be sent: encodable, without secrets, and unable to speak for the block beside it."""
-    if isinstance(part, Image):
-        return part
-    return Text(text=prompt.unmarked(redactor.redact(encodable(part.text)).text))
 
 
 def _told(redactor: CountingRedactor) -> list[str]:

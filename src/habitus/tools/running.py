@@ -51,17 +51,22 @@ class ToolRunner:
         if not tool.can_run:
             raise Refused(f"The tool '{tool.name}' can't run: {tool.reason}.", mend=_mend(tool))
         program = self._catalogue.program(item)
-        run = await self._workshops.here().run(program, payload, env=self._environ)
+        run = self._clean(await self._workshops.here().run(program, payload, env=self._environ))
         self._count(item, fingerprint(program), run.outcome)
         return run
+
+    def _clean(self, run: ToolRun) -> ToolRun:
+        """A key that a tool prints is for nobody's eyes, and no model's."""
+        reason = self._redacted(run.outcome.reason)
+        stdout, stderr = self._redacted(run.stdout), self._redacted(run.stderr)
+        return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
 
     def _count(self, item: Listed, code: str, outcome: Outcome) -> None:
         """Counters and health together: either both know of the call, or neither."""
         place, now = self._catalogue.place(item), self._clock()
         succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
-        clean = replace(outcome, reason=self._redacted(outcome.reason))
         with self._health.writing():
-            self._health.change(place, item.name, lambda health: after_call(health, code, clean, now))
+            self._health.change(place, item.name, lambda health: after_call(health, code, outcome, now))
             self._library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
 
     async def test(self, name: str) -> Regression:
@@ -85,7 +90,7 @@ class ToolRunner:
         program = self._waiting_programs(conversation).get(names.canonical(name))
         if program is None:
             raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
-        return await self._workshops.here().run(replace(program, permissions=NOTHING_GRANTED), payload)
+        return self._clean(await self._workshops.here().run(replace(program, permissions=NOTHING_GRANTED), payload))
 
     def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
         changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]

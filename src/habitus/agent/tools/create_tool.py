@@ -59,6 +59,7 @@ def create_tool(tools: Tools, changes: Changes, *, is_taken: Callable[[str], boo
         "the test payload first and is refused, with the reason, if it fails or prints nothing.",
         arguments=CreateTool,
         run=run,
+        keeps=True,
     )
 
 
