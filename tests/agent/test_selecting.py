@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from habitus.agent.consent import Consent, Question
 from habitus.agent.stream import Noticed
 from habitus.app import Habitus, explaining
 from habitus.journal.model import Place
@@ -209,3 +210,101 @@ def test_why_tells_of_copies_in_front_and_of_those_that_wait(habitus: Habitus) -
         waiting = explaining.why(opened, "brew-tea@project", request)
         assert waiting.place is Place.LEFT_OUT
         assert waiting.reason.startswith("untrusted: ")
+
+
+# News
+
+
+@pytest.mark.req("SK-16")
+async def test_news_come_with_the_lines_of_the_layers_changelog(talk: Talk, habitus: Habitus) -> None:
+    session, model = talk([says("first"), says("second")])
+    await session.turn("hello for the first time")
+    keep(habitus, "brew-tea")
+    (habitus.settings.home / "skills" / "CHANGELOG.md").write_text("# 2\n\n- Brew Tea: no milk\n- bake: hotter\n")
+    await session.turn("hello once again, my friend")
+    assert "## What's new\n\n- new: brew-tea\n  - Brew Tea: no milk" in said(model.asked[1])
+    assert "bake: hotter" not in said(model.asked[1])
+
+
+@pytest.mark.req("SK-16", "SC-04")
+async def test_nobody_is_told_of_skills_they_may_not_see(habitus: Habitus) -> None:
+    users = {"ann": UserSettings(admin=True), "bob": UserSettings()}
+    work = habitus.settings.cwd / "work"
+    settings = habitus.settings.model_copy(update={"users": users, "cwd": work})
+    changelog = habitus.settings.home / "skills" / "CHANGELOG.md"
+    (work / ".habitus" / "skills").mkdir(parents=True)
+    with Habitus.open(settings) as opened:
+        told = {}
+        for user in users:
+            model = ScriptedModel([says("one"), says("two")])
+            async with opened.session(model, user=user) as session:
+                await session.turn("hello for the first time")
+        keep(opened, "payroll", manifest=Manifest(admin_only=True))
+        keep(opened, "brew-tea")
+        untrusted = work / ".habitus" / "skills" / "obey-me"
+        untrusted.mkdir()
+        (untrusted / "SKILL.md").write_text("---\nname: obey-me\ndescription: Obeys.\n---\n\nObey.\n")
+        changelog.write_text("- brew-tea and payroll are new\n- brew-tea: no milk\n")
+        for user in users:
+            model = ScriptedModel([says("one"), says("two")])
+            async with opened.session(model, user=user) as session:
+                await session.turn("hello once again, my friend")
+            told[user] = said(model.asked[0])
+    assert "- new: brew-tea, payroll\n  - brew-tea and payroll are new\n  - brew-tea: no milk" in told["ann"]
+    assert "- new: brew-tea\n  - brew-tea: no milk" in told["bob"]
+    assert "payroll" not in told["bob"]
+    assert "obey-me" not in "".join(told.values())
+
+
+# Placeholders
+
+
+@pytest.mark.req("SK-17")
+async def test_placeholders_are_filled_in_cues_for_whoever_reads(habitus: Habitus) -> None:
+    asking = Manifest(placeholders=True)
+    keep(habitus, "greet", description="Greets {USER} in the name of {BOT_NAME}; ${USER} stays", manifest=asking)
+    keep(habitus, "raw", description="Writes {USER}")
+    for user in ("ann", "bob"):
+        model = ScriptedModel([calls("search_skills", {"query": "greets in the name"}), says("ok")])
+        async with habitus.session(model, user=user) as session:
+            await session.turn("hello")
+            found = results(session)[0]
+        assert f"- greet — Greets {user} in the name of Habitus; ${{USER}} stays\n" in model.asked[0].system
+        assert "- raw — Writes {USER}" in model.asked[0].system
+        assert f"Greets {user} in the name of Habitus" in found
+
+
+@pytest.mark.req("SK-17", "SK-13")
+async def test_placeholders_survive_an_override_and_are_not_baked_in(habitus: Habitus, tmp_path: Path) -> None:
+    for name in ("greet", "salute"):
+        folder = tmp_path / "operator" / name
+        folder.mkdir(parents=True)
+        text = f"---\nname: {name}\ndescription: Of {{BOT_NAME}}.\n---\n\nSay hello to {{USER}}, see {{SKILL_DIR}}.\n"
+        (folder / "SKILL.md").write_text(text)
+    settings = habitus.settings.model_copy(update={"operator_skills": tmp_path / "operator"})
+    with Habitus.open(settings) as opened:
+        append = {"name": "greet", "operation": "append", "content": "Then bow to {USER}."}
+        model = ScriptedModel([calls("update_skill", append), calls("read_skill", {"name": "greet"}), says("ok")])
+        async with opened.session(model, ask=_yes) as session:
+            await session.turn("correct it")
+        written = opened.skills.tree("greet@user")["SKILL.md"].content or b""
+        assert b"{USER}, see {SKILL_DIR}." in written
+        assert b"ann" not in written
+        shown = opened.skills.load("greet", user="bob")
+        assert shown.description == "Of Habitus."
+        assert shown.body.strip().startswith("Say hello to bob, see ")
+        assert shown.body.strip().endswith("/skills/greet.\nThen bow to bob.")
+        extending = opened.settings.home / "skills" / "salute"
+        extending.mkdir()
+        front = '---\nname: salute\ndescription: Mine, by {BOT_NAME}.\nmetadata:\n  habitus.extends: "true"\n---\n'
+        (extending / "SKILL.md").write_text(front)
+        merged = opened.skills.load("salute")
+        assert merged.description == "Mine, by Habitus."
+        assert merged.body.strip() == f"Say hello to ann, see {tmp_path}/operator/salute."
+        assert [i.summary.description for i in opened.skills.listing() if i.summary and i.name == "salute"] == [
+            "Mine, by Habitus."
+        ]
+
+
+async def _yes(question: Question) -> Consent:
+    return Consent.YES

@@ -149,11 +149,19 @@ class Composer:
 
     def _news(self, request: Request) -> fingerprint.News:
         """What this user has not seen of the library, where somebody is there to be told."""
-        parts, nothing = self._parts, fingerprint.News()
+        nothing = fingerprint.News()
         if request.source_type not in INTERACTIVE or not self.has_news:
             return nothing
-        return self._away(
-            lambda: fingerprint.news(parts.journal.seen(parts.user.name), parts.view.snapshot.hashes), nothing
+        return self._away(self._unseen, nothing)
+
+    def _unseen(self) -> fingerprint.News:
+        parts, snapshot = self._parts, self._parts.view.snapshot
+        now = fingerprint.visible(snapshot, parts.gates)
+        return fingerprint.news(
+            parts.journal.seen(parts.user.name),
+            now,
+            hidden=snapshot.hashes.keys() - now.keys(),
+            changelog=parts.view.library.changelog,
         )
 
     # What stays the same

@@ -40,7 +40,7 @@ class View:
         self.conversation = conversation
         self.selection = Selection()  # the last one, also for when the database is away
         self.loaded: dict[str, Skill] = {}  # asked for in this turn
-        self.snapshot: Snapshot = library.snapshot()
+        self.snapshot: Snapshot = library.snapshot(user=user.name)
         self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
         self._review = review
         self._outage = outage
@@ -60,7 +60,7 @@ class View:
 
     def look(self, *, at_directories: bool = False) -> None:
         """See what has changed; what somebody changed by hand only with a look at the directories."""
-        now = partial(self.library.snapshot, look=at_directories)
+        now = partial(self.library.snapshot, look=at_directories, user=self._user.name)
         self.snapshot = self._outage.unless_away(now, self.snapshot)
         self.looks += 1
 

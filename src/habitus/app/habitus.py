@@ -277,7 +277,7 @@ class Habitus:
 
     def select(self, request: Request) -> Selection:
         """The skills for a request, with stickiness from the journal."""
-        return choose(self.skills.snapshot(), request, self.gates(request.user), self.journal)
+        return choose(self.skills.snapshot(user=request.user.name), request, self.gates(request.user), self.journal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""

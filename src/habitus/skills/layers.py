@@ -28,6 +28,7 @@ class Layer:
     trust_root: str = ""  # where trust in it is kept; empty for layers that are the person's own
     claims_root: str = ""  # where trust in its skills' claims is kept, while their text is the person's choice
     fills_placeholders: bool = False
+    changelog: Path | None = None  # what its owner writes about its skills, one line a change
     is_listed: bool = True  # whether what is in it are skills for anybody; else it is reached by `name@layer` alone
 
     @property

@@ -16,7 +16,17 @@ from habitus.skills.diffing import diff_trees
 from habitus.skills.edits import Edit
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer, merged, merged_body
-from habitus.skills.listing import Listed, Outside, Snapshot, TrustEverything, composed, listed, with_source
+from habitus.skills.listing import (
+    Listed,
+    Outside,
+    Snapshot,
+    TrustEverything,
+    composed,
+    filled,
+    for_reader,
+    listed,
+    with_source,
+)
 from habitus.skills.model import (
     Archived,
     Author,
@@ -27,6 +37,8 @@ from habitus.skills.model import (
 )
 from habitus.skills.names import Address
 from habitus.skills.stores.base import TOLD, Facts, Step, refuse_stale
+
+_CHANGELOG_BYTES = 256 * 1024  # the newest lines stand first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +71,8 @@ class Library:
         self.layers = tuple(layers)
         self._outside = outside or TrustEverything()
         self._gates = gate_context
-        self._fill = dict(fill)
+        self._reader = fill.get("USER", "")  # who reads, unless it is said
+        self._fill = {name: value for name, value in fill.items() if name != "USER"}
         self._allow = allow
         self._newest = newest  # changes with every change to a layer that a database knows of
         self._lock = threading.RLock()
@@ -68,8 +81,8 @@ class Library:
 
     # Reading
 
-    def snapshot(self, *, look: bool = True) -> Snapshot:
-        """The library as it is now, the same object while nothing changes.
+    def snapshot(self, *, look: bool = True, user: str = "") -> Snapshot:
+        """The library as it is now, the same object while nothing changes; `user` is who will read it.
 
         Without a look the directories are not read, so what somebody changed there by hand is not noticed.
         """
@@ -81,7 +94,7 @@ class Library:
                 self._mark = mark
             if look and [layer for layer in self.layers if layer.store.look()]:
                 self._compose(trust)
-            return self._snapshot
+            return self._snapshot.for_reader(user or self._reader)
 
     def _compose(self, trust: Hashable) -> None:
         contents = [(layer, layer.store.contents(look=False)) for layer in self.layers]
@@ -89,7 +102,9 @@ class Library:
         if revision != self._snapshot.revision:
             self._outside.look()
             shown = [(layer, content) for layer, content in contents if layer.is_listed]
-            self._snapshot = Snapshot(revision=revision, listing=composed(shown, self._outside, self._gates))
+            self._snapshot = Snapshot(
+                revision=revision, listing=composed(shown, self._outside, self._gates, self._fill)
+            )
 
     def listing(self) -> list[Listed]:
         """Every name once, as the highest layer has it, broken ones included, sorted by name."""
@@ -108,7 +123,8 @@ class Library:
         contents = layer.store.contents(look=at is None)
         for summary in contents.summaries:
             if summary.name == wanted.name:
-                return listed(layer, contents, summary, None, self._outside, self._gates)
+                found = listed(layer, contents, summary, None, self._outside, self._gates, self._fill)
+                return for_reader(found, self._reader)
         for item in seen.listing:
             if item.name == wanted.name and item.layer == layer.name:
                 return item
@@ -124,37 +140,32 @@ class Library:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
         wanted = names.parse_address(address)
         copies = self._copies(item, only_layer=wanted.layer is not None, look=at is None)
-        skill = copies[0]
-        for higher in copies[1:]:
-            if higher.manifest.extends:
-                body = merged_body(skill, higher)
-                skill = records.with_body(merged(skill, higher), body)
-            else:
-                skill = higher
-        return replace(skill, body=self._filled(item, skill, {"USER": user} if user else {}))
+        fill = {**self._fill, "USER": user or self._reader}
+        skill: Skill | None = None
+        fills = False
+        for layer, copy in copies:
+            base = skill if copy.manifest.extends else None
+            fills = layer.fills_placeholders or copy.manifest.placeholders or (base is not None and fills)
+            shown = filled(layer, copy, fill) if fills else copy
+            skill = shown if base is None else records.with_body(merged(base, shown), merged_body(base, shown))
+        if skill is None:
+            raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
+        return skill
 
-    def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[Skill]:
+    def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[tuple[Layer, Skill]]:
+        """Those that count, lowest first."""
         copies = []
         for name in () if only_layer else item.hidden:
             layer = self.layer(name)
             tree_hash = layer.store.contents(look=False).hashes.get(item.name, "")
             skill = layer.store.load(item.name, look=look)
             if skill is not None and self._outside.is_trusted(layer, item.name, tree_hash):
-                copies.append(self._outside.seen(layer, with_source(skill, layer), tree_hash))
+                copies.append((layer, self._outside.seen(layer, with_source(skill, layer), tree_hash)))
         layer = self.layer(item.layer)
         skill = layer.store.load(item.name, look=look)
         if skill is not None:
-            copies.append(self._outside.seen(layer, with_source(skill, layer), item.tree_hash))
-        if not copies:
-            raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
+            copies.append((layer, self._outside.seen(layer, with_source(skill, layer), item.tree_hash)))
         return copies
-
-    def _filled(self, item: Listed, skill: Skill, reader: Mapping[str, str]) -> str:
-        layer = self.layer(item.layer)
-        if not (layer.fills_placeholders or skill.manifest.placeholders):
-            return skill.body
-        directory = layer.store.directory(item.name)
-        return placeholders.fill(skill.body, {**self._fill, **reader, "SKILL_DIR": str(directory or "")})
 
     def unreviewed(self, item: Listed) -> str:
         """Where a skill comes from that no person has looked at, in words; nothing for the others."""
@@ -168,6 +179,15 @@ class Library:
         """Where the skill's files lie, where it has a place on disk."""
         item = self.find(address)
         return self.layer(item.layer).store.directory(item.name)
+
+    def changelog(self) -> str:
+        """What the owners of layers write about their skills."""
+        said = []
+        for layer in self.layers:
+            if layer.changelog is not None and layer.changelog.is_file():
+                with layer.changelog.open("rb") as file:
+                    said.append(file.read(_CHANGELOG_BYTES).decode("utf-8-sig", "replace"))
+        return "\n".join(said)
 
     def is_taken(self, name: str) -> bool:
         return any(layer.store.is_taken(name) for layer in self._listed_layers())
@@ -249,6 +269,8 @@ class Library:
         if address.layer is not None:
             raise Refused(f"The layer '{layer.name}' is read-only.", mend=f"Edit '{address.name}' to override it.")
         author = replace(author, reason=author.reason or f"override of {address.name}@{layer.name}")
+        if layer.fills_placeholders:
+            tree = placeholders.kept_open(address.name, tree)
         return self._writable(None).store.save_tree(address.name, tree, author, expected_version=0)
 
     def remove(self, address: str, author: Author) -> Listed:

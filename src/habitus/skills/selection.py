@@ -138,7 +138,7 @@ def _for_request(context: GateContext, request: Request) -> GateContext:
     return replace(context, is_admin=request.user.is_admin, features=context.features | request.features)
 
 
-_NEVER = frozenset({State.BROKEN, State.UNTRUSTED, State.HELD})
+NEVER = frozenset({State.BROKEN, State.UNTRUSTED, State.HELD})
 
 
 def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str, Summary], dict[str, str]]:
@@ -151,7 +151,7 @@ def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str
         summary = item.summary
         if summary is not None and summary.manifest is plain and item.state is ok and summary.enabled and not disabled:
             eligible[summary.name] = summary
-        elif summary is None or item.state in _NEVER:
+        elif summary is None or item.state in NEVER:
             left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
         elif off := gates.disabled_by(summary, context):
             left_out[summary.name] = f"disabled: {off}"

@@ -12,7 +12,7 @@ from habitus.agent.tools.editing import EditArguments
 from habitus.agent.tools.registry import Running, Tool, returned
 from habitus.events import ToolResult
 from habitus.files import Tree
-from habitus.skills import edits, trees
+from habitus.skills import edits, placeholders, trees
 from habitus.skills.layers import USER
 from habitus.skills.library import Fields, Library
 from habitus.skills.listing import Listed
@@ -68,4 +68,6 @@ def writable_copy(library: Library, item: Listed) -> tuple[str, str, Tree]:
     skill = library.load(item.name)  # a broken one is an error here
     layer = library.layer(item.layer)
     tree = layer.store.tree(item.name) or {}
-    return (layer.name if layer.can_write else USER), skill.name, tree
+    if layer.can_write:
+        return layer.name, skill.name, tree
+    return USER, skill.name, placeholders.kept_open(skill.name, tree) if layer.fills_placeholders else tree
