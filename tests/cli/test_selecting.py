@@ -112,3 +112,17 @@ def test_lint_tells_the_share_of_the_prompt(direct: Direct) -> None:
     assert told[1].startswith("The menu wants ")
     assert " of 4000 tokens, " in told[1]
     assert "note: 'roses' is in every prompt" in direct.ok("skills", "lint")
+
+
+@pytest.mark.req("SE-04")
+def test_triggers_are_shown_and_never_select(direct: Direct) -> None:
+    file = direct.skill_file("sum-up")
+    file.parent.mkdir(parents=True)
+    front = 'metadata:\n  habitus.triggers: "csv, totals"\n'
+    file.write_text(f"---\nname: sum-up\ndescription: Sums up.\n{front}---\n\n1. Add.\n")
+    assert "csv, totals" in direct.ok("skills", "show", "sum-up")
+    (direct.cli.cwd / "model.json").write_text(json.dumps([{"say": "one"}]))
+    asked = direct.ok("ask", "csv totals", "--model", "script:model.json", "--json")
+    assert direct.json("why", "sum-up", "--turn", _done(asked)[0]["turn"])["selected"][0]["place"] == "menu"
+    listed = direct.cli("chat", "--model", "script:model.json", stdin="/skills\n").out
+    assert "(triggers: csv, totals)" in " ".join(listed.split())

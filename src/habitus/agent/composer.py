@@ -61,12 +61,15 @@ class Composer:
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)
         news = self._news(request)
+        opened = self._opened(selection)
+        none: list[Summary] = []
+        fitting = self._away(lambda: self._fitting(request, selection), none)
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),
             prompt.bullets("lessons", "Lessons from earlier work", self._unsaid(remembered.lessons)),
-            prompt.opened(self._opened(selection)),
-            prompt.fitting(self._away(lambda: self._fitting(request, selection), [])),
+            prompt.opened(opened),
+            prompt.fitting([summary for summary in fitting if summary not in opened]),
             prompt.whats_new(news),
         )
         standing = () if selection.drops_memory else self._steady.standing.rules
