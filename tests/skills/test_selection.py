@@ -126,13 +126,13 @@ def test_gates_apply_to_every_rule() -> None:
         skill("admin", always_include=True, admin_only=True),
         skill("trial", always_include=True, experimental=True),
         skill("off", always_include=True),
-        skill("needs", always_include=True, dependencies=("no-such-package-anywhere",)),
+        skill("needs", always_include=True, requires_tools=("no-such-tool",)),
         skill("host", always_include=True, companion_skills=("admin",)),
         replace(skill("far", always_include=True), state=State.UNTRUSTED, reason="not trusted"),
         replace(skill("bad"), state=State.BROKEN, summary=None, reason="no frontmatter"),
     ]
     guest = Request(text="", user=User(name="bob", is_admin=False))
-    found = select(skills, guest, GateContext(disabled=frozenset({"off"})))
+    found = select(skills, guest, GateContext(disabled=frozenset({"off"}), tools=frozenset()))
     assert set(eager(found)) == {"host"}
     assert {name: reason.split(":")[0] for name, reason in found.left_out.items()} == {
         "admin": "gated",

@@ -167,7 +167,7 @@ class Composer:
             parts.journal.seen(parts.user.name),
             now,
             hidden=snapshot.hashes.keys() - now.keys(),
-            changelog=parts.view.library.changelog,
+            changelog=lambda: "\n".join(layer.changes() for layer in parts.view.library.layers),
         )
 
     # What stays the same

@@ -99,7 +99,8 @@ def show(
             output.print_json({"name": item.name, "version": version, "skill": shown.skill, "files": files})
         else:
             body = {"body": shown.skill.body} if shown.skill is not None else {}
-            output.print_json({**_as_json(habitus, item), **body, "files": files, "told": list(shown.told)})
+            more = {"files": files, "told": list(shown.told), "lacks": list(shown.lacks)}
+            output.print_json({**_as_json(habitus, item), **body, **more})
 
 
 def _print_main_file(shown: ShownSkill, version: int | None) -> None:
@@ -126,6 +127,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         ("files", ", ".join(files)),
         ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
         ("told", "; ".join(shown.told)),
+        ("lacks", " ".join(shown.lacks)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
         ("inert", f"{', '.join(item.inert)}: counts once you run 'habitus trust {skill.name}'" if item.inert else ""),
     ]

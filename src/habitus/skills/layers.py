@@ -16,6 +16,7 @@ _PLAIN_FIELDS = {"title", "description", "when_to_use", "tags", "license", "comp
 USER = "user"
 OWN = frozenset({"bundled", "operator", USER})  # what is in them comes from the person or whoever set Habitus up
 AGENTS = ("agents", "claude", "codex")  # the skill folders of other agents in a person's home, lowest first
+_CHANGELOG_BYTES = 256 * 1024  # the newest lines stand first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +35,13 @@ class Layer:
     @property
     def can_write(self) -> bool:
         return self.store.can_write
+
+    def changes(self) -> str:
+        """What its owner writes about its skills."""
+        if self.changelog is None or not self.changelog.is_file():
+            return ""
+        with self.changelog.open("rb") as file:
+            return file.read(_CHANGELOG_BYTES).decode("utf-8-sig", "replace")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,19 +14,10 @@ from habitus.files import Tree, checked_path, file_of
 from habitus.skills import edits, names, placeholders, records, trees
 from habitus.skills.diffing import diff_trees
 from habitus.skills.edits import Edit
+from habitus.skills.formats import fitting
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer, merged, merged_body
-from habitus.skills.listing import (
-    Listed,
-    Outside,
-    Snapshot,
-    TrustEverything,
-    composed,
-    filled,
-    for_reader,
-    listed,
-    with_source,
-)
+from habitus.skills.listing import Listed, Outside, Snapshot, TrustEverything, composed, filled, listed, with_source
 from habitus.skills.model import (
     Archived,
     Author,
@@ -37,8 +28,6 @@ from habitus.skills.model import (
 )
 from habitus.skills.names import Address
 from habitus.skills.stores.base import TOLD, Facts, Step, refuse_stale
-
-_CHANGELOG_BYTES = 256 * 1024  # the newest lines stand first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,8 +112,8 @@ class Library:
         contents = layer.store.contents(look=at is None)
         for summary in contents.summaries:
             if summary.name == wanted.name:
-                found = listed(layer, contents, summary, None, self._outside, self._gates, self._fill)
-                return for_reader(found, self._reader)
+                fill = {**self._fill, "USER": self._reader}
+                return listed(layer, contents, summary, None, self._outside, self._gates, fill)
         for item in seen.listing:
             if item.name == wanted.name and item.layer == layer.name:
                 return item
@@ -139,14 +128,19 @@ class Library:
         if item.summary is None:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
         wanted = names.parse_address(address)
-        copies = self._copies(item, only_layer=wanted.layer is not None, look=at is None)
         fill = {**self._fill, "USER": user or self._reader}
+        return self._layered(item, only_layer=wanted.layer is not None, look=at is None, fill=fill)
+
+    def _layered(
+        self, item: Listed, *, only_layer: bool = False, look: bool = False, fill: Mapping[str, str] | None = None
+    ) -> Skill:
+        """The skill that its copies make together; without `fill` its placeholders stay open."""
         skill: Skill | None = None
         fills = False
-        for layer, copy in copies:
+        for layer, copy in self._copies(item, only_layer=only_layer, look=look):
             base = skill if copy.manifest.extends else None
             fills = layer.fills_placeholders or copy.manifest.placeholders or (base is not None and fills)
-            shown = filled(layer, copy, fill) if fills else copy
+            shown = filled(layer, copy, fill) if fills and fill is not None else copy
             skill = shown if base is None else records.with_body(merged(base, shown), merged_body(base, shown))
         if skill is None:
             raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
@@ -179,15 +173,6 @@ class Library:
         """Where the skill's files lie, where it has a place on disk."""
         item = self.find(address)
         return self.layer(item.layer).store.directory(item.name)
-
-    def changelog(self) -> str:
-        """What the owners of layers write about their skills."""
-        said = []
-        for layer in self.layers:
-            if layer.changelog is not None and layer.changelog.is_file():
-                with layer.changelog.open("rb") as file:
-                    said.append(file.read(_CHANGELOG_BYTES).decode("utf-8-sig", "replace"))
-        return "\n".join(said)
 
     def is_taken(self, name: str) -> bool:
         return any(layer.store.is_taken(name) for layer in self._listed_layers())
@@ -232,19 +217,43 @@ class Library:
         self._allow(author)
         item = self.find(address)
         layer = self.layer(item.layer)
-
-        def change(skill: Skill) -> Skill:
-            return fields.applied(replace(skill, body=edits.apply(skill.body, edit)))
-
+        change = self.changing(item, edit, fields)
         if layer.can_write:
             return layer.store.change(item.name, change, author, expected_version=expected_version)
-        skill = layer.store.load(item.name)
-        if skill is None:
-            raise Invalid(f"'{item.name}' is broken in the read-only layer '{layer.name}'.", mend="Ask its owner.")
-        refuse_stale(item.name, skill.version, expected_version)
-        tree = trees.with_skill(layer.store.tree(item.name) or {}, change(skill))
-        self._override(names.parse_address(address), layer, tree, author)
+        _, tree, skill = self.own_copy(item)
+        refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
+        self._override(names.parse_address(address), layer, trees.with_skill(tree, change(skill)), author)
         return self.load(item.name)
+
+    def changing(self, item: Listed | None, edit: Edit, fields: Fields) -> Callable[[Skill], Skill]:
+        """How an edit changes one's own copy of what is listed, if it is: the text it starts from is the one shown."""
+        shown = ""
+        if item is not None and item.summary is not None and item.hidden:
+            shown = self._layered(item).body
+
+        def change(skill: Skill) -> Skill:
+            is_borrowed = skill.manifest.extends and "body" not in skill.stated
+            before = shown if is_borrowed else skill.body
+            after = edits.apply(before, edit)
+            if skill.manifest.extends and before and not after.strip():
+                raise Invalid(
+                    f"Without any text '{skill.name}' would show the text below it again.",
+                    mend="Leave a line in it, or remove 'extends' from its file.",
+                )
+            return fields.applied(skill if after == before else replace(skill, body=after))
+
+        return change
+
+    def own_copy(self, item: Listed) -> tuple[str, Tree, Skill]:
+        """The layer that a change to a skill goes to, and what it starts from; of a read-only one a strict copy."""
+        layer = self.layer(item.layer)
+        tree = layer.store.tree(item.name) or {}
+        if not layer.can_write and item.summary is not None:
+            tree = _strict_copy(layer, item.name, tree, description=self._layered(item).description)
+        skill = trees.parse(item.name, tree).skill
+        if skill is None:
+            raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", mend="See 'habitus skills lint'.")
+        return (layer.name if layer.can_write else USER), tree, skill
 
     def edit_file(
         self, address: str, path: str, content: bytes, author: Author, *, expected_version: int | None = None
@@ -262,15 +271,14 @@ class Library:
         if layer.can_write:
             return layer.store.save_tree(item.name, tree, author, expected_version=expected_version)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
-        return self._override(names.parse_address(address), layer, tree, author)
+        strict = _strict_copy(layer, item.name, tree, description=parsed.skill.description)
+        return self._override(names.parse_address(address), layer, strict, author)
 
     def _override(self, address: Address, layer: Layer, tree: Tree, author: Author) -> int:
         """Write a changed copy of a read-only skill into the user's layer."""
         if address.layer is not None:
             raise Refused(f"The layer '{layer.name}' is read-only.", mend=f"Edit '{address.name}' to override it.")
         author = replace(author, reason=author.reason or f"override of {address.name}@{layer.name}")
-        if layer.fills_placeholders:
-            tree = placeholders.kept_open(address.name, tree)
         return self._writable(None).store.save_tree(address.name, tree, author, expected_version=0)
 
     def remove(self, address: str, author: Author) -> Listed:
@@ -427,6 +435,12 @@ class Library:
         near = names.closest_match(address, known)
         mend = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
         return NotFound(f"No skill '{address}'.", mend=mend)
+
+
+def _strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:
+    """What goes above a read-only skill; its placeholders go on being filled."""
+    strict = fitting.strict(name, tree, description=description)
+    return placeholders.kept_open(name, strict) if layer.fills_placeholders else strict
 
 
 def _matches(address: Address, archived: Archived) -> bool:
