@@ -47,6 +47,15 @@ def test_skills_inside_others_are_skills_of_their_own_and_the_outer_one_keeps_it
     assert verdicts(direct, tmp_path / "theirs") == again
 
 
+def test_a_copy_inside_another_skill_does_not_stand_in_the_way_of_the_skill_itself(
+    direct: Direct, tmp_path: Path
+) -> None:
+    put(put(tmp_path / "theirs", "a-bundle") / "copies", "tea", SKILL.format("tea") + "2. As it was once.\n")
+    put(tmp_path / "theirs", "tea")
+    direct.ok("skills", "import", str(tmp_path / "theirs"))
+    assert direct.json("skills", "show", "tea")["body"] == "1. Do tea."
+
+
 def test_a_file_without_fields_is_taken_in_a_folder_too(direct: Direct, tmp_path: Path) -> None:
     folder = put(tmp_path / "theirs", "water-plants", "# Watering\n\nHow to water\nplants.\n\n1. Look.\n")
     (folder / "when.txt").write_text("Mondays")

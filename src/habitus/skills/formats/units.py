@@ -47,11 +47,14 @@ class _Inside:
 
 def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator[Unit | NotTaken]:
     """Every part of `path` that a format claims, in order of path; the first format that claims it has it. Inside a
-    part only folders with a SKILL.md are parts again. Links are not followed; one to a skill elsewhere is said."""
+    part only folders with a SKILL.md are parts again, and come last: a copy in another skill is not the one to take.
+    Links are not followed; one to a skill elsewhere is said."""
     check_readable(path)
     top = path.resolve()
-    pending = [_Place(path=path, origin=origin or path.name)]
-    while pending:
+    pending, later = [_Place(path=path, origin=origin or path.name)], list[_Place]()
+    while pending or later:
+        if not pending:
+            pending, later = later[::-1], []
         place = pending.pop()
         try:
             inside = _look(place.path, top)
@@ -66,11 +69,12 @@ def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator
         for name in inside.linked_skills:
             yield NotTaken(origin=f"{place.origin}/{name}", name=name, reason=_LINK)
         is_inside = place.is_inside or claimed is not None
-        below = inside.folders if is_inside else sorted([*inside.folders, *inside.files])
-        pending += [
-            _Place(path=place.path / name, origin=f"{place.origin}/{name}", is_inside=is_inside)
-            for name in reversed(below)
-        ]
+        names = inside.folders if is_inside else sorted([*inside.folders, *inside.files])
+        below = [_Place(path=place.path / name, origin=f"{place.origin}/{name}", is_inside=is_inside) for name in names]
+        if is_inside and not place.is_inside:
+            later += below
+        else:
+            pending += below[::-1]
 
 
 def check_readable(path: Path) -> None:
