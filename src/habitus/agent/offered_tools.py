@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from habitus.agent.outage import Outage
 from habitus.agent.tools.code_tools import code_tools
@@ -41,6 +42,14 @@ class OfferedTools:
         self._looks = -1
         self.code: list[Tool] = sorted(self._current(), key=lambda tool: tool.name)
 
+    @property
+    def gates(self) -> GateContext:
+        """What is open for the user while these tools are there."""
+        return self._with_tools(tool.name for tool in self.code)
+
+    def _with_tools(self, code: Iterable[str]) -> GateContext:
+        return replace(self._gates, tools=frozenset((*(tool.name for tool in self._built_in), *code)))
+
     def registry(self, request: Request) -> Registry:
         if self._looks != self._view.looks:
             self._look()
@@ -58,7 +67,9 @@ class OfferedTools:
     def _current(self) -> Sequence[Tool]:
         """What may run for this user, and what waits and was written in this conversation."""
         seen, conversation = self._view.snapshot, self._view.conversation
-        active = {tool.name: tool for tool in self._tools.active(at=seen) if not self._is_barred(tool.name)}
+        found = self._tools.active(at=seen)
+        gates = self._with_tools(tool.name for tool in found)
+        active = {tool.name: tool for tool in found if not self._is_barred(tool.name, gates)}
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
@@ -66,9 +77,9 @@ class OfferedTools:
 
         return [*code_tools(active.values(), self._tools.run), *code_tools(waiting, run_waiting)]
 
-    def _is_barred(self, name: str) -> bool:
+    def _is_barred(self, name: str, gates: GateContext) -> bool:
         item = self._view.snapshot.by_name.get(name)
-        return item is None or item.summary is None or is_barred(item.summary, self._gates)
+        return item is None or item.summary is None or is_barred(item.summary, gates)
 
     def _most_fitting(self, request: Request) -> list[Tool]:
         by_skill = {tool.name.replace("_", "-"): tool for tool in self.code}

@@ -69,8 +69,7 @@ class Habitus:
         clock: Clock,
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
-        self.settings = settings
-        self.clock = clock
+        self.settings, self.clock = settings, clock
         self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
@@ -269,7 +268,7 @@ class Habitus:
 
     def select(self, request: Request) -> Selection:
         """The skills for a request, with stickiness from the journal."""
-        return choose(self.skills.snapshot(), request, self.gates(request.user), self.journal)
+        return choose(self.skills.snapshot(user=request.user.name), request, self.gates(request.user), self.journal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""
