@@ -1,7 +1,9 @@
 """How the skill library scales: listing, loading, editing with history, reading files, counting from many processes.
 
-    python benchmarks/library.py [--sizes 100 1000 10000] [--tree DIR] [--processes 4] [--increments 250]
+    python benchmarks/library.py [--sizes 100 1000 10000] [--commands 10 1000 10000] [--tree DIR]
+                                 [--processes 4] [--increments 250]
 
+Commands run as processes of their own; their figures are CPU seconds, which a busy machine changes less than time.
 Without --tree the files to read are made up. Each size runs on a home of its own; times are medians in milliseconds.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import resource
 import statistics
 import subprocess
 import sys
@@ -37,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--tree", type=Path, help="a directory with SKILL.md files anywhere below it")
+    parser.add_argument("--commands", type=int, nargs="*", default=[10, 1000, 10_000], help="sizes for commands")
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--increments", type=int, default=250)
     args = parser.parse_args()
@@ -46,6 +50,9 @@ def main() -> None:
         metrics |= {f"{name}_{size}": value for name, value in library_of(size).items()}
     metrics |= counting(args.processes, args.increments)
     metrics["help_ms"] = help_ms()
+    for size in args.commands:
+        progress(f"commands on {size} skills")
+        metrics |= {f"{name}_{size}_cpu_s": value for name, value in commands_on(size).items()}
     with tempfile.TemporaryDirectory() as scratch:
         files = list(skill_files(args.tree or made_up(Path(scratch), 3000)))
         systems: dict[str, Metrics | str] = {
@@ -136,6 +143,31 @@ def by_skills_ref(path: Path) -> str:
 def help_ms() -> float:
     command = [str(Path(sys.executable).with_name("habitus")), "--help"]
     return median(lambda: subprocess.run(command, check=True, capture_output=True), 5)
+
+
+def commands_on(size: int) -> Metrics:
+    """CPU seconds of each command as a new process, on a home that was looked at and indexed before."""
+    with tempfile.TemporaryDirectory() as scratch:
+        home = Path(scratch) / "home"
+        made_up(home / "skills", size)
+        run_command(home, "skills", "search", "case 3 comes up")
+        commands = {
+            "list": ("skills", "list"),
+            "show": ("skills", "show", "skill-00003"),
+            "search": ("skills", "search", "case 3 comes up"),
+            "doctor": ("doctor",),
+            "lint": ("skills", "lint"),
+            "export": ("skills", "export", "--all", "--to", str(Path(scratch) / "exported")),
+        }
+        return {name: run_command(home, *words) for name, words in commands.items()}
+
+
+def run_command(home: Path, *words: str) -> float:
+    command = [str(Path(sys.executable).with_name("habitus")), "--home", str(home), *words]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=False, capture_output=True, cwd=home)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
 
 
 def skill(number: int, body: str = BODY) -> Skill:

@@ -44,6 +44,23 @@ def test_the_fitting_lesson_comes_first(taught: Cortex, request_: str, first: in
     assert taught.recall(request_).lessons[0].text == TAUGHT[first]
 
 
+@pytest.mark.req("ME-06", "PF-04")
+def test_more_lessons_on_one_topic_hide_none_of_them(cortex: Cortex) -> None:
+    topic = (
+        "Read CSV files from Excel with encoding utf-8-sig.",
+        "CSV exports from Excel use a semicolon between columns in Germany.",
+        "Dates in a CSV from Excel may be serial numbers.",
+        "Leading zeros are lost when Excel writes a CSV.",
+        "A CSV that Excel exported may end with empty rows.",
+        "Excel cuts CSV cells at 32767 characters.",
+    )
+    shown = []
+    for text in topic:
+        cortex.encode(lesson(text))
+        shown.append(len(cortex.recall("load this csv that a colleague exported from excel").lessons))
+    assert shown == [1, 2, 3, 4, 5, 5]
+
+
 @pytest.mark.req("ME-06", "LP-04")
 @pytest.mark.parametrize(
     "request_",

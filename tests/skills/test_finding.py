@@ -164,8 +164,8 @@ def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_p
         lint.check(
             habitus.skills.listing(),
             room=lint.Room(menu=4000, eager=40_000, taken={}),
-            search=lambda cue: habitus.finder.search(cue, k=5),
-            similar=lambda name: habitus.finder.similar(name, k=3),
+            search=lambda cue, among: habitus.finder.search(cue, k=4, among=among),
+            neighbours=habitus.finder.neighbours(),
             progress=lambda done: None,
         )
     )

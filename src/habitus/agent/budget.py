@@ -10,7 +10,7 @@ EAGER_SHARE = 0.2  # of the context, for skills in full
 ATTACHED_SHARE = 0.25  # for the text of attachments
 HISTORY_SHARE = 0.8  # for everything that is sent
 FITTING = 3  # skills named beside a request
-NEARLY_AS_FITTING = 0.25  # of the best one's score
+NEARLY_AS_FITTING = 0.75  # of the best one's score
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -232,27 +232,23 @@ def _screening(habitus: Habitus) -> list[Check]:
     return [Check(name="screening", state=CheckState.OK, detail="; ".join(changed))] if changed else []
 
 
-def lint(habitus: Habitus, targets: Sequence[str] = ()) -> LintReport:
+def lint(
+    habitus: Habitus, targets: Sequence[str] = (), progress: Callable[[int], None] = lambda done: None
+) -> LintReport:
     """Skills and directories by name; without any, all that can be written, and the library as a set."""
     if targets:
         return LintReport(skills=tuple(report for target in targets for report in _linted(habitus, target)))
     own = {layer.name for layer in habitus.skills.layers if layer.can_write}
     seen = habitus.skills.snapshot()
     skills = tuple(_linted_skill(habitus, item, seen) for item in seen.listing if item.layer in own)
-    return LintReport(skills=skills, set=_linted_set(habitus))
-
-
-def _linted_set(habitus: Habitus) -> tuple[SetFinding, ...]:
-    finder = habitus.finder
-    return tuple(
-        check(
-            habitus.skills.listing(),
-            room=_room(habitus),
-            search=lambda cue: finder.search(cue, k=5),
-            similar=lambda name: finder.similar(name, k=3),
-            progress=lambda done: None,
-        )
+    together = check(
+        seen.listing,
+        room=_room(habitus),
+        search=lambda cue, among: habitus.finder.search(cue, k=4, among=among, at=seen),
+        neighbours=habitus.finder.neighbours(at=seen),
+        progress=progress,
     )
+    return LintReport(skills=skills, set=tuple(together))
 
 
 def _room(habitus: Habitus) -> Room:
@@ -269,7 +265,7 @@ def _linted(habitus: Habitus, target: str) -> list[Linted]:
 
 
 def _linted_skill(habitus: Habitus, item: Listed, seen: Snapshot) -> Linted:
-    tree = habitus.skills.layer(item.layer).store.tree(item.name, None) or {}
+    tree = habitus.skills.layer(item.layer).store.tree(item.name, look=False) or {}
     read = [found for found in item.diagnostics if found.severity is not Severity.RISK]  # the scan says it anew
     odd = check_one(item.name, tree, seen.by_name)
     return Linted(name=item.name, diagnostics=(*read, *_risks(habitus, tree), *odd))

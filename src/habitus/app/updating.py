@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +21,9 @@ from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, Pla
 from habitus.skills.importing import Result, Verdict
 from habitus.skills.layers import USER
 from habitus.skills.listing import Listed
-from habitus.skills.model import State
+from habitus.skills.model import Counters, Stage, State
 
-Progress = Callable[[int], None]  # is told how many were taken in so far
+Progress = Callable[[int], None]  # is told how many are done
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,14 +122,26 @@ def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check:
     return Updated(changes=tuple(changes), taken=_taken(habitus, results), gone=tuple(gone))
 
 
-def export(habitus: Habitus, name: str | None, format_name: str, to: Path, *, overwrite: bool) -> Exported:
+def export(
+    habitus: Habitus,
+    name: str | None,
+    format_name: str,
+    to: Path,
+    *,
+    overwrite: bool,
+    progress: Progress = lambda count: None,
+) -> Exported:
     """Write one skill, or all of the person's, in another system's layout."""
     form = detect.named(format_name)
     library = habitus.skills
     chosen = [library.find(name)] if name else [item for item in library.listing() if _is_own(item)]
     if not chosen or chosen[0].summary is None:
         raise Invalid("There is nothing to export.", mend="See 'habitus skills list'.")
-    outgoing = [_outgoing(habitus, item) for item in chosen]
+    counters = library.all_counters(with_told=True)
+    outgoing = []
+    for item in chosen:
+        outgoing.append(_outgoing(habitus, item, counters.get((item.layer, item.name), {})))
+        progress(len(outgoing))
     written = form.write(outgoing, to, overwrite=overwrite)
     count = len(chosen) - len(written.left_out)
     return Exported(count=count, format=form.name, written=written, lost=tuple(carried.lost(form, outgoing, to)))
@@ -154,12 +166,12 @@ def _is_own(item: Listed) -> bool:
     return item.summary is not None and item.layer != "bundled" and item.state is not State.UNTRUSTED
 
 
-def _outgoing(habitus: Habitus, item: Listed) -> Outgoing:
-    skill = habitus.skills.layer(item.layer).store.load(item.name)
-    if skill is None:
+def _outgoing(habitus: Habitus, item: Listed, counters: Mapping[Stage, Counters]) -> Outgoing:
+    store = habitus.skills.layer(item.layer).store
+    skill, tree = store.load(item.name, look=False), store.tree(item.name, look=False)
+    if skill is None or tree is None:
         raise Invalid(f"'{item.name}' can't be loaded.", mend="See 'habitus skills lint'.")
-    address = f"{item.name}@{item.layer}"
-    return Outgoing(skill=skill, tree=habitus.skills.tree(address), counters=habitus.skills.all_told(address))
+    return Outgoing(skill=skill, tree=tree, counters=counters)
 
 
 def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:

@@ -47,7 +47,8 @@ def lint(
 ) -> None:
     """What is wrong or odd with skills, one by one and as a set, each with its mend. Exit code 1 for broken ones."""
     with opened(context) as habitus:
-        report = use_case.lint(habitus, targets or ())
+        with output.counting(is_quiet=as_json) as progress:
+            report = use_case.lint(habitus, targets or (), progress)
         if as_json:
             output.print_json(report)
         else:

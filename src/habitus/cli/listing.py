@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.markdown import Markdown
-from rich.syntax import Syntax
 
 from habitus.app import Habitus
 from habitus.app import listing as use_case
@@ -139,6 +137,8 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         output.say(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
     output.say()
     if sys.stdout.isatty():
+        from rich.markdown import Markdown  # takes a tenth of the time of a whole command
+
         output.console().print(Markdown(output.clean(skill.body)))
     else:
         output.say(skill.body)
@@ -176,6 +176,8 @@ def diff(
         elif not text:
             output.say("There is no difference.")
         elif sys.stdout.isatty():
+            from rich.syntax import Syntax  # as above
+
             output.console().print(Syntax(output.clean(text), "diff", background_color="default"))
         else:
             output.write(text)

@@ -8,7 +8,8 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -90,6 +91,21 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, markup=False, emoji=False)
+
+
+@contextmanager
+def counting(*, is_quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A counter of skills on standard error, for what takes a while; none where nobody would see it."""
+    if is_quiet or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed} skills"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("skills", total=None)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def print_json(data: object) -> None:

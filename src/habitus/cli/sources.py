@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from habitus.app import Habitus, updating
 from habitus.app.updating import Manner, TakenIn, Updated
@@ -111,7 +107,8 @@ def export(
     if to == Path():
         raise typer.BadParameter("Say where to write it.", param_hint="--to")
     with opened(context) as habitus:
-        done = updating.export(habitus, name, format_name, to, overwrite=overwrite)
+        with output.counting(is_quiet=as_json) as progress:
+            done = updating.export(habitus, name, format_name, to, overwrite=overwrite, progress=progress)
         if as_json:
             output.print_json({"written": done.written.paths, "left_out": done.written.left_out, "lost": done.lost})
             return
@@ -125,14 +122,8 @@ def export(
 @contextmanager
 def _manner(overwrite: bool, is_trusted: bool, is_quiet: bool, *, keep_both: bool = False) -> Iterator[Manner]:
     """With a counter on standard error while many are taken in."""
-    manner = Manner(overwrite=overwrite, is_trusted=is_trusted, keep_both=keep_both)
-    if is_quiet or not sys.stderr.isatty():
-        yield manner
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.completed} skills"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("import", total=None)
-        yield replace(manner, progress=lambda count: bar.update(task, completed=count))
+    with output.counting(is_quiet=is_quiet) as progress:
+        yield Manner(overwrite=overwrite, is_trusted=is_trusted, keep_both=keep_both, progress=progress)
 
 
 def _print_taken(context: typer.Context, habitus: Habitus, taken: TakenIn, as_json: bool) -> None:

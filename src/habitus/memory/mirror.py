@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from habitus.memory.model import SCRATCHPAD, Engram, LessonState, Part, Scope
 from habitus.memory.sameness import MEANING, is_same
 from habitus.memory.stores.base import EngramStore
-from habitus.search import Document, Results
+from habitus.search import Document, Hit, Results
 from habitus.search.words import content_words, terms
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ALIKE = 20
 _ROUNDING = 0.001
-_FEW, _AMONG_FEW, _VERY_SURE = 20, 0.05, 0.65
+_VERY_SURE = 0.65
 _FEWEST_WORDS = 2  # "stop" is no request that a lesson could fit
 _WIDE = 12
 _WIDER = 60  # where some of what is found may not count
@@ -121,24 +121,17 @@ class Mirror:
         index = self.index()
         # Telling the index which ones to look at costs more than looking at a few too many.
         if 2 * len(among) < len(self.engrams):
-            return self._sober(request, index.search(request, k=_WIDE, among=among), len(among))
-        found = index.search(request, k=_WIDE if len(among) == len(self.engrams) else _WIDER)
-        hits = tuple(hit for hit in found.hits if hit.id in among)
-        best = hits[0].score / found.hits[0].score if hits else 0.0
-        fair = Results(hits=hits, fits=found.fits, confidence=found.confidence * best)
-        return self._sober(request, fair, len(among))
+            found = index.search(request, k=_WIDE, among=among)
+        else:
+            found = index.search(request, k=_WIDE if len(among) == len(self.engrams) else _WIDER)
+        asked = set(terms(request))
+        hits = tuple(self._sober(asked, hit) for hit in found.hits if hit.id in among)
+        return Results(hits=hits, fits=found.fits, confidence=max((hit.score for hit in hits), default=0.0))
 
-    def _sober(self, request: str, found: Results, count: int) -> Results:
-        """The index is sure of a hit that leads by far, which the best of a few lessons always does.
-
-        So the best one must share a word with the request, or be a very good match, and more so among few.
-        """
-        if not found.hits:
-            return found
-        best = self.engrams[found.hits[0].id]
-        shares_word = not set(terms(request)).isdisjoint(terms(best.text))
-        sure = found.confidence - (_AMONG_FEW if count < _FEW else 0.0)
-        return replace(found, confidence=sure if shares_word or sure >= _VERY_SURE else sure / 2)
+    def _sober(self, asked: Collection[str], hit: Hit) -> Hit:
+        """A lesson is one line, which is soon near to anything: it must share a word, or be a very good match."""
+        shares_word = any(term in asked for term in terms(self.engrams[hit.id].text))
+        return hit if shares_word or hit.score >= _VERY_SURE else replace(hit, score=hit.score / 2)
 
     def twin(self, wanted: Engram, index: Index) -> Engram | None:
         """The engram that already says this, in the same place, of the same kind and topic."""

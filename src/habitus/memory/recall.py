@@ -10,10 +10,8 @@ from habitus.memory.retention import utility
 from habitus.memory.words import tokens
 from habitus.search.model import Hit, Results
 
-# Measured on labelled requests, see docs/decisions/memory.md: below the floor an unrelated request would get lessons,
-# and a hit that is this much less likely than the best one is noise beside it.
-FLOOR = 0.45
-WORTH = 0.15
+# Measured on labelled requests, see docs/decisions/memory.md: below the floor an unrelated request would get lessons.
+FLOOR = 0.335
 
 MOST_LESSONS = 5
 LESSON_TOKENS = 1000
@@ -93,21 +91,20 @@ def lessons(found: Results, known: Mapping[str, Engram], budget: int, most: int 
     near = [
         Recalled(engram=known[h.id], score=h.score, utility=utility(known[h.id])) for h in found.hits if h.id in known
     ]
-    if found.confidence < FLOOR:
+    fitting = [one for one in near if one.score >= FLOOR]
+    if not fitting:
         return Chosen(
             left_out=tuple(LeftOut(engram=one.engram, reason="does not fit the request") for one in near[:most])
         )
-    least = WORTH * max((one.score for one in near), default=0.0)
-    fitting = [one for one in near if one.score >= least]
     fitting.sort(key=lambda one: (-one.score * (0.5 + one.utility), one.id))
     chosen = _within(fitting[:most], budget)
     beyond = tuple(LeftOut(engram=one.engram, reason="others fit better") for one in fitting[most : 2 * most])
     return Chosen(taken=chosen.taken, left_out=(*chosen.left_out, *beyond))
 
 
-def fits(hit: Hit, found: Results) -> bool:
-    """Whether a hit is about what was asked."""
-    return found.confidence >= FLOOR and hit.score >= WORTH * found.hits[0].score
+def fits(hit: Hit) -> bool:
+    """Whether a hit is about what was asked, whatever else was found."""
+    return hit.score >= FLOOR
 
 
 def within(engrams: Iterable[Engram], budget: int) -> tuple[Recalled, ...]:

@@ -38,7 +38,7 @@ def helped(ledger: EngramLedger, request: str, lessons: Mapping[str, Engram]) ->
     now, recent = ledger.clock(), timedelta(seconds=retention.CREDIT_SECONDS)
     shown = {id for id, engram in lessons.items() if _was_shown_since(engram, now - recent)}
     found = ledger.mirror.search(request, lessons) if shown else Results()
-    fitting = [hit.id for hit in found.hits if hit.id in shown and recalling.fits(hit, found)]
+    fitting = [hit.id for hit in found.hits if hit.id in shown and recalling.fits(hit)]
     credited: list[str] = []
     with ledger.counting(fitting) as engrams:
         for id, engram in engrams.items():

@@ -9,6 +9,8 @@ _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 
 def clean(text: str) -> str:
     """Text without the control characters that could drive a terminal."""
+    if text.isprintable():
+        return text
     return "".join(char for char in text if char in "\n\t" or char.isprintable() or char == "\u200d")
 
 

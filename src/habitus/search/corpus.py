@@ -52,7 +52,7 @@ class Corpus:
                 self.alive[slot] = False
                 self.postings.remove(self.entries[slot])
                 self._with_body -= self.entries[slot].lengths[-1] > 0
-        if len(entries) > _REBUILD_AFTER or self.postings.added + self._dead > _REBUILD_AFTER:
+        if not self.slots or len(entries) > _REBUILD_AFTER or self.postings.added + self._dead > _REBUILD_AFTER:
             kept = sorted(self.slots.values())
             self._fill(
                 [*(self.entries[slot] for slot in kept), *entries], np.concatenate([self.vectors[kept], vectors])

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.model import Document
+from habitus.search.model import SHAPE, Document
 from habitus.search.words import code, content_words, terms
 
 FIELDS = ("name", "cue", "tags", "description", "body")
-
-# Changes whenever the same document would be taken apart differently: stored entries are then made anew.
-SHAPE = "1"
 
 _LONGEST_BODY = 12_000
 _MOST_WORDS = 120

@@ -83,15 +83,13 @@ class Index:
             # Machines add up in different orders: what differs by less than this is equal, and comes by its id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
-            sure = ranking.confidence(found.signals, found.usage, ranked, self._tier, order[0])
-            relative = np.exp(ranked.scores - ranked.scores[order[0]]) * sure
+            fit = ranking.confidence(found.signals, found.usage, ranked, self._tier).tolist()
             best = order[: max(k, 0)]
             parts = explain(self._corpus, found.asked, found.signals, ranked, best)
-            hits = (
-                Hit(id=found.ids[row], score=float(relative[row]), parts=why)
-                for row, why in zip(best, parts, strict=True)
-            )
-            return Results(hits=tuple(hits), fits=sure >= self._tier.floor, confidence=sure)
+            hits = (Hit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(best, parts, strict=True))
+            sure = fit[order[0]]
+            least = ranking.floor(self._tier, len(self._corpus) if among is None else len(among))
+            return Results(hits=tuple(hits), fits=sure >= least, confidence=sure)
 
     def evidence(self, query: str, *, among: Collection[str] | None = None) -> IndexEvidence | None:
         """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
@@ -148,6 +146,12 @@ class Index:
                 return ()
             vector = self._vectors_of([meaning_of(document)])[0]
             return likeness.nearest(self._corpus, encode(document), vector, k, least_meaning)
+
+    def neighbours(self) -> dict[str, tuple[Hit, ...]]:
+        """For every document the few that are most like it."""
+        with self._lock:
+            self._look()
+            return likeness.neighbours(self._corpus)
 
     def put(self, documents: Iterable[Document]) -> int:
         """Take documents in, new or changed; says how many were not there like that already."""
@@ -240,7 +244,7 @@ class Index:
                 documents=len(self._corpus),
                 learned=len(self._learned),
                 embedding=self._embedder.name,
-                floor=self._tier.floor,
+                floor=ranking.floor(self._tier, len(self._corpus)),
                 notes=tuple(self._notes),
             )
 

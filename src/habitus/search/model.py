@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# Changes whenever the same document would be taken apart differently: stored entries are then made anew.
+SHAPE = "2"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
@@ -20,7 +23,8 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hit:
-    """One found document. `score` is 0–1; `parts` says what it is made of, the biggest share first."""
+    """One found document. `score` says how well it fits by itself, 0–1, whatever else was found; `parts` says what
+    its place in the order is made of, the biggest share first."""
 
     id: str
     score: float

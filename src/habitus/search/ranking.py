@@ -1,11 +1,13 @@
 """From signals to an order and a confidence: two linear models whose weights stand in `calibration`.
 
 Differences of the ranking score are log-odds ("how much rather this one than that"), because the weights were
-fitted by a softmax over candidates. Confidence is a separate judgement of the best hit: does anything fit at all?
+fitted by a softmax over candidates. Confidence is a separate judgement of each
+candidate by itself: does it fit at all?
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,15 +19,11 @@ from habitus.search.signals import Signals
 
 Floats = NDArray[np.float32]
 
+# The calibrated floor is that of sets with some thousand documents; see docs/decisions/search.md for smaller ones.
+_MANY, _PER_TENFOLD = 4000, 0.1
+
 CONFIDENCE_NAMES = (
-    "strength",
-    "coverage",
-    "meaning",
-    "part",
-    "words",
-    "said",
-    "name",
-    "lead",  # how much likelier the best is than all others together
+    *signals.FIT_NAMES,
     "nearest",
     "usual",
     "liking",  # what use adds to the score
@@ -73,24 +71,23 @@ def rank(found: Signals, usage: UseCounts, tier: Tier, share_with_body: float) -
     return Ranking(scores=parts.sum(1), parts=parts, trust=trust)
 
 
-def confidence(found: Signals, usage: UseCounts, ranking: Ranking, tier: Tier, best: int) -> float:
-    """The chance that the best candidate is what was asked for."""
+def confidence(found: Signals, usage: UseCounts, ranking: Ranking, tier: Tier) -> Floats:
+    """Of each candidate, the chance that it is what was asked for, whatever else there is."""
     weights = blend(tier.confidence_new, tier.confidence_used, ranking.trust)
-    evidence = confidence_evidence(found, usage, ranking, best)
-    odds = float(evidence @ weights[:-1] + weights[-1])
-    return float(1 / (1 + np.exp(-np.clip(odds, -30, 30))))
+    odds = confidence_evidence(found, usage, ranking) @ weights[:-1] + weights[-1]
+    chances: Floats = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
+    return chances
 
 
-def confidence_evidence(found: Signals, usage: UseCounts, ranking: Ranking, best: int) -> Floats:
-    of_best = {name: float(found.values[best, place]) for place, name in enumerate(signals.NAMES)}
-    of_best |= {
-        "strength": float(found.strength[best]),
-        "lead": float(_softmax(ranking.scores)[best]),
-        "nearest": float(usage.nearest[best]),
-        "usual": float(usage.usual[best]),
-        "liking": float(ranking.parts[best, len(signals.NAMES) :].sum()) / 10,
-    }
-    return np.array([of_best[name] for name in CONFIDENCE_NAMES], dtype=np.float32)
+def floor(tier: Tier, count: int) -> float:
+    """The confidence from which the best of so many is offered: of more documents, one is near by chance more often."""
+    return tier.floor - _PER_TENFOLD * max(0.0, math.log10(_MANY / max(count, 1)))
+
+
+def confidence_evidence(found: Signals, usage: UseCounts, ranking: Ranking) -> Floats:
+    """One row per candidate, in the order of CONFIDENCE_NAMES."""
+    liking = ranking.parts[:, len(signals.NAMES) :].sum(1) / 10
+    return np.concatenate([found.fit, np.stack([usage.nearest, usage.usual, liking], axis=1)], axis=1)
 
 
 def blend(a: tuple[float, ...], b: tuple[float, ...], share: float) -> Floats:

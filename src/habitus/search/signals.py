@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,10 @@ NAMES = (
     "detail",  # how much its cue and description say
 )
 
+# What says whether one document fits, by the request and the document alone: no word counts more for being rare in
+# this library, and no other document counts at all, so that a crowd of near-duplicates changes nothing.
+FIT_NAMES = ("strength", "coverage", "meaning", "part", "words", "said", "name")
+
 _BY_TERMS, _BY_MEANING, _BY_PART, _NEAR = 80, 60, 40, 500
 _WINDOW, _STRIDE = 48, 24
 _MEANING_CAP = 20.0
@@ -43,7 +48,7 @@ class Signals:
 
     slots: Slots
     values: Floats
-    strength: Floats  # BM25F as a share of what a perfect document would get
+    fit: Floats  # a column for each of FIT_NAMES
 
     def column(self, name: str) -> Floats:
         column: Floats = self.values[:, NAMES.index(name)]
@@ -58,32 +63,35 @@ def gather(
     `vectors` are those of the request and then of its parts.
     """
     asked = _Asked.of(corpus, request)
-    scores = _lexical(corpus, asked)
+    scores = _lexical(corpus, asked, asked.worth)
     meaning = _meaning(corpus, vectors[0], among)
     allowed = corpus.alive if among is None else _mask(len(corpus.alive), among)
     slots, part = _candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
     if not len(slots):
-        return Signals(slots=slots, values=np.zeros((0, len(NAMES)), np.float32), strength=np.zeros(0, np.float32))
-    coverage = _coverage(corpus, asked, slots)
+        none = np.zeros((0, len(NAMES)), np.float32)
+        return Signals(slots=slots, values=none, fit=none[:, : len(FIT_NAMES)])
     passage, phrase = _in_order(corpus, asked, slots)
-    words, said, name = _word_by_word(corpus, embedder, request, slots)
+    by_rarity, plain = _word_by_word(corpus, embedder, request, slots)
     chosen = [corpus.entries[slot] for slot in slots.tolist()]
     detail = np.log1p([entry.lengths[1] + entry.lengths[3] for entry in chosen]) / 5
     columns = (
         scores[slots] / max(float(scores.max(initial=0.0, where=allowed)), 1e-9),
-        coverage,
+        _coverage(corpus, asked, asked.worth, slots),
         passage,
         phrase,
         meaning[slots],
         part,
-        words,
-        said,
-        name,
+        *by_rarity,
         np.array([entry.says_when for entry in chosen]),
         detail,
     )
-    values = np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
-    return Signals(slots=slots, values=values, strength=(scores[slots] / asked.total).astype(np.float32))
+    strength = _lexical(corpus, asked, asked.weights)[slots] / max(float(asked.weights.sum()), 1e-9)
+    fit = (strength, _coverage(corpus, asked, asked.weights, slots), meaning[slots], part, *plain)
+    return Signals(slots=slots, values=_stacked(columns), fit=_stacked(fit))
+
+
+def _stacked(columns: Iterable[NDArray[Any]]) -> Floats:
+    return np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
 
 
 def _meaning(corpus: Corpus, vector: Vectors, among: Slots | None) -> Floats:
@@ -98,9 +106,10 @@ def _meaning(corpus: Corpus, vector: Vectors, among: Slots | None) -> Floats:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
-    """The terms of a request with what each is worth: its idf times the weight of its sentence."""
+    """The terms of a request with the weight of their sentence, and what each is worth: that times its idf."""
 
     codes: Codes
+    weights: Floats
     worth: Floats
     total: float
     found: list[tuple[Slots, Strengths]]
@@ -115,6 +124,7 @@ class _Asked:
         phrases = [(place[a], place[b]) for a, b in request.phrases if a in place and b in place]
         return cls(
             codes=codes,
+            weights=weights,
             worth=worth,
             total=max(float(worth.sum()), 1e-9),
             found=[corpus.postings.of(number) for number in codes.tolist()],
@@ -122,9 +132,9 @@ class _Asked:
         )
 
 
-def _lexical(corpus: Corpus, asked: _Asked) -> Floats:
+def _lexical(corpus: Corpus, asked: _Asked, worths: Floats) -> Floats:
     scores = np.zeros(len(corpus.entries), dtype=np.float32)
-    for worth, (slots, strengths) in zip(asked.worth, asked.found, strict=True):
+    for worth, (slots, strengths) in zip(worths, asked.found, strict=True):
         scores[slots] += worth * strengths
     return scores
 
@@ -171,11 +181,11 @@ def highest(scores: Floats, count: int) -> Slots:
     return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])
 
 
-def _coverage(corpus: Corpus, asked: _Asked, slots: Slots) -> Floats:
+def _coverage(corpus: Corpus, asked: _Asked, worths: Floats, slots: Slots) -> Floats:
     covered = np.zeros(len(corpus.entries), dtype=np.float32)
-    for worth, (where, _) in zip(asked.worth, asked.found, strict=True):
+    for worth, (where, _) in zip(worths, asked.found, strict=True):
         covered[where] += worth
-    shares: Floats = covered[slots] / np.float32(asked.total)
+    shares: Floats = covered[slots] / np.float32(max(float(worths.sum()), 1e-9))
     return shares
 
 
@@ -250,8 +260,8 @@ def _phrases(asked: _Asked, row: Slots, at: Slots, term: Slots, count: int) -> F
 
 def _word_by_word(
     corpus: Corpus, embedder: Embedder, request: SearchRequest, slots: Slots
-) -> tuple[Floats, Floats, Floats]:
-    """Words, said and name: each word meets its nearest on the other side."""
+) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
+    """Words, said and name: each word meets its nearest on the other side. Once by rarity, once every word alike."""
     ids = [corpus.words[slot] for slot in slots.tolist()]
     sizes = np.array([len(of_one) for of_one in ids])
     starts = np.cumsum(sizes) - sizes
@@ -260,17 +270,21 @@ def _word_by_word(
     asked_codes = np.array([word_code(word) for word in asked], dtype=np.uint32)
     there = corpus.words_of(different)
     near, meant = _nearness(embedder.words(asked), asked_codes, there.vectors, there.codes)
-    worth = corpus.rarity(asked_codes) * np.array([request.words.get(word, 1.0) for word in asked]) * meant
+    weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near[back], starts, axis=0)
-    words = best_for_asked @ worth / max(float(worth.sum()), 1e-9)
-    rarity = there.rarity[back]
-    nearest = np.ascontiguousarray(near.T).max(0)[back] * rarity  # along long rows, which is many times quicker
-    said = np.add.reduceat(nearest, starts) / np.maximum(np.add.reduceat(rarity, starts), 1e-9)
+    nearest = np.ascontiguousarray(near.T).max(0)[back]  # along long rows, which is many times quicker
     names = np.array([corpus.entries[slot].name_words for slot in slots.tolist()])
     of_name = (np.arange(len(back)) - np.repeat(starts, sizes)) < np.repeat(names, sizes)
-    in_name = np.add.reduceat(rarity * of_name, starts)
-    name = np.add.reduceat(nearest * of_name, starts) / np.maximum(in_name, 1e-9)
-    return _floats(words), _floats(said), _floats(name)
+
+    def compared(of_asked: NDArray[Any], of_there: Floats) -> tuple[Floats, Floats, Floats]:
+        words = best_for_asked @ of_asked / max(float(of_asked.sum()), 1e-9)
+        said = np.add.reduceat(nearest * of_there, starts) / np.maximum(np.add.reduceat(of_there, starts), 1e-9)
+        in_name = of_there * of_name
+        name = np.add.reduceat(nearest * in_name, starts) / np.maximum(np.add.reduceat(in_name, starts), 1e-9)
+        return _floats(words), _floats(said), _floats(name)
+
+    by_rarity = compared(corpus.rarity(asked_codes) * weights, there.rarity[back])
+    return by_rarity, compared(weights, np.ones(len(back), dtype=np.float32))
 
 
 def _nearness(asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes) -> tuple[Floats, Floats]:

@@ -25,7 +25,8 @@ STOP_WORDS = frozenset(
     """.split()  # noqa: SIM905 (two hundred quoted words would be harder to read)
 )
 
-_CHUNK = re.compile(r"[^\W_]+", re.UNICODE)
+# Letters and digits together; `C#` and `C++` are names, and the single letter of `it's` is no word.
+_CHUNK = re.compile(r"(?<![^\W_])[A-Za-z](?:#|\+\+)|(?<!['’])[^\W_]+|(?<=['’])[^\W_]{2,}", re.UNICODE)
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _LONGEST = 40
@@ -111,6 +112,12 @@ def _ascii_terms(chunk: str) -> list[str]:
     """`parseCSVFile` gives parse, csv, file and the whole, so that both spellings of a request find it."""
     whole = chunk.lower()[:_LONGEST]
     parts = [part.lower()[:_LONGEST] for part in _PART.findall(chunk)]
-    words = parts if len(parts) == 1 else [*parts, whole]
+    words = parts if parts == [whole] else [*parts, whole]
     stem = _stemmer().stemWord
-    return [stem(word) for word in words if word and word not in STOP_WORDS and (len(word) > 1 or not word.isascii())]
+    is_one = len(parts) == 1
+    return [stem(word) for word in words if word not in STOP_WORDS and (len(word) > 1 or _is_name(word, is_one))]
+
+
+def _is_name(letter: str, stands_alone: bool) -> bool:
+    """A letter by itself names something, as in "plot in R"; as a part of `x2y` it does not."""
+    return not letter.isascii() or (stands_alone and letter.isalpha())

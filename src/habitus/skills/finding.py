@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.search import Document, Hit, Results
+from habitus.search.model import SHAPE
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Summary
@@ -51,12 +52,10 @@ class Finder:
         with self._lock:
             return self._index(at).search(query, k=k, among=among)
 
-    def similar(self, name: str, *, k: int = 5) -> tuple[Hit, ...]:
-        """The skills most like one of the library."""
+    def neighbours(self, *, at: Snapshot | None = None) -> Mapping[str, tuple[Hit, ...]]:
+        """For every skill the few that are most like it."""
         with self._lock:
-            index = self._index()
-            found = index.similar(self._document(self._library.find(name)), k=k + 1)
-        return tuple(hit for hit in found if hit.id != name)[:k]
+            return self._index(at).neighbours()
 
     def similar_to(self, summary: Summary, body: str, *, k: int = 3) -> tuple[Hit, ...]:
         """The skills most like one that is not in the library yet."""
@@ -86,7 +85,7 @@ class Finder:
 
     def _catch_up(self, index: Index, seen: Snapshot) -> None:
         """Bring the index up to date with the skills that are in view; only what changed is read."""
-        now = seen.hashes
+        now = {name: f"{SHAPE}:{digest}"[:64] for name, digest in seen.hashes.items()}
         with sql.reading(self._engine) as connection:
             known = {row.name: row.tree_hash for row in connection.execute(sa.select(indexed))}
         changed = [name for name, digest in now.items() if known.get(name) != digest]

@@ -386,9 +386,11 @@ class Ledger:
         query = sa.select(counters).where(counters.c.skill == identity)
         return {(row.version, Stage(row.stage)): _counters(row) for row in connection.execute(query)}
 
-    def all_counters(self, connection: sa.Connection) -> dict[int, dict[Stage, Counters]]:
-        """Per skill id and stage, over all versions; without what other systems told of."""
-        query = sa.select(counters).join(skills).where(skills.c.layer == self.key, counters.c.version != TOLD)
+    def all_counters(self, connection: sa.Connection, *, with_told: bool = False) -> dict[int, dict[Stage, Counters]]:
+        """Per skill id and stage, over all versions; what other systems told of only if asked."""
+        query = sa.select(counters).join(skills).where(skills.c.layer == self.key)
+        if not with_told:
+            query = query.where(counters.c.version != TOLD)
         result: dict[int, dict[Stage, Counters]] = {}
         for row in connection.execute(query):
             stages = result.setdefault(row.skill, {})

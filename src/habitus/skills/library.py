@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from habitus.skills.model import (
     Version,
 )
 from habitus.skills.names import Address
-from habitus.skills.stores.base import TOLD, Facts, Step, refuse_stale
+from habitus.skills.stores.base import Facts, Step, refuse_stale
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +111,8 @@ class Library:
             return item
         layer = self.layer(wanted.layer)
         contents = layer.store.contents(look=at is None)
-        for summary in contents.summaries:
+        at_most = bisect_left(contents.summaries, wanted.name, key=lambda summary: summary.name)
+        for summary in contents.summaries[at_most : at_most + 1]:
             if summary.name == wanted.name:
                 fill = {**self._fill, "USER": self._reader}
                 return listed(layer, contents, summary, None, self._outside, self._gates, fill)
@@ -396,15 +398,12 @@ class Library:
         item = self.find(address)
         return self.layer(item.layer).store.counters(item.name, version=version)
 
-    def all_told(self, address: str) -> dict[Stage, Counters]:
-        """What was counted here and what its source told, together: for whoever takes the skill from here."""
-        here, told = self.counters(address), self.counters(address, version=TOLD)
-        return {stage: here.get(stage, Counters()) + told.get(stage, Counters()) for stage in {*here, *told}}
-
-    def all_counters(self) -> dict[tuple[str, str], dict[Stage, Counters]]:
-        """(layer, name) → counters per stage, for the skills that have any."""
+    def all_counters(self, *, with_told: bool = False) -> dict[tuple[str, str], dict[Stage, Counters]]:
+        """(layer, name) → counters per stage, for the skills that have any; also what their sources told, if asked."""
         return {
-            (layer.name, name): stages for layer in self.layers for name, stages in layer.store.all_counters().items()
+            (layer.name, name): stages
+            for layer in self.layers
+            for name, stages in layer.store.all_counters(with_told=with_told).items()
         }
 
     def tree(self, address: str, version: int | None = None) -> Tree:

@@ -3,10 +3,12 @@ same, pairs that compete, cues that match everything, what eats the prompt, and 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from habitus.files import Tree
 from habitus.search import Hit, Results
@@ -15,14 +17,18 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Diagnostic, Severity, State
 
 DUPLICATE = 0.8
-_CLOSE = 0.9  # a rival whose score is this share of the best one's competes with it
+_NEAR = 0.5  # neighbours less alike than this don't compete
+_ASK_ALL = 300  # cues of which the whole library is asked, however many there are
 _GREEDY_SHARE = 0.2
 _GREEDY_FROM = 20  # with fewer skills every cue is near every other
 _LONG_LINE = 0.05  # of the menu's budget
 _COMMAND = re.compile(r"(?<![\w`])!`[^`\n]+`|^\s*```!")  # what another agent would run when it loads the skill
 
-Search = Callable[[str], Results]
-Similar = Callable[[str], Sequence[Hit]]
+
+class Search(Protocol):
+    """The skills that fit a cue, of all or only among these names, best first."""
+
+    def __call__(self, cue: str, among: Collection[str] | None) -> Results: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,24 +81,39 @@ def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnos
 
 
 def check(
-    listing: Sequence[Listed], *, room: Room, search: Search, similar: Similar, progress: Callable[[int], None]
+    listing: Sequence[Listed],
+    *,
+    room: Room,
+    search: Search,
+    neighbours: Mapping[str, Sequence[Hit]],
+    progress: Callable[[int], None],
 ) -> Iterator[SetFinding]:
-    """Everything there is to say about the loadable skills of a listing."""
+    """Everything there is to say about the loadable skills of a listing. `neighbours` are the nearest of each.
+
+    Cues are asked of the whole library for some skills, evenly spread; for the others, of their neighbours only.
+    """
     present = [item for item in listing if item.summary is not None]
     yield from _shadowed(present)
     yield from _in_full(room)
     yield from _on_the_menu([item for item in present if item.state is State.OK and item.name not in room.taken], room)
     seen: set[frozenset[str]] = set()
-    near: Counter[str] = Counter()
-    for done, item in enumerate(present, 1):
-        progress(done)
-        yield from _duplicates(item, similar, seen)
-        yield from _confusable(item, search, seen, near)
-    yield from _greedy(present, near)
+    before: Counter[str] = Counter()
+    every = -(-len(present) // _ASK_ALL) or 1
+    for place, item in enumerate(present):
+        progress(place + 1)
+        near = neighbours.get(item.name, ())
+        yield from _duplicates(item, near, seen)
+        among = None if place % every == 0 else {item.name, *(hit.id for hit in near if hit.score >= _NEAR)}
+        if among is None or len(among) > 1:
+            rivals = _rivals(item, search, among)
+            yield from _confusable(item, rivals, seen)
+            if among is None:
+                before.update(hit.id for hit in rivals)
+    yield from _greedy(before, -(-len(present) // every))
 
 
-def _duplicates(item: Listed, similar: Similar, seen: set[frozenset[str]]) -> Iterator[SetFinding]:
-    for hit in similar(item.name):
+def _duplicates(item: Listed, near: Sequence[Hit], seen: set[frozenset[str]]) -> Iterator[SetFinding]:
+    for hit in near:
         pair = frozenset((item.name, hit.id))
         if hit.score >= DUPLICATE and pair not in seen:
             seen.add(pair)
@@ -105,36 +126,38 @@ def _duplicates(item: Listed, similar: Similar, seen: set[frozenset[str]]) -> It
             )
 
 
-def _confusable(item: Listed, search: Search, seen: set[frozenset[str]], near: Counter[str]) -> Iterator[SetFinding]:
-    """Ask for a skill in its own words: whoever else comes as close competes with it for real requests."""
+def _rivals(item: Listed, search: Search, among: Collection[str] | None) -> list[Hit]:
+    """Ask for a skill in its own words: whoever comes before it competes with it for real requests."""
     assert item.summary is not None
-    results = search(item.summary.cue)
-    own = next((hit.score for hit in results.hits if hit.id == item.name), 0.0)
-    near.update(hit.id for hit in results.hits[:3] if hit.id != item.name and hit.score >= max(own * _CLOSE, 0.01))
-    for hit in results.hits[:3]:
+    hits = search(item.summary.cue, among).hits
+    return list(itertools.takewhile(lambda hit: hit.id != item.name, hits))
+
+
+def _confusable(item: Listed, rivals: Sequence[Hit], seen: set[frozenset[str]]) -> Iterator[SetFinding]:
+    for hit in rivals:
         pair = frozenset((item.name, hit.id))
-        if hit.id != item.name and hit.score >= own * _CLOSE and hit.score > 0 and pair not in seen:
+        if pair not in seen:
             seen.add(pair)
             yield SetFinding(
                 kind="confusable",
                 names=(item.name, hit.id),
-                what=f"'{hit.id}' answers to the cue of '{item.name}' ({hit.score:.2f} against {own:.2f}).",
+                what=f"'{hit.id}' comes before '{item.name}' when that one's cue is asked for.",
                 mend="Sharpen both cues: name what only this one is for.",
                 score=hit.score,
                 severity=Severity.NOTE,
             )
 
 
-def _greedy(present: Sequence[Listed], near: Counter[str]) -> Iterator[SetFinding]:
-    if len(present) < _GREEDY_FROM:
+def _greedy(before: Counter[str], asked: int) -> Iterator[SetFinding]:
+    if asked < _GREEDY_FROM:
         return
-    for name, count in near.items():
-        share = count / len(present)
+    for name, count in before.items():
+        share = count / asked
         if share >= _GREEDY_SHARE:
             yield SetFinding(
                 kind="greedy",
                 names=(name,),
-                what=f"'{name}' comes up for the cues of {share:.0%} of the other skills.",
+                what=f"'{name}' comes before {share:.0%} of the other skills when their cues are asked for.",
                 mend="Its description matches everything; say what it is not for.",
                 score=share,
             )

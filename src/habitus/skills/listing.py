@@ -167,7 +167,10 @@ def listed(
     hidden = () if lower is None else (*lower.hidden, lower.layer, *lower.waiting)
     stated, tree_hash = summary.manifest, contents.hashes[summary.name]
     summary = outside.seen(layer, with_source(summary, layer), tree_hash)
-    inert = tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))
+    has_force = stated is summary.manifest
+    inert = (
+        () if has_force else tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))
+    )
     base = lower if summary.manifest.extends else None
     fills = layer.fills_placeholders or summary.manifest.placeholders or (base is not None and base.fills)
     if fills:

@@ -287,9 +287,9 @@ class VersionedStore:
         with sql.reading(self._engine) as connection:
             return self._ledger.history(connection, row.id)
 
-    def tree(self, name: str, version: int | None = None) -> Tree | None:
+    def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None:
         """The files of a version with their contents (those small enough to be kept); the current one by default."""
-        row = self._fresh().taken.get(names.canonical(name))
+        row = (self._fresh() if look else self._index).taken.get(names.canonical(name))
         if row is None:
             return None
         if version is None:
@@ -352,11 +352,11 @@ class VersionedStore:
                 result[stage] = result.get(stage, Counters()) + counters
         return result
 
-    def all_counters(self) -> dict[str, dict[Stage, Counters]]:
+    def all_counters(self, *, with_told: bool = False) -> dict[str, dict[Stage, Counters]]:
         """Per name and stage, over all versions, for the skills that have any."""
         self._fresh()
         with sql.reading(self._engine) as connection:
-            found = self._ledger.all_counters(connection)
+            found = self._ledger.all_counters(connection, with_told=with_told)
         return {self._rows[identity].name: stages for identity, stages in found.items() if identity in self._rows}
 
     # Being up to date
