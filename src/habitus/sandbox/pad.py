@@ -30,6 +30,7 @@ class _Run:
     out: Capture
     err: Capture
     logs: list[str]
+    progress: list[str] = field(default_factory=list)
     last_word: float = field(default_factory=time.monotonic)
 
     @property
@@ -38,8 +39,10 @@ class _Run:
         return max(self.last_word, self.out.last_fed, self.err.last_fed)
 
     def log(self, line: str) -> None:
-        if len(self.logs) < _MOST_LOGS:
-            self.logs.append(line[:_LONGEST_LOG])
+        _note(self.logs, line)
+
+    def report(self, text: str) -> None:
+        _note(self.progress, text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +188,7 @@ class Pad:
 
     def _report(self, run: _Run, text: str) -> None:
         if text:
-            run.log(f"progress: {text}")
+            run.report(text)
             if self.watch:
                 self.watch(f"{text}\n")
 
@@ -220,6 +223,11 @@ class Pad:
         return await worker.close() if worker else ""
 
 
+def _note(lines: list[str], line: str) -> None:
+    if len(lines) < _MOST_LOGS:
+        lines.append(line[:_LONGEST_LOG])
+
+
 def _as_ended(run: _Run, end: _End) -> Cell:
     return replace(
         run.cell,
@@ -227,6 +235,7 @@ def _as_ended(run: _Run, end: _End) -> Cell:
         stderr=run.err.text(),
         error=end.error,
         logs=tuple(run.logs),
+        progress=tuple(run.progress),
         outcome=end.outcome,
         stopped=end.stopped,
     )

@@ -161,6 +161,7 @@ def _as_markdown(number: int, cell: Cell) -> str:
     for title, text in [("Output", cell.stdout), ("Stderr", cell.stderr), ("Error", cell.error or "")]:
         if text.strip():
             parts += [f"{title}:", _fenced(text)]
+    parts += [f"- progress: {line}" for line in cell.progress]
     parts += [f"- {line}" for line in cell.logs]
     return "\n\n".join(parts)
 

@@ -134,6 +134,7 @@ def _shown(cell: Cell) -> str:
         parts.append(f"[stderr]\n{cell.stderr.rstrip()}")
     if cell.error:
         parts.append(f"[error]\n{cell.error.rstrip()}")
+    parts += [f"[progress] {line}" for line in cell.progress]
     parts += [f"[log] {line}" for line in cell.logs]
     return "\n\n".join(parts) or "(The cell ran and printed nothing.)"
 
