@@ -11,9 +11,12 @@ from habitus.agent.consent import Consent, Question
 from habitus.agent.offered_tools import CODE_TOOLS
 from habitus.agent.session import Session
 from habitus.app import Habitus
+from habitus.errors import Invalid
 from habitus.events import OutcomeKind
+from habitus.files import File, file_of
 from habitus.llm.model import Returned
 from habitus.llm.scripted import calls, says
+from habitus.skills import names
 from habitus.skills.model import Stage
 from tests.agent.conftest import Talk
 
@@ -96,6 +99,54 @@ async def test_a_built_in_name_is_refused(talk: Talk) -> None:
     session, _ = talk([calls("create_tool", {**ADD, "name": "Recall_Skill"}), says("ok")])
     await session.turn("clash")
     assert results(session) == ["Error: 'recall_skill' is the name of a built-in tool. Take another."]
+
+
+def as_files(name: str, code: str = CODE) -> dict[str, File]:
+    manifest = {"name": name, "description": "Adds numbers up", "parameters": SCHEMA}
+    return {
+        "SKILL.md": file_of(f"---\nname: {name}\ndescription: Adds numbers up.\n---\n\n1. Add.\n".encode()),
+        "tool.json": file_of(json.dumps(manifest).encode()),
+        "scripts/tool.py": file_of(code.encode()),
+    }
+
+
+@pytest.mark.req("SB-06")
+async def test_the_built_in_names_are_those_of_the_tools_of_every_session(talk: Talk, habitus: Habitus) -> None:
+    habitus.skills.write_trees("user", {"scratchpad": as_files("scratchpad")}, habitus.person())  # laid there by hand
+    session, model = talk([says("ok")])
+    await session.turn("hello")
+    assert sorted(tool.name for tool in model.asked[0].tools) == sorted(names.BUILT_IN_TOOLS)
+    [tool] = habitus.tools.all()
+    assert (tool.status.value, tool.reason) == (
+        "broken",
+        "'scratchpad' is the name of a built-in tool, so no code can go by it. Take another name for the skill.",
+    )
+    with pytest.raises(Invalid, match="built-in tool"):
+        habitus.tools.approve("scratchpad", "ann")
+
+
+@pytest.mark.req("SB-08")
+async def test_a_degraded_tool_is_told_to_the_model_with_the_reason(talk: Talk, habitus: Habitus) -> None:
+    moody = CODE + "assert len(sys.argv[1]) < 25, 'too many'\n"
+    async with habitus.tools as tools:
+        await tools.create("add-up", "Adds numbers up", SCHEMA, moody, {"numbers": [1, 2]}, habitus.person())
+    many, few = {"numbers": [1, 2, 3, 4, 5, 6]}, {"numbers": [1]}
+    session, _ = talk([*[calls("add_up", many)] * 3, says("it breaks")])
+    await session.turn("add these")
+    assert [result.startswith("Error: ") for result in results(session)] == [True, True, False]
+    degraded = "'add_up' is degraded: it failed 3 times in a row, last with: AssertionError: too many."
+    assert results(session)[-1].startswith(f"[{degraded} It is no longer offered; do it another way, or mend it.]")
+    session, model = talk(
+        [calls("recall_skill", {"name": "add-up"}), calls("add_up", few), calls("add_up", few), says("1")]
+    )
+    await session.turn("add one")
+    assert "add_up" not in [tool.name for tool in model.asked[0].tools]
+    recalled, back, again = results(session)
+    assert "Its tool `add_up` is degraded, it failed 3 times in a row: AssertionError: too many." in recalled
+    assert back == (
+        "['add_up' is no longer degraded; before, it failed 3 times in a row: AssertionError: too many.]\n\n1"
+    )
+    assert again == "1"
 
 
 async def test_a_tool_is_offered_with_its_example_and_recalled_skills_point_to_it(talk: Talk, habitus: Habitus) -> None:

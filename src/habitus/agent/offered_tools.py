@@ -12,6 +12,7 @@ from habitus.sandbox.model import ToolRun
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext, is_barred
 from habitus.skills.selection import Request
+from habitus.tools.model import ToolStatus
 from habitus.tools.tools import Tools
 
 CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
@@ -39,6 +40,7 @@ class OfferedTools:
         self._outage = outage
         self._gates = gates
         self._looks = -1
+        self._degraded: Sequence[Tool] = ()
         self.code: list[Tool] = sorted(self._current(), key=lambda tool: tool.name)
 
     def registry(self, request: Request) -> Registry:
@@ -46,7 +48,8 @@ class OfferedTools:
             self._look()
             self._looks = self._view.looks
         few = len(self.code) <= CODE_TOOLS
-        return Registry([*self._built_in, *(self.code if few else self._most_fitting(request))])
+        offered = self.code if few else self._most_fitting(request)
+        return Registry([*self._built_in, *offered], unlisted=self._degraded)
 
     def _look(self) -> None:
         known: Sequence[Tool] = self.code
@@ -58,7 +61,10 @@ class OfferedTools:
     def _current(self) -> Sequence[Tool]:
         """What may run for this user, and what waits and was written in this conversation."""
         seen, conversation = self._view.snapshot, self._view.conversation
-        active = {tool.name: tool for tool in self._tools.active(at=seen) if not self._is_barred(tool.name)}
+        usable = [tool for tool in self._tools.all(at=seen) if tool.can_run and not self._is_barred(tool.name)]
+        active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
+        degraded = [tool for tool in usable if tool.status is ToolStatus.DEGRADED]
+        self._degraded = code_tools(degraded, self._tools.run)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:

@@ -10,6 +10,7 @@ from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
 from habitus.files import Tree
+from habitus.skills import trees
 from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.model import Source, Stage
 from habitus.skills.powers import powers
@@ -87,6 +88,9 @@ def dangers(found: Trustable) -> tuple[Dangers, ...]:
 
 def trust(habitus: Habitus, found: Trustable) -> None:
     for root, skills in found.roots.items():
+        if found.is_part:
+            for name, tree in skills.items():
+                trees.refuse_clash(name, tree)
         _kept(habitus, root).trust(root, skills, habitus.settings.signature, adds=found.is_part)
 
 

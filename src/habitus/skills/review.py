@@ -135,6 +135,7 @@ class Review:
         base_hash = tree_hash(before) if before else ""
         if change.action is Action.WRITE and trees.parse(change.name, change.tree).skill is None:
             raise Invalid(str(trees.parse(change.name, change.tree).diagnostics[-1]), mend="")
+        trees.refuse_clash(change.name, change.tree)
         for waiting in self.list(ProposalState.WAITING, with_contents=False):
             same = (waiting.change.name, waiting.change.layer, waiting.change.action, waiting.base_hash)
             is_of_it = same == (change.name, change.layer, change.action, base_hash)
@@ -298,6 +299,7 @@ class Review:
         address = f"{change.name}@{change.layer}"
         match change.action:
             case Action.WRITE:
+                trees.refuse_clash(change.name, change.tree)
                 return self._library.write_tree(
                     change.layer, change.name, change.tree, author, expected_version=expected_version
                 )

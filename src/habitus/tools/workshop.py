@@ -18,7 +18,7 @@ from habitus.tools.environments import Environments, environment_hash
 from habitus.tools.header import dependencies_of, with_header
 from habitus.tools.model import Case, CaseResult, Json, Regression, ToolDraft, ToolProgram
 from habitus.tools.schema import checked_payload, checked_schema
-from habitus.tools.shape import has_shape, shape_of
+from habitus.tools.shape import error_told, has_shape, shape_of
 
 LONGEST_CODE = 512 * KIB
 LONGEST_CASE = 128 * KIB
@@ -87,9 +87,11 @@ class Workshop:
         venv = await self._environments.folder_for(tool.dependencies)
         program = Program(code=tool.code, venv=venv, permissions=tool.permissions, limits=self._limits)
         try:
-            return await self._warm.call(program, payload, env=env)
+            run = await self._warm.call(program, payload, env=env)
         except Invalid as error:  # a folder it was granted is not there, or can't be granted
             raise ToolFailed(str(error)) from None
+        told = error_told(run.stdout) if run.outcome.is_ok else ""
+        return replace(run, outcome=failed(f"It reports an error: {told}")) if told else run
 
 
 class Workshops:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 from pydantic import Field
@@ -11,7 +10,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import Consent, Question
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
-from habitus.errors import Refused, ToolFailed
+from habitus.errors import Refused
 from habitus.events import ToolResult
 from habitus.skills import names
 from habitus.skills.model import Actor, Author
@@ -29,13 +28,9 @@ class CreateTool(Arguments):
     dependencies: list[str] | None = Field(default=None, description="Packages it needs beside the standard library.")
 
 
-def create_tool(tools: Tools, changes: Changes, *, is_taken: Callable[[str], bool]) -> Tool:
-    """`is_taken` knows the names of the tools that come with every session."""
-
+def create_tool(tools: Tools, changes: Changes) -> Tool:
     async def run(given: CreateTool, running: Running) -> ToolResult:
         name = names.callable_name(names.checked(given.name))
-        if is_taken(name):
-            raise ToolFailed(f"'{name}' is the name of a built-in tool. Take another.")
         running.progress("testing it in the sandbox")
         made = await tools.create(
             given.name,

@@ -15,25 +15,27 @@ from habitus.skills.library import Library
 from habitus.skills.lifecycle import best_stage
 from habitus.skills.model import Skill, Stage
 from habitus.skills.selection import companions_of
+from habitus.tools.model import ToolStatus
+from habitus.tools.tools import Tools
 
 
 class RecallSkill(Arguments):
     name: str = Field(description="The skill's name, as the list of available skills has it.")
 
 
-def recall_skill(view: View) -> Tool:
+def recall_skill(view: View, tools: Tools) -> Tool:
     def run(given: RecallSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
         name, warning = _resolved(given.name, {*view.may_load(), *waiting})
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load(name)
-        parts = [warning + _shown(view.library, skill)]
+        parts = [warning + _shown(view.library, tools, skill)]
         view.note_loaded(skill)
         for companion in companions_of(skill, view.may_load()):
             if not view.is_in_view(companion):
                 other = view.load(companion)
-                parts.append(_shown(view.library, other))
+                parts.append(_shown(view.library, tools, other))
                 view.note_loaded(other)
         return ToolResult(content="\n\n".join(parts))
 
@@ -91,20 +93,24 @@ def _resolved(wanted: str, known: Collection[str]) -> tuple[str, str]:
     return near, f"(There is no skill '{wanted}'; this is the nearest, '{near}'.)\n\n"
 
 
-def _shown(library: Library, skill: Skill) -> str:
+def _shown(library: Library, tools: Tools, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({skill.title})" if skill.title else "")]
     if skill.cue:
         lines.append(f"When: {skill.cue}")
-    lines += _stages(library, skill)
+    lines += _stages(library, tools, skill)
     lines += ["", skill.body.strip() or "(It has no steps.)"]
     return "\n".join(lines)
 
 
-def _stages(library: Library, skill: Skill) -> list[str]:
+def _stages(library: Library, tools: Tools, skill: Skill) -> list[str]:
     """Which stage to try first; the steps below are the fallback."""
     if Stage.CODE not in skill.stages or not skill.version:
         return []
-    tool = names.callable_name(skill.name)
+    tool, known = names.callable_name(skill.name), tools.get(skill.name)
+    if known.status is ToolStatus.DEGRADED:
+        return [f"Its tool `{tool}` is degraded, it {known.reason}. Follow the steps; it can still be called."]
+    if not known.can_run:
+        return [f"Its tool `{tool}` can't be called: {known.reason}. Follow the steps."]
     first = best_stage(skill.stages, library.counters(skill.name))
     if first is Stage.CODE:
         return [f"Try the tool `{tool}` first: it is tested. The steps are for when it fails."]

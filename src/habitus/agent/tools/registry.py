@@ -64,10 +64,14 @@ class Tool:
 
 
 class Registry:
-    """Tools by name. The first of two that clash stays; the other is skipped with a warning."""
+    """Tools by name. The first of two that clash stays; the other is skipped with a warning.
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    Those that are `unlisted` can be called by whoever knows their names.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = (), *, unlisted: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._unlisted = {tool.name: tool for tool in unlisted}
         self.skipped: list[str] = []
         for tool in tools:
             self.add(tool)
@@ -85,13 +89,16 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         return tuple(self._tools)
 
+    def _find(self, name: str) -> Tool | None:
+        return self._tools.get(name) or self._unlisted.get(name)
+
     def is_parallel(self, call: ToolCall) -> bool:
-        tool = self._tools.get(call.name)
+        tool = self._find(call.name)
         return tool is None or tool.is_parallel
 
     async def run(self, call: ToolCall, running: Running) -> ToolResult:
         """Run one call. Every way to fail is a result that the model can read and mend."""
-        tool = self._tools.get(call.name)
+        tool = self._find(call.name)
         if tool is None:
             near = did_you_mean(call.name, self._tools) or f"There are: {', '.join(self._tools)}."
             return _failure(f"There is no tool '{call.name}'. {near}")
