@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from habitus.redact import Redacted, Redactor
+from habitus.redact import Redacted, Redactor, taken_out
+from tests.planted import KEYS, WAYS, pieces
 
 LETTERS = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzC"
 HEX = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
@@ -37,6 +41,40 @@ def test_a_key_of_a_known_shape_goes_wherever_it_stands(kind: str) -> None:
         assert SECRETS[kind] not in redacted.text
         assert f"[redacted:{kind}]" in redacted.text
         assert redacted.counts == {kind: 1}
+
+
+@pytest.mark.req("SB-14")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_goes_however_it_is_written_and_dumped(kind: str, way: str) -> None:
+    key, text = KEYS[kind], WAYS[way](KEYS[kind])
+    for dumped in (text, json.dumps({"x": f"a\n{text}"}), json.dumps(json.dumps([f"\n{text}"])), repr(["\t" + text])):
+        clean = Redactor().redact(dumped).text
+        assert [piece for piece in pieces(key) if piece in clean] == []
+    assert json.loads(Redactor().redact(json.dumps({"x": text})).text).keys() == {"x"}
+    assert taken_out(Redactor().redact(text).text)
+
+
+@pytest.mark.req("SB-14")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_in_two_pieces_goes_while_it_streams(kind: str, way: str) -> None:
+    text = WAYS[way](KEYS[kind])
+    for cut in range(1, len(text), 17):
+        stream = Redactor().stream()
+        assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.end() == Redactor().redact(text).text
+
+
+@pytest.mark.req("SB-14")
+def test_ordinary_words_stream_without_waiting_for_the_line_to_end() -> None:
+    stream = Redactor().stream()
+    assert [stream.feed(piece) for piece in ("The ", "key ", "point ", "is this", ", and ")] == [
+        "The ",
+        "",
+        "key point ",
+        "is ",
+        "this, and ",
+    ]
 
 
 @pytest.mark.req("SB-14")
@@ -85,6 +123,13 @@ def test_a_value_goes_because_of_its_name_or_its_place(text: str, expected: str)
         "see https://example.org:8080/path@2",
         "bearer of good news and other things",
         "task-force-delta-2024-report-final",
+        "AKIAIOSFODNN7EXAMPLE and ghp_" + "x" * 36,
+        "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "sha512-" + "z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg==",
+        "docker run -u 1000:1000 image",
+        "https://example.org/a%20b?q=%7B%22page%22%3A1%7D",
+        "use --token-limit 4096 and --password-file secret.txt",
+        "aGVsbG8gd29ybGQsIHRoaXMgaXMgYSBub3Rl",
         "",
     ],
 )
@@ -157,10 +202,49 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
     assert redactor.redact(once) == Redacted(text=once)
 
 
+@pytest.mark.req("SB-14")
+@given(
+    st.lists(st.sampled_from(PARTS[len(SECRETS) :]) | st.text(max_size=4), max_size=10),
+    st.sampled_from([*WAYS.values()]),
+    st.sampled_from([*KEYS.values()]),
+)
+def test_what_streams_holds_no_key_wherever_it_is_cut(parts: list[str], way: Callable[[str], str], key: str) -> None:
+    stream = Redactor(["known-value-1", "two words"]).stream()
+    shown = "".join(map(stream.feed, [*parts, " ", *way(key), " two", " words ", *reversed(parts)])) + stream.end()
+    assert [piece for piece in (*pieces(key), "known-value-1", "two words") if piece in shown] == []
+
+
+@pytest.mark.req("SB-14")
+@given(st.recursive(st.text() | st.sampled_from(PARTS), lambda inner: st.dictionaries(st.sampled_from(PARTS), inner)))
+def test_dumped_values_stay_json(value: object) -> None:
+    dumped = json.dumps(value)
+    assert json.loads(Redactor().redact_json(dumped)) == Redactor().redact_value(json.loads(dumped))
+
+
 @pytest.mark.parametrize(
     "piece",
-    ["sk-", "eyJ", "password=", "-----BEGIN PRIVATE KEY-----", "://a:", "a", 'key: "', "Bearer ", "key=", "token="],
+    [
+        "sk-",
+        "eyJ",
+        "password=",
+        "-----BEGIN PRIVATE KEY-----",
+        "://a:",
+        "a",
+        'key: "',
+        "Bearer ",
+        "key=",
+        "token=",
+        "%41",
+        "QUJD",
+        "QUJDQUJDQUJDQUJD\n",
+        "curl -u a:b",
+        'password=\\\\"',
+    ],
 )
 def test_hostile_repetition_costs_no_more_than_its_length(piece: str) -> None:
     """Quadratic work on a megabyte would take hours; the test's time limit is the measure."""
-    Redactor(["known-value-1"]).redact(piece * (300_000 // len(piece)))
+    text = piece * (30_000 // len(piece))
+    Redactor(["known-value-1"]).redact(text)
+    stream = Redactor(["known value"]).stream()
+    for start in range(0, len(text), 10):
+        stream.feed(text[start : start + 10])

@@ -122,7 +122,7 @@ def test_a_newer_database_that_allows_older_readers_is_used_as_it_is(database: P
 def test_a_damaged_file_is_said_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / app.DATABASE
     path.write_bytes(content)
-    with pytest.raises(StorageFailed, match=r"is damaged .* Move it away: skills on disk stay"):
+    with pytest.raises(StorageFailed, match=r"is damaged .* Skills on disk .* \.recover"):
         sql.open_engine(sql.sqlite_url(path))
     assert path.read_bytes() == content
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from habitus.errors import Invalid
 
@@ -26,6 +26,7 @@ class File:
 
 Tree = Mapping[str, File]
 
+_LONGEST_PATH, _LONGEST_PART = 4095, 255  # what Linux and macOS take
 _PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*")
 
 
@@ -40,6 +41,20 @@ def tree_hash(tree: Tree) -> str:
 
 def is_same(a: Tree, b: Tree) -> bool:
     return tree_hash(a) == tree_hash(b)
+
+
+def given_path(given: str | Path) -> Path:
+    """A path as a person writes it, its `~` filled in; what no file can be called is an error."""
+    text = str(given)
+    shown = text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
+    if not text.strip() or "\0" in text:
+        raise Invalid(f"{shown!r} is no path.", mend="Give the path of a file or folder.")
+    if len(text) > _LONGEST_PATH or any(len(part) > _LONGEST_PART for part in Path(text).parts):
+        raise Invalid(f"'{shown}' is too long to be a path.", mend="Give the path of a file or folder.")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise Invalid(f"'{shown}' names a person whom this machine does not know.", mend="Check the name.") from None
 
 
 def checked_path(path: str) -> str:

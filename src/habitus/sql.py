@@ -278,7 +278,7 @@ def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
         case text if "malformed" in text or "not a database" in text:
             return StorageFailed(
                 f"{where} is damaged ({said}).",
-                mend="Move it away: skills on disk stay, counters and history start anew; or restore a backup.",
+                mend=way_back(where),
             )
         case text if "locked" in text:
             return StorageFailed(
@@ -286,6 +286,16 @@ def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
                 mend="Look for a stuck habitus process, then retry.",
             )
     return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
+
+
+def way_back(path: str) -> str:
+    """From a damaged database file."""
+    name = Path(path).name
+    return (
+        f"Skills on disk and memory/*.md are not touched. Put a backup of {name} in its place, or save what can be "
+        f"read (sqlite3 {name} .recover | sqlite3 saved.db) and use that, or move it away to start counters, history "
+        "and lessons anew."
+    )
 
 
 def _place(engine: sa.Engine) -> str:

@@ -225,6 +225,7 @@ async def test_a_request_that_went_well_with_a_skill_finds_it_better_next_time(t
     before = {hit.id: hit.score for hit in habitus.finder.search(wanted, k=9).hits}
     session, _ = talk([calls("recall_skill", {"name": "gamma"}), says("sent")])
     await session.turn(f"please {wanted}")
+    await session.settle()
     after = {hit.id: hit.score for hit in habitus.finder.search(wanted, k=9).hits}
     assert before["beta"] >= before["gamma"]
     assert after["gamma"] > 5 * max(before["gamma"], after["beta"])

@@ -336,7 +336,7 @@ async def test_the_reply_comes_before_learning_ends_and_closing_waits_for_it(tal
 
 async def test_a_cancelled_turn_teaches_nothing(talk: Talk) -> None:
     watcher = Watcher()
-    session, _ = talk([hangs(after="hm")], observers=[watcher])
+    session, _ = talk([hangs(after="hm ")], observers=[watcher])
     stream = session.turn_stream("never mind")
     await anext(stream)
     await stream.aclose()

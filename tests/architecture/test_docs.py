@@ -127,7 +127,8 @@ class Desk:
         )
         assert done.returncode == 0, f"{command[-1]}\nended with {done.returncode}:\n{done.stdout}"
         # Names come from the account; the documents are about Ana.
-        return re.sub(rf"\b(user|by) {account_name()}\b", r"\1 ana", done.stdout.replace(str(self.person), "~"))
+        signed = rf"(?m)(?<=user ){account_name()}\b|(?<=by ){account_name()}\b|(?<= ){account_name()}$"
+        return re.sub(signed, "ana", done.stdout.replace(str(self.person), "~"))
 
 
 def _follow(desk: Desk, session: str) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import Direct
 from tests.contracts.sshd import options, running_sshd
+from tests.planted import KEYS
 
 pytestmark = pytest.mark.req("SB-01", "SB-09")
 
@@ -39,6 +40,16 @@ def _keepers(home: Path) -> list[int]:
         if str(home).encode() in words and b"keep" in words:
             found.append(int(folder.name))
     return found
+
+
+@pytest.mark.req("SB-14")
+def test_a_key_that_a_cell_prints_in_two_pieces_is_neither_shown_nor_kept(pad: Direct) -> None:
+    key = KEYS["github"]
+    code = f"print('it is\\n{key[:9]}', end='', flush=True)\nprint({key[9:]!r})\nprint({{'x': '\\n{key}'}})"
+    ran = pad("pad", "exec", "p", code)
+    kept = (pad.home / "pads" / "p" / "cells.jsonl").read_text()
+    assert (ran.code, ran.err) == (0, "Secrets taken out: 2 × github.\n")
+    assert [key in ran.out, key in kept, json.loads(kept)["stdout"] == ran.out] == [False, False, True]
 
 
 def test_variables_stay_from_command_to_command(pad: Direct) -> None:
@@ -110,7 +121,8 @@ def test_an_interrupted_command_stops_its_cell(pad: Direct) -> None:
 
 def test_secrets_are_not_written_down(pad: Direct) -> None:
     secret = "sk-ant-api03-" + "Zk3" * 20
-    pad.ok("pad", "exec", "one", f"key = '{secret}'; print(key)")
+    ran = pad("pad", "exec", "one", f"key = '{secret}'; print(key)")
+    assert (ran.code, ran.err, secret in ran.out) == (0, "Secrets taken out: 1 × anthropic.\n", False)
     assert secret not in (pad.home / "pads/one/cells.jsonl").read_text()
     assert secret not in json.dumps(pad.json("pad", "view", "one"))
 
@@ -150,7 +162,7 @@ def elsewhere(pad: Direct, tmp_path: Path) -> Iterator[Path]:
         program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {shlex.join(options(server))} "$@"\n')
         program.chmod(0o755)
         pad.patch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-        pad.home.mkdir()
+        pad.home.mkdir(exist_ok=True)
         address = f"ssh://127.0.0.1:{server.port}{there}"
         (pad.home / "habitus.toml").write_text(f'[sandbox]\nruntime = "{address}"\n')
         yield there
@@ -180,7 +192,7 @@ def test_pads_live_on_the_machine_that_the_settings_name(pad: Direct, elsewhere:
     ],
 )
 def test_the_doctor_says_when_the_other_machine_does_not_answer(direct: Direct, runtime: str, words: str) -> None:
-    direct.home.mkdir()
+    direct.home.mkdir(exist_ok=True)
     (direct.home / "habitus.toml").write_text(f'[sandbox]\nruntime = "{runtime}"\n')
     checks = {check["name"]: check for check in json.loads(direct("doctor", "--json").out)["checks"]}
     assert checks["sandbox: runtime"]["state"] == "broken"

@@ -132,7 +132,7 @@ async def test_off_learns_nothing_and_calls_no_model(habitus: Habitus, desks: li
 
 @pytest.mark.req("EL-07")
 async def test_a_turn_cancelled_in_the_middle_teaches_nothing(habitus: Habitus, desks: list[Desk]) -> None:
-    desk = Desk(habitus, [divide(1), divide(2), divide(3), hangs(after="hm")], [])
+    desk = Desk(habitus, [divide(1), divide(2), divide(3), hangs(after="hm ")], [])
     desks.append(desk)
     stream = desk.session.turn_stream("share the costs")
     async for event in stream:

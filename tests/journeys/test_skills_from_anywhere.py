@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from habitus.settings import account_name
 from tests.homes import furnish
 from tests.skills.test_trust import EVIL
 
@@ -186,7 +187,7 @@ def test_a_person_decides_about_what_is_held(person: Person, repository: Reposit
     )
     assert "1 change waits for you" in done.stderr.splitlines()[-1]
     person.habitus("review", "reject", "1", "--reason", "no")
-    assert "was rejected by ada already" in person.habitus("review", "approve", "1", code=1)
+    assert f"was rejected by {account_name()} already" in person.habitus("review", "approve", "1", code=1)
     assert person.verdicts("skills", "update", "--trust")["nasty"] == "imported"
 
 

@@ -26,9 +26,9 @@ from habitus.memory.model import Engram, Kind, Scope, TrustLevel
 from habitus.memory.stores.sql import SqlEngramStore
 from habitus.memory.view_files import ViewFiles
 from habitus.memory.views import VIEWS, BadLine, Edits, Line, Page
-from habitus.memory.words import one_line
 from habitus.redact import Redactor
 from habitus.search import Index, WordLlama
+from habitus.text import one_line
 from tests.journeys.crash import Killer
 from tests.memory.conftest import Clock, Make, lesson
 

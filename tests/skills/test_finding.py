@@ -140,10 +140,10 @@ def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
 
 @pytest.mark.req("SE-10")
 def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
-    def cases(text: str) -> list[evals.Case]:
+    def cases(text: str) -> list[evals.EvalCase]:
         return evals.read("x", {evals.FILE: file_of(text.encode())})
 
-    one = [evals.Case(query="a", should_trigger=False)]
+    one = [evals.EvalCase(query="a", should_trigger=False)]
     assert cases('[{"query": "a", "should_trigger": false}]') == one
     assert cases('{"evals": [{"prompt": "a", "should_trigger": false}]}') == one
     assert evals.read("x", {}) == []

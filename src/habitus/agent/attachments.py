@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from habitus.agent.budget import shortened
 from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
 from habitus.llm.model import Image, Text
+from habitus.text import one_line
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _MOST_BYTES = 20 * 1024 * 1024
@@ -31,54 +32,65 @@ class _Found:
     notices: list[str] = field(default_factory=list)
 
 
-async def read(paths: Sequence[Path], *, sees_images: bool, transcribe: Transcriber, budget: int) -> Attached:
-    """Read what is attached; what can't be used is said, and the turn goes on without it."""
+async def read(
+    paths: Sequence[Path],
+    *,
+    sees_images: bool,
+    transcribe: Transcriber,
+    budget: int,
+    sound: Callable[[str], str] = lambda text: text,
+) -> Attached:
+    """Read what is attached; what can't be used is said, and the turn goes on without it.
+
+    `sound` makes a text fit to be sent, before it is shortened: of a key that was cut in two, no half would be known.
+    """
     found = _Found()
     for path in paths:
-        kind = mimetypes.guess_type(path.name)[0] or ""
+        kind, name = mimetypes.guess_type(path.name)[0] or "", one_line(path.name)
         if kind.startswith("audio/"):
             _check(path)
             heard = await transcribe(path)
             if heard.text is None:
-                found.notices.append(f"{path.name} was not written down: {heard.reason}")
-                found.parts.append(Text(text=f"[Attached recording {path.name}, which could not be written down.]"))
+                found.notices.append(f"{name} was not written down: {heard.reason}")
+                found.parts.append(Text(text=f"[Attached recording {name}, which could not be written down.]"))
             else:
                 found.heard.append(heard.text)
-                found.parts.append(Text(text=f"[Attached recording {path.name}; it says: {heard.text}]"))
+                said = one_line(sound(heard.text))
+                found.parts.append(Text(text=f"[Attached recording {name}; it says: {said}]"))
         elif kind in IMAGES:
-            _image(path, kind, sees_images, found)
+            _image(path, name, kind, sees_images, found)
         else:
-            _text(path, budget // len(paths), found)
+            _text(path, name, budget // len(paths), sound, found)
     return Attached(
-        names=tuple(path.name for path in paths),
+        names=tuple(one_line(path.name) for path in paths),
         parts=tuple(found.parts),
         heard=tuple(found.heard),
         notices=tuple(found.notices),
     )
 
 
-def _image(path: Path, kind: str, sees_images: bool, found: _Found) -> None:
+def _image(path: Path, name: str, kind: str, sees_images: bool, found: _Found) -> None:
     data = _check(path)
     if sees_images:
         found.parts.append(Image(data=data, media_type=kind))
     else:
-        found.notices.append(f"The model can't see images; it is only told that {path.name} is attached.")
-        found.parts.append(Text(text=f"[Attached image {path.name}, which you can't see.]"))
+        found.notices.append(f"The model can't see images; it is only told that {name} is attached.")
+        found.parts.append(Text(text=f"[Attached image {name}, which you can't see.]"))
 
 
-def _text(path: Path, budget: int, found: _Found) -> None:
+def _text(path: Path, name: str, budget: int, sound: Callable[[str], str], found: _Found) -> None:
     data = _check(path)
     try:
         if b"\0" in data:
             raise UnicodeDecodeError("utf-8", data, 0, 1, "not text")
-        written = data.decode("utf-8-sig")
+        written = sound(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        found.notices.append(f"{path.name} is not text; the model is only told that it is attached.")
-        found.parts.append(Text(text=f"[Attached file {path.name}, {len(data):,} bytes, not text.]"))
+        found.notices.append(f"{name} is not text; the model is only told that it is attached.")
+        found.parts.append(Text(text=f"[Attached file {name}, {len(data):,} bytes, not text.]"))
         return
     if len(written) > budget * 4:
-        found.notices.append(f"{path.name} is long: the model sees its beginning.")
-    found.parts.append(Text(text=f"[Attached file {path.name}]\n{shortened(written, budget)}\n[End of {path.name}]"))
+        found.notices.append(f"{name} is long: the model sees its beginning.")
+    found.parts.append(Text(text=f"[Attached file {name}]\n{shortened(written, budget)}\n[End of {name}]"))
 
 
 def _check(path: Path) -> bytes:

@@ -15,6 +15,7 @@ from habitus.skills import fingerprint, menu
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, Summary
 from habitus.skills.selection import INTERACTIVE, Request, Selection
+from habitus.text import one_line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +103,7 @@ class Composer:
         chosen = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
         there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
         room = int(self._parts.context_tokens * budget.EAGER_SHARE)
-        section, shown = prompt.eager(chosen, room, already=there)
+        section, shown = prompt.eager(chosen, room, already=there, unreviewed=view.unreviewed)
         for skill, _ in chosen:
             if skill.name in shown:
                 view.saw(skill)
@@ -116,7 +117,7 @@ class Composer:
 
     def _unsaid(self, notes: Sequence[Note]) -> list[str]:
         """The lines that do not stand in the conversation already."""
-        return [note.line for note in notes if not self._parts.view.has_said(f"- {note.line}")]
+        return [note.line for note in notes if not self._parts.view.has_said(f"- {one_line(note.line)}")]
 
     def _cut(self, remembered: Remembered, rules: Sequence[Note]) -> tuple[str, ...]:
         """The rules that found room neither in the system prompt nor beside the request."""

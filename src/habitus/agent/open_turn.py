@@ -15,11 +15,12 @@ from habitus.agent.recorder import TurnRecorder
 from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running
 from habitus.agent.user_input import UserInput
-from habitus.encodable import encodable
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, TurnObserver, failed, tool_called, tool_returned
 from habitus.llm.model import Asked, Message, Text, Usage
+from habitus.redact import Redactor
 from habitus.skills.model import Skill
 from habitus.skills.selection import Selection
+from habitus.text import block
 
 log = logging.getLogger(__name__)
 
@@ -86,10 +87,14 @@ class OpenTurn:
             await in_thread(step)
 
     @property
+    def redactor(self) -> Redactor:
+        return self._parts.redactor
+
+    @property
     def message(self) -> Asked:
         """The marked block, what is attached, and the person's words, in this order."""
-        block = [Text(text=self.context)] if self.context else []
-        return Asked(parts=(*block, *self.said.parts, Text(text=self.said.request.text)))
+        context = [Text(text=self.context)] if self.context else []
+        return Asked(parts=(*context, *self.said.parts, Text(text=self.said.request.text)))
 
     # In between
 
@@ -100,7 +105,7 @@ class OpenTurn:
     async def run(self, call: ToolCall, tools: Registry) -> ToolResult:
         """Run one call, and let everybody see it begin and end."""
         began, redactor = time.monotonic(), self._parts.redactor
-        self._emit(ToolStarted(call=call.id, tool=call.name, arguments=call.arguments))
+        self._emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
         self._called(call)
         running = Running(
             call=call.id,
@@ -108,9 +113,9 @@ class OpenTurn:
             round_idx=self.rounds,
             progress=lambda text: self._emit(ToolProgress(call=call.id, text=text)),
             observe=self.observe,
+            redactor=redactor,
         )
-        raw = await tools.run(call, running)
-        result = ToolResult(content=redactor.redact(encodable(raw.content)).text, outcome=raw.outcome)
+        result = await tools.run(call, running)
         self._returned(call, result)
         seconds = time.monotonic() - began
         self._emit(
@@ -149,7 +154,7 @@ class OpenTurn:
         said: list[str] = []
         for observer in self._parts.observers:
             try:
-                said += await asyncio.wait_for(_begun(observer.advise()), _ADVICE_S)
+                said += map(block, await asyncio.wait_for(_begun(observer.advise()), _ADVICE_S))
             except Exception:
                 log.warning("An observer could not advise; the turn goes on.", exc_info=True)
         for nudge in said:

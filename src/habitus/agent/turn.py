@@ -15,7 +15,6 @@ from habitus.agent.history import History, size
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.stream import Done, Emit, Noticed, Said
 from habitus.agent.tools.registry import Registry
-from habitus.encodable import encodable
 from habitus.events import EventKind, ToolCall, ToolResult, event, infra
 from habitus.llm.model import (
     Answer,
@@ -31,7 +30,9 @@ from habitus.llm.model import (
     TextDelta,
     ToolSpec,
 )
+from habitus.redact import Redactor
 from habitus.skills.menu import tokens
+from habitus.text import encodable
 
 MAX_ROUNDS = 25
 _FIRST_ROOM = 8192  # tokens of an answer; twice as much when a call did not fit
@@ -101,7 +102,7 @@ async def _converse(now: _Now) -> str:
     while turn.rounds < MAX_ROUNDS:
         tools = await in_thread(turn.tools)
         answered = await _ask(now, tools.specs())
-        history.add(answered)
+        history.add(_kept(answered, turn.redactor))
         if not answered.calls:
             return answered.text or await _insist(now)
         turn.rounds += 1
@@ -120,7 +121,7 @@ async def _ask(now: _Now, tools: tuple[ToolSpec, ...] = ()) -> Answered:
     while True:
         ask = Ask(system=now.turn.system, messages=tuple(now.history.messages), tools=tools, max_tokens=room)
         try:
-            answer, said = await _stream(ask, now.model, now.emit)
+            answer, said = await _stream(ask, now)
         except ContextOverflow:
             if not _drop_more(now):
                 raise
@@ -131,16 +132,20 @@ async def _ask(now: _Now, tools: tuple[ToolSpec, ...] = ()) -> Answered:
             continue
         if answer.stop is StopReason.LENGTH:
             now.emit(Noticed(text=f"The answer was cut off at {answer.usage.output_tokens or room:,} tokens."))
-        return _sound(answer.message)
+        return _sound(answer.message, now.turn.redactor)
 
 
-def _sound(said: Answered) -> Answered:
+def _sound(said: Answered, redactor: Redactor) -> Answered:
     """Whatever the model wrote: text that can be kept, and for every call an id of its own, so that results find it."""
+
+    def clean(text: str) -> str:
+        return redactor.redact(encodable(text)).text
+
     calls = tuple(
-        ToolCall(id=encodable(call.id), name=encodable(call.name), arguments=encodable(call.arguments))
+        replace(call, id=encodable(call.id), name=clean(call.name), arguments=encodable(call.arguments))
         for call in said.calls
     )
-    said = Answered(text=encodable(said.text), calls=calls)
+    said = Answered(text=clean(said.text), calls=calls)
     ids = [call.id for call in said.calls]
     if all(ids) and len(set(ids)) == len(ids):
         return said
@@ -149,17 +154,28 @@ def _sound(said: Answered) -> Answered:
     )
 
 
-async def _stream(ask: Ask, model: Model, emit: Emit) -> tuple[Answer, bool]:
+def _kept(said: Answered, redactor: Redactor) -> Answered:
+    """An answer as the conversation keeps it; the tools themselves are called as the model wrote it."""
+    calls = tuple(replace(call, arguments=redactor.redact_json(call.arguments)) for call in said.calls)
+    return replace(said, calls=calls)
+
+
+async def _stream(ask: Ask, now: _Now) -> tuple[Answer, bool]:
+    """What is shown while it comes waits where it may be the beginning of a key."""
     said = False
+    model, shown = now.model, now.turn.redactor.stream()
     stream = model.stream(ask)
     try:
         async for piece in stream:
             if isinstance(piece, TextDelta) and piece.text:
                 said = True
-                emit(Said(text=encodable(piece.text)))
+                if text := shown.feed(encodable(piece.text)):
+                    now.emit(Said(text=text))
             elif isinstance(piece, Answer):
                 return piece, said
     finally:
+        if text := shown.end():
+            now.emit(Said(text=text))
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()  # a provider's connection is let go at once, also when the turn was cancelled
     raise ProviderFault(f"{model.name} ended its answer without an end.")

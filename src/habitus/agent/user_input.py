@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from habitus.agent import attachments, budget, prompt
 from habitus.agent.parts import Parts
-from habitus.encodable import encodable
 from habitus.errors import Invalid
 from habitus.llm.model import Image, Text
 from habitus.redact import CountingRedactor
 from habitus.skills.model import Skill
 from habitus.skills.selection import Request
+from habitus.text import block, encodable, one_line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,41 +40,42 @@ class UserInput:
 
 
 async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
+    redactor = CountingRedactor(parts.redactor)
+
+    def sound(text: str) -> str:
+        """A text that can be sent: encodable, without secrets, and unable to speak for us."""
+        return block(redactor.redact(encodable(text)).text)
+
     attached = await attachments.read(
         asking.attach,
         sees_images=asking.sees_images,
         transcribe=parts.transcribe,
         budget=int(parts.context_tokens * budget.ATTACHED_SHARE),
+        sound=sound,
     )
-    redactor = CountingRedactor(parts.redactor)
-    said = [part for part in (asking.text, *attached.heard) if part.strip()]
-    text = redactor.redact(encodable("\n\n".join(said))).text
+    text = sound("\n\n".join(part for part in (asking.text, *attached.heard) if part.strip()))
     if not text.strip() and not attached.parts:
         raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
     request = Request(
         text=text,
         source_type=parts.source_type,
         user=parts.user,
-        attachments=tuple(map(encodable, attached.names)),
+        attachments=attached.names,
         conversation=conversation,
         reply_to=asking.reply_to,
         now=parts.clock(),
     )
-    called = [prompt.invoked(asking.invoked)] if asking.invoked else []
+    called = []
+    if asking.invoked is not None:
+        body = redactor.redact(encodable(asking.invoked.body)).text
+        called.append(prompt.invoked(replace(asking.invoked, body=body)))
     return UserInput(
         request=request,
-        parts=tuple(_sound(part, redactor) for part in (*called, *attached.parts)),
+        parts=(*called, *attached.parts),
         notices=(*attached.notices, *_told(redactor)),
-        caller_id=encodable(asking.caller_id),
+        caller_id=one_line(asking.caller_id),
         invoked=asking.invoked,
     )
-
-
-def _sound(part: Text | Image, redactor: CountingRedactor) -> Text | Image:
-    """A part that can be sent: encodable, without secrets, and unable to speak for the block beside it."""
-    if isinstance(part, Image):
-        return part
-    return Text(text=prompt.unmarked(redactor.redact(encodable(part.text)).text))
 
 
 def _told(redactor: CountingRedactor) -> list[str]:

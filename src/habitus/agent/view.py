@@ -13,6 +13,7 @@ from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, State
 from habitus.skills.review import Review
 from habitus.skills.selection import Selection, User
+from habitus.text import block
 
 SHOWN_WHOLE = 14_000  # characters of a skill that no result cuts
 LOOKED_AT_ONCE = 1_000  # skills; the directories of more are looked at beside the turn
@@ -79,6 +80,13 @@ class View:
     def load(self, name: str) -> Skill:
         return self.library.load(name, at=self.snapshot, user=self._user)
 
+    def unreviewed(self, name: str) -> str:
+        """Where a skill comes from that nobody has looked at, in words; nothing for the others."""
+        if name in self.waiting():
+            return "it was written in this conversation"
+        item = self.snapshot.by_name.get(name)
+        return "" if item is None else self.library.unreviewed(item)
+
     def is_in_view(self, name: str) -> bool:
         """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""
         shown = self._shown.get(name)
@@ -92,7 +100,7 @@ class View:
         """Its turn may have left the conversation since, or was cancelled before the text came in."""
         if self._history is None:
             return True
-        return self._history.contains(self._redactor.redact(skill.body).text.strip()[:SHOWN_WHOLE])
+        return self._history.contains(self._redactor.redact(block(skill.body.strip())).text[:SHOWN_WHOLE])
 
     def has_said(self, line: str) -> bool:
         """Whether a line stands in the conversation."""

@@ -1,7 +1,6 @@
 """The composition root: from settings to a working Habitus, the one place that names concrete classes."""
 
-from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus, read_settings
 from habitus.app.home import DATABASE
 
-__all__ = ["DATABASE", "Habitus", "high_findings", "read_settings"]
+__all__ = ["DATABASE", "Habitus", "read_settings"]

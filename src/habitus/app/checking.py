@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
 from habitus.errors import HabitusError, Invalid, UserError
+from habitus.files import Tree
 from habitus.sandbox.protections import describe
 from habitus.settings import AccMode, MemoryMode, account_name
 from habitus.skills import lint as whole_set
 from habitus.skills import menu, trees
 from habitus.skills.lint import SetFinding
+from habitus.skills.listing import Listed
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.files import DirectoryShelf
 
@@ -79,6 +82,7 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
         _git(),
         *_sandbox(habitus),
         _runtime(habitus),
+        *_screening(habitus),
     )
 
 
@@ -112,7 +116,7 @@ def _home(habitus: Habitus) -> list[Check]:
         )
         if habitus.is_read_only
         else Check(name="home", state=CheckState.OK, detail=f"{home}, {space}"),
-        Check(name="database", state=CheckState.OK, detail=habitus.database),
+        _database(habitus),
     ]
     if free < 50e6:
         checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, mend="Free some space."))
@@ -125,6 +129,14 @@ def _home(habitus: Habitus) -> list[Check]:
         detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
         checks.append(Check(name="learning", state=CheckState.PAUSED, detail=detail, mend="Run 'habitus resume'."))
     return checks
+
+
+def _database(habitus: Habitus) -> Check:
+    """By the database's own check, which looks at every page."""
+    if (damage := damaged(habitus.settings)) is not None:
+        return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
+    address = habitus.shared.url.render_as_string(hide_password=True)
+    return Check(name="database", state=CheckState.OK, detail=address)
 
 
 def _skills(habitus: Habitus) -> list[Check]:
@@ -211,14 +223,20 @@ def _runtime(habitus: Habitus) -> Check:
     return Check(name=name, state=CheckState.OK, detail=f"scratchpads run on {where}, which answers")
 
 
+def _screening(habitus: Habitus) -> list[Check]:
+    """What screening.toml changes, if there is one."""
+    policy = habitus.screening
+    changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
+    changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
+    return [Check(name="screening", state=CheckState.OK, detail="; ".join(changed))] if changed else []
+
+
 def lint(habitus: Habitus, targets: Sequence[str] = ()) -> LintReport:
     """Skills and directories by name; without any, all that can be written, and the library as a set."""
     if targets:
         return LintReport(skills=tuple(report for target in targets for report in _linted(habitus, target)))
     own = {layer.name for layer in habitus.skills.layers if layer.can_write}
-    skills = tuple(
-        Linted(name=item.name, diagnostics=item.diagnostics) for item in habitus.skills.listing() if item.layer in own
-    )
+    skills = tuple(_linted_skill(habitus, item) for item in habitus.skills.listing() if item.layer in own)
     return LintReport(skills=skills, set=_linted_set(habitus))
 
 
@@ -237,12 +255,22 @@ def _linted_set(habitus: Habitus) -> tuple[SetFinding, ...]:
 
 def _linted(habitus: Habitus, target: str) -> list[Linted]:
     if "/" in target or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises on a name that is too long
-        return _linted_directory(Path(target))
-    item = habitus.skills.find(target)
-    return [Linted(name=item.name, diagnostics=item.diagnostics)]
+        return _linted_directory(habitus, Path(target))
+    return [_linted_skill(habitus, habitus.skills.find(target))]
 
 
-def _linted_directory(path: Path) -> list[Linted]:
+def _linted_skill(habitus: Habitus, item: Listed) -> Linted:
+    tree = habitus.skills.layer(item.layer).store.tree(item.name, None) or {}
+    return Linted(name=item.name, diagnostics=(*item.diagnostics, *_risks(habitus, tree)))
+
+
+def _risks(habitus: Habitus, tree: Tree) -> list[Diagnostic]:
+    """What a scan would hold."""
+    found = habitus.scan(tree)
+    return [Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.") for what in found]
+
+
+def _linted_directory(habitus: Habitus, path: Path) -> list[Linted]:
     """A skill directory, or a directory of them, outside the library."""
     path = path.resolve()
     if not os.path.isdir(path):  # noqa: PTH112  # see above
@@ -254,5 +282,5 @@ def _linted_directory(path: Path) -> list[Linted]:
         found = shelf.read(folder)
         if found is not None:
             problem = (found.problem,) if found.problem else trees.parse(folder, found.tree).diagnostics
-            reports.append(Linted(name=folder, diagnostics=problem))
+            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(habitus, found.tree))))
     return reports

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from habitus.files import Tree
+from habitus.screening.policy import Policy
 from habitus.skills import trees
 from habitus.skills.finding import Finder
 from habitus.skills.lint import DUPLICATE
 
 
-def high_findings(tree: Tree) -> list[str]:
-    """What a person must see before content from outside is used, one line each."""
+def high_findings(tree: Tree, policy: Policy) -> list[str]:
+    """What a person must see before content from outside is used, one line each; a rule in brackets can be silenced."""
     from habitus.screening.findings import Risk
-    from habitus.screening.scanner import scan  # a quarter of a second of patterns, for those who look at content
+    from habitus.screening.scanner import scan  # patterns and a parser, for those who look at content
 
-    found = (f"{one.path}:{one.line}: {one.why.rstrip('.')}" for one in scan(tree) if one.severity is Risk.HIGH)
-    return list(dict.fromkeys(found))
+    held = (one for one in scan(tree, policy) if one.severity is Risk.HIGH)
+    return list(dict.fromkeys(f"{one.path}:{one.line}: {one.why.rstrip('.')} ({one.rule})" for one in held))
 
 
 def near_duplicates(finder: Finder, name: str, tree: Tree) -> list[str]:

@@ -7,17 +7,17 @@ from dataclasses import asdict
 from habitus.app.explaining import request_of
 from habitus.app.habitus import Habitus
 from habitus.skills import evals
-from habitus.skills.evals import Case, CaseResult
+from habitus.skills.evals import EvalCase, EvalResult
 
 
-def record(habitus: Habitus, name: str, case: Case) -> None:
+def record(habitus: Habitus, name: str, case: EvalCase) -> None:
     """Keep a case beside the skill; the same request again corrects the earlier one."""
     item = habitus.skills.find(name)
     content = evals.with_case(habitus.skills.tree(name), item.name, case)
     habitus.skills.edit_file(name, evals.FILE, content, habitus.person("recorded a case"))
 
 
-def evaluate(habitus: Habitus, name: str | None = None) -> tuple[CaseResult, ...]:
+def evaluate(habitus: Habitus, name: str | None = None) -> tuple[EvalResult, ...]:
     """Try every case of one skill, or of all."""
     library = habitus.skills
     chosen = [library.find(name)] if name else library.listing()
@@ -29,9 +29,9 @@ def evaluate(habitus: Habitus, name: str | None = None) -> tuple[CaseResult, ...
     )
 
 
-def _tried(habitus: Habitus, name: str, case: Case) -> CaseResult:
+def _tried(habitus: Habitus, name: str, case: EvalCase) -> EvalResult:
     triggered, detail = _comes_up(habitus, name, case.query)
-    return CaseResult(name=name, triggered=triggered, detail=detail, **asdict(case))
+    return EvalResult(name=name, triggered=triggered, detail=detail, **asdict(case))
 
 
 def _comes_up(habitus: Habitus, name: str, query: str) -> tuple[bool, str]:

@@ -19,15 +19,17 @@ from habitus import settings as settings_module
 from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app.content import high_findings, near_duplicates
-from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write
+from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write, secret_values
 from habitus.app.layers import open_library
 from habitus.errors import Refused
 from habitus.events import TurnObserver
+from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor
+from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills import names, trees
 from habitus.skills.finding import Finder
@@ -84,16 +86,16 @@ class Habitus:
         self.shared = shared  # what every host shares; the same database where there is only one host
         self._scratch = scratch
         self.place = settings.home if scratch is None else Path(scratch.name)  # where what is not kept may be written
-        self.trust = Trust(local, clock=clock, scan=high_findings)
+        self.trust = Trust(local, clock=clock, scan=self.scan)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
-        self.approvals = Trust(shared, clock=clock, scan=high_findings)
+        self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
-        self.redactor = Redactor(_secret_values(os.environ))
+        self.redactor = Redactor(secret_values(os.environ))
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"))
+        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"), redacted=self.redacted)
         self.review = Review(
             self.skills,
             shared,
@@ -101,9 +103,10 @@ class Habitus:
             clock=clock,
             auto=settings.review.auto,
             duplicates=partial(near_duplicates, self.finder),
+            redacted=self.redacted,
         )
         self.importer = Importer(
-            self.skills, self.review, self.trust, shared, clock=clock, scan=high_findings, land=self._land
+            self.skills, self.review, self.trust, shared, clock=clock, scan=self.scan, land=self._land
         )
         self.review.when_approved(self._approved)
 
@@ -143,11 +146,10 @@ class Habitus:
         settings = self.settings
         return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
 
-    def person(self, reason: str = "", *, user: User | None = None) -> Author:
+    def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
-        is_other = user is not None and user.name != self.settings.user
-        name = user.name if user is not None and is_other else self.settings.signature
-        return Author(actor=Actor.USER, name=name, reason=reason)
+        is_other = user not in ("", self.settings.user)
+        return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
 
     def refuse_unless_admin(self, what: str) -> None:
         """What changes things for everybody on a shared database is for admins."""
@@ -216,6 +218,15 @@ class Habitus:
 
         return open_memory(self)
 
+    @functools.cached_property
+    def screening(self) -> Policy:
+        """What this home's screening.toml silences and holds."""
+        return read_policy(self.settings.home)
+
+    def scan(self, tree: Tree) -> list[str]:
+        """What a person must see before content from outside is used, one line each."""
+        return high_findings(tree, self.screening)
+
     @property
     def project(self) -> str:
         """Which project the working directory belongs to: what its lessons are kept under."""
@@ -229,11 +240,6 @@ class Habitus:
         from habitus.app.updating import landed  # memory and every layout, for those who import
 
         return landed(self, lesson)
-
-    @property
-    def database(self) -> str:
-        """The database's address, without its password."""
-        return self.shared.url.render_as_string(hide_password=True)
 
     def redacted(self, text: str) -> str:
         """The text without secrets, fit to be kept and shown."""
@@ -275,9 +281,8 @@ class Habitus:
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""
-        name = name or self.settings.user
-        known = self.settings.model_copy(update={"user": name})
-        return User(name=name, is_admin=known.is_admin)
+        known = self.settings.model_copy(update={"user": name or self.settings.user})
+        return User(name=known.user, is_admin=known.is_admin)
 
     def gates(self, user: User) -> GateContext:
         """What is switched off or closed for somebody, whoever this process belongs to."""
@@ -298,11 +303,3 @@ class Habitus:
         self.refuse_if_read_only()
         if author.is_automatic:
             self.pause.refuse_if_paused()
-
-
-_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
-
-
-def _secret_values(environ: Mapping[str, str]) -> list[str]:
-    """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
-    return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -82,3 +83,11 @@ def keep_private(home: Path) -> None:
     for path, mode in ((home, 0o700), *((path, 0o600) for path in home.glob(f"{DATABASE}*"))):
         with suppress(PermissionError, FileNotFoundError):
             path.chmod(mode)
+
+
+_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
+
+
+def secret_values(environ: Mapping[str, str]) -> list[str]:
+    """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
+    return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import habitus as package
 from habitus.agent.identity import LAYER
-from habitus.app.content import high_findings
 from habitus.skills.importing import forget, origins
 from habitus.skills.layers import AGENTS, USER, Layer, project_places
 from habitus.skills.ledger import newest_generation
@@ -50,7 +49,7 @@ def _layers(habitus: Habitus) -> list[Layer]:
         layers.append(Layer(name="operator", store=operator, source=Source.OPERATOR, fills_placeholders=True))
     for agent in AGENTS:
         root = settings.user_home / f".{agent}" / "skills"
-        store = _store(habitus, agent, root, follow_links=True, inspect=high_findings)
+        store = _store(habitus, agent, root, follow_links=True, inspect=habitus.scan)
         layers.append(Layer(name=agent, store=store, claims_root=str(root)))
     layers.append(Layer(name=USER, store=_user_store(habitus)))
     for place in project_places(settings.cwd, settings.user_home):

@@ -30,4 +30,5 @@ def open_memory(habitus: Habitus) -> Cortex:
         files=None if habitus.is_read_only else files,
         allow=habitus.refuse_if_read_only,
         keep=settings.retention,
+        screening=habitus.screening,
     )

@@ -58,7 +58,7 @@ def execute(
 async def keep(habitus: Habitus, name: str, idle_s: float) -> None:
     """Be the process that holds a pad."""
     folder = _folder(habitus, name)
-    await keeper.keep(habitus.scratchpads(), folder, redacted=habitus.redacted, idle_s=idle_s)
+    await keeper.keep(habitus.scratchpads(), folder, redactor=habitus.redactor, idle_s=idle_s)
 
 
 def pads(habitus: Habitus) -> tuple[PadState, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 
-from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus
 from habitus.sandbox.machine import base_python
 from habitus.sandbox.model import Limits, Permissions
@@ -33,7 +32,7 @@ def open_tools(habitus: Habitus) -> Tools:
         approvals=habitus.approvals,
         workshop=lambda: _workshop(habitus),
         clock=habitus.clock,
-        scan=high_findings,
+        scan=habitus.scan,
         environ=os.environ,
         redacted=habitus.redacted,
         retention=habitus.settings.retention,

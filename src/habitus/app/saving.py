@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from habitus.agent.consent import Consent
 from habitus.agent.prompt import is_context
-from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus
 from habitus.errors import Refused
 from habitus.learning.drafting import draft_skill
@@ -48,7 +47,7 @@ def save(habitus: Habitus, skill: Skill, answer: Consent, conversation: str) -> 
     if answer is Consent.NO:
         raise Refused("Nothing was saved.", mend="/skill save HINT drafts it anew.")
     tree = trees.with_skill({}, skill)
-    change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, findings=tuple(high_findings(tree)))
+    change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, findings=tuple(habitus.scan(tree)))
     author = habitus.person("saved from a conversation")
     if answer is Consent.LATER:
         reasons = ["it was put off", *change.findings]

@@ -21,7 +21,6 @@ from habitus.agent.session import Session
 from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
-from habitus.app.content import high_findings
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
 from habitus.errors import NotFound
@@ -64,7 +63,12 @@ def open_session(
     pads = _scratchpads(habitus, ask, view)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(
-        view=view, review=habitus.review, scan=high_findings, person=habitus.person(user=user), gates=gates, ask=ask
+        view=view,
+        review=habitus.review,
+        scan=habitus.scan,
+        person=habitus.person(user=user.name),
+        gates=gates,
+        ask=ask,
     )
     built_in = standard_tools(
         changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory, cell_observers=(learner,)

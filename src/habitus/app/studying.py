@@ -11,6 +11,7 @@ from pathlib import Path
 from habitus.app import learning
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound, Refused
+from habitus.files import given_path
 from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
 from habitus.learning.spending import CapReached
 from habitus.learning.transcripts.applying import Applied, Applier
@@ -88,7 +89,7 @@ def found_files(given: Sequence[str]) -> list[Path]:
         )
     found: dict[Path, None] = {}
     for one in given:
-        path = Path(one).expanduser()
+        path = given_path(one)
         if path.is_dir():
             here = sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES and each.is_file())
         elif path.exists():

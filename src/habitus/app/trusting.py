@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from habitus.app.content import high_findings
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
-from habitus.files import Tree
+from habitus.files import Tree, given_path
 from habitus.skills import trees
 from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.model import Source, Stage
@@ -44,9 +42,9 @@ def trustable(habitus: Habitus, target: str | None) -> Trustable:
     if target in AGENTS:
         layer = habitus.skills.layer(target)
         return Trustable(roots={layer.claims_root: _all(layer)})
-    if target is not None and "/" not in target and not Path(target).is_dir():
+    if target is not None and "/" not in target and not given_path(target).is_dir():
         return Trustable(roots=_one(habitus, target), is_part=True)
-    with habitus.at(Path(target).resolve() if target else habitus.settings.cwd) as there:
+    with habitus.at(given_path(target).resolve() if target else habitus.settings.cwd) as there:
         roots = {layer.trust_root: _all(layer) for layer in there.skills.layers if layer.trust_root}
     if not roots:
         where = target or "this directory"
@@ -72,14 +70,14 @@ def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
     raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
 
 
-def dangers(found: Trustable) -> tuple[Dangers, ...]:
+def dangers(habitus: Habitus, found: Trustable) -> tuple[Dangers, ...]:
     """What each of them can do, and what a scan finds in it."""
     return tuple(
         Dangers(
             root=root,
             name=name,
             powers=tuple(sorted(map(str, powers(name, tree)))),
-            findings=tuple(high_findings(tree)),
+            findings=tuple(habitus.scan(tree)),
         )
         for root, skills in found.roots.items()
         for name, tree in sorted(skills.items())

@@ -135,7 +135,7 @@ def likenesses(habitus: Habitus, taken: TakenIn) -> list[tuple[str, str]]:
 
 def landed(habitus: Habitus, lesson: PlaybookLesson) -> Result:
     """A lesson of another system's playbook, handed to memory."""
-    done = land(habitus.memory, lesson)
+    done = land(habitus.memory, replace(lesson, trigger=habitus.redacted(lesson.trigger)))
     return Result(
         name=done.name, verdict=Verdict(done.verdict), reason=done.reason, origin=lesson.origin, kind="lesson"
     )

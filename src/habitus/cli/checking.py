@@ -11,7 +11,7 @@ from habitus.app.checking import CheckState
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
-from habitus.errors import UserError
+from habitus.errors import StorageFailed, UserError
 from habitus.skills.model import Severity
 
 
@@ -22,6 +22,9 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
             checks = use_case.doctor(habitus)
     except UserError as error:
         checks = use_case.unusable(error)
+    except Exception as error:  # whatever a home in disorder leads to, this is the command that has to say so
+        said = f"The home can't be read: {type(error).__name__}: {error}."
+        checks = use_case.unusable(StorageFailed(said, mend="Put a backup in its place; skills on disk stay."))
     if as_json:
         output.print_json({"checks": checks})
     else:
@@ -54,6 +57,8 @@ def lint(
                     output.say(f"{found.severity.value}: {skill.name}: {found.what} {found.mend}", style=style)
             for finding in report.set:
                 output.say(f"{finding.severity.value}: {finding.what} {finding.mend}", style="yellow")
+            for rule, why in habitus.screening.silence.items():
+                output.say(f"silenced: {rule}: {why}")
             output.say(
                 f"{len(report.skills)} skills looked at, {report.odd} with something to say, "
                 f"{report.broken} can't be loaded."

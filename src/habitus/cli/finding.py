@@ -11,7 +11,7 @@ from habitus.app.explaining import PastWhy, Prospect
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
-from habitus.skills.evals import Case, CaseResult
+from habitus.skills.evals import EvalCase, EvalResult
 from habitus.skills.selection import Request
 
 Source = Annotated[str, typer.Option("--source", help="Where the request comes from: repl, talk, email, briefing …")]
@@ -146,14 +146,14 @@ def evaluate(
         if record is not None:
             if name is None:
                 raise typer.BadParameter("--record needs the skill it belongs to.")
-            evaluating.record(habitus, name, Case(query=record, should_trigger=should_trigger))
+            evaluating.record(habitus, name, EvalCase(query=record, should_trigger=should_trigger))
         results = evaluating.evaluate(habitus, name)
         _print_cases(results, name, as_json)
         if not all(result.passed for result in results):
             raise typer.Exit(1)
 
 
-def _print_cases(results: tuple[CaseResult, ...], name: str | None, as_json: bool) -> None:
+def _print_cases(results: tuple[EvalResult, ...], name: str | None, as_json: bool) -> None:
     if as_json:
         output.print_json({"cases": [output.plain(result) | {"passed": result.passed} for result in results]})
         return

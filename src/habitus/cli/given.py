@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from habitus.errors import Invalid, StorageFailed
+from habitus.files import given_path
 
 
 def read_bytes(file: str) -> bytes:
     """The content of a file; `-` is standard input."""
     try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return sys.stdin.buffer.read() if file == "-" else given_path(file).read_bytes()
     except OSError as error:
         raise StorageFailed(f"Can't read {file}: {error.strerror}.", mend="Check the path.") from None
 

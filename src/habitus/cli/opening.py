@@ -10,7 +10,9 @@ from pathlib import Path
 import typer
 
 from habitus.app import Habitus, read_settings
+from habitus.app.damage import damaged
 from habitus.cli import output
+from habitus.errors import HabitusError
 
 _open: ContextVar[Habitus | None] = ContextVar("_open", default=None)
 
@@ -37,11 +39,18 @@ def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
         settings = settings.model_copy(update={"model": model})
     for warning in settings.warnings:
         output.complain(f"habitus: {warning}")
-    with Habitus.open(settings) as habitus:
-        if habitus.is_read_only:
-            output.complain(f"habitus: {settings.home} is read-only; nothing can be changed.")
-        yield habitus
-        _say_what_waits(habitus)
+    try:
+        with Habitus.open(settings) as habitus:
+            if habitus.is_read_only:
+                output.complain(f"habitus: {settings.home} is read-only; nothing can be changed.")
+            yield habitus
+            _say_what_waits(habitus)
+    except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
+        raise
+    except Exception as error:
+        if (damage := damaged(settings)) is not None:
+            raise damage from error  # what is read from it may be anything
+        raise
 
 
 def _say_what_waits(habitus: Habitus) -> None:

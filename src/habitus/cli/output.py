@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import UserError
+from habitus.redact import taken_out
 from habitus.repl.plain import clean as clean
 from habitus.repl.plain import counted as counted
 
@@ -219,3 +220,9 @@ def _slashed(words: Sequence[str]) -> str:
 def complain(text: str) -> None:
     """A line on standard error."""
     sys.stderr.write(clean(text).rstrip() + "\n")
+
+
+def tell_taken_out(text: str) -> None:
+    """How many secrets were taken out of what was just shown."""
+    if found := taken_out(text):
+        complain(f"Secrets taken out: {', '.join(f'{count} × {kind}' for kind, count in found.items())}.")

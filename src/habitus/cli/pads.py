@@ -44,6 +44,7 @@ def execute(
             output.complain(line)
         if cell["error"]:
             output.complain(cell["error"])
+        output.tell_taken_out(cell["stdout"])
     if cell["error"]:
         raise typer.Exit(1)
 

@@ -44,7 +44,7 @@ def trust(
             output.done(context, as_json, {"revoked": revoked}, said)
             return
         if not as_json:
-            _print_dangers(trusting.dangers(found))
+            _print_dangers(trusting.dangers(habitus, found))
         if not yes:
             _ask(found.count, as_json)
         trusting.trust(habitus, found)

@@ -11,12 +11,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.encodable import encodable
 from habitus.errors import NotFound
 from habitus.events import Event, EventKind, OutcomeKind
 from habitus.journal.model import Exposure, KeptSession, Message, Place, Selected, Turn, TurnOutcome
 from habitus.journal.tables import events, exposures, messages, outcomes, seen, selections, turns
 from habitus.redact import Redactor
+from habitus.text import encodable
 
 _PARTS = (messages, events, selections, exposures, outcomes)
 
@@ -48,7 +48,7 @@ class Journal:
             kept = connection.execute(sa.select(outcomes).where(outcomes.c.turn == turn.id)).mappings().all()
             connection.execute(turns.delete().where(turns.c.id == turn.id))
             connection.execute(turns.insert().values(self._row(turn)))
-            own = [_packed_outcome(outcome, self._clock()) for outcome in turn.outcomes]
+            own = [self._outcome(outcome) for outcome in turn.outcomes]
             earlier = [{key: row[key] for key in ("kind", "weight", "source", "reason", "at")} for row in kept]
             added = [row for row in earlier if row["source"] not in {outcome["source"] for outcome in own}]
             for table, rows in (
@@ -71,7 +71,7 @@ class Journal:
             connection.execute(outcomes.delete().where(*same))
             last = sa.select(sa.func.max(outcomes.c.number)).where(outcomes.c.turn == found)
             number = (connection.execute(last).scalar() or 0) + 1
-            row = _packed_outcome(outcome, self._clock()) | {"turn": found, "number": number}
+            row = self._outcome(outcome) | {"turn": found, "number": number}
             connection.execute(outcomes.insert().values(row))
 
     def turn(self, id: str) -> Turn:
@@ -188,6 +188,15 @@ class Journal:
     def _safe(self, content: object) -> str:
         return encodable(json.dumps(self._redactor.redact_value(content), ensure_ascii=False, default=str))
 
+    def _outcome(self, outcome: TurnOutcome) -> dict[str, Any]:
+        return {
+            "kind": outcome.kind.value,
+            "weight": outcome.weight,
+            "source": outcome.source,
+            "reason": encodable(self._redactor.redact(outcome.reason).text),
+            "at": outcome.at or self._clock(),
+        }
+
     def _event(self, event: Event) -> dict[str, Any]:
         return {
             "kind": event.kind.value,
@@ -236,16 +245,6 @@ def _packed_exposure(exposure: Exposure) -> dict[str, Any]:
         "shown": exposure.shown,
         "tokens": exposure.tokens,
         "propensity": exposure.propensity,
-    }
-
-
-def _packed_outcome(outcome: TurnOutcome, now: datetime) -> dict[str, Any]:
-    return {
-        "kind": outcome.kind.value,
-        "weight": outcome.weight,
-        "source": outcome.source,
-        "reason": encodable(outcome.reason),
-        "at": outcome.at or now,
     }
 
 

@@ -47,6 +47,7 @@ from habitus.memory.view_files import FoundPages, ViewFiles
 from habitus.memory.words import tokens
 from habitus.pause import Pause
 from habitus.redact import Redactor
+from habitus.screening.policy import Policy
 from habitus.settings import MemoryMode, RetentionSettings
 
 if TYPE_CHECKING:
@@ -79,12 +80,19 @@ class Cortex:
         files: ViewFiles | None = None,
         allow: Callable[[], None] = lambda: None,
         keep: RetentionSettings = _DEFAULT_RETENTION,
+        screening: Policy | None = None,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self._mirror = Mirror(store, open_index)
         self._ledger = EngramLedger(store, self._mirror, clock=clock, allow=allow, keep=keep)
         self._intake = Intake(
-            ledger=self._ledger, redactor=redactor, mode=mode, is_shared=is_shared, user=user, new_id=new_id
+            ledger=self._ledger,
+            redactor=redactor,
+            mode=mode,
+            is_shared=is_shared,
+            user=user,
+            new_id=new_id,
+            screening=screening or Policy(),
         )
         self._pages = Pages(files, self._intake)
         self._clock = clock

@@ -18,7 +18,7 @@ from habitus.memory.model import (
     TrustLevel,
 )
 from habitus.screening.admission import objection
-from habitus.screening.second_look import works_as_order
+from habitus.screening.policy import Policy
 from habitus.settings import MemoryMode
 
 if TYPE_CHECKING:
@@ -37,19 +37,23 @@ def refusal(draft: Draft) -> str:
 
 
 def reason_to_wait(
-    draft: Draft, kind: Kind, mode: MemoryMode, *, is_shared: bool, embedder: Embedder | None = None
+    draft: Draft,
+    kind: Kind,
+    mode: MemoryMode,
+    *,
+    is_shared: bool,
+    embedder: Embedder | None,
+    screening: Policy,
 ) -> str:
     """Why a person has to see it first; empty when nobody has to."""
     if draft.trust is TrustLevel.USER:
         return ""
     if draft.produced_by is not Producer.DETECTOR:
-        found = next((found for text in _said(draft) if (found := objection(text)) is not None), None)
-        if found is not None:
-            return found.reason
+        found = (objection(text, embedder, screening) for text in _said(draft))
+        if first := next(filter(None, found), None):
+            return first.reason
         if kind.is_rule:
             return "it wants to be a standing rule, and no person said it"
-        if any(works_as_order(text, embedder) for text in _said(draft)):
-            return "it may work as an order or a permission"
     if mode is MemoryMode.COPILOT and draft.confidence < SURE:
         return f"confidence {draft.confidence:.1f} is below {SURE}, and memory is in copilot mode"
     if is_shared and draft.produced_by in _WRITTEN_BY_MODELS:

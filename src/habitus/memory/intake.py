@@ -23,9 +23,10 @@ from habitus.memory.model import (
     kind_of,
     scope_of,
 )
-from habitus.memory.words import one_line
 from habitus.redact import Redactor
+from habitus.screening.policy import Policy
 from habitus.settings import MemoryMode
+from habitus.text import one_line
 
 if TYPE_CHECKING:
     from habitus.search import Embedder
@@ -39,6 +40,7 @@ class Intake:
     is_shared: bool
     user: str
     new_id: Callable[[], str]
+    screening: Policy
 
     def cleaned(self, draft: Draft) -> tuple[Draft, Mapping[str, int]]:
         """The draft without secrets, line breaks and unseen characters, and how many secrets there were."""
@@ -101,7 +103,9 @@ class Intake:
         is_of_conversation = is_taught or draft.produced_by is Producer.DETECTOR
         if self.is_shared and is_taught and draft.trust is TrustLevel.AUTOMATIC:
             scope = Scope.USER  # what one person's conversation teaches is theirs until a person widens it
-        wait = gate.reason_to_wait(draft, kind, self.mode, is_shared=self.is_shared, embedder=embedder)
+        wait = gate.reason_to_wait(
+            draft, kind, self.mode, is_shared=self.is_shared, embedder=embedder, screening=self.screening
+        )
         return Engram(
             id=self.new_id(),
             text=draft.text,

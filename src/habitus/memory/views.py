@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.memory.model import Engram, Kind, Part, Scope
-from habitus.memory.words import one_line
+from habitus.text import one_line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ from habitus.agent.stream import Done
 from habitus.app import Habitus, saving
 from habitus.errors import HabitusError, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
+from habitus.files import given_path
 from habitus.llm.model import Model
 from habitus.repl import markdown, why
 from habitus.repl.commands import (
@@ -158,7 +159,7 @@ class Chat:
         self._surface.tell(replace(_line("judged", said), data={"turn": turn, "kind": kind.value, "reason": reason}))
 
     def _attach(self, given: str) -> None:
-        path = self.habitus.settings.cwd / Path(given.strip("'\"")).expanduser()
+        path = self.habitus.settings.cwd / given_path(given.strip("'\""))
         if not path.is_file():
             raise NotFound(f"There is no file {path}.", mend="Check the path.")
         self._attached.append(path)

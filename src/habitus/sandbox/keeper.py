@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import HabitusError, StorageFailed
+from habitus.redact import Redactor
 from habitus.sandbox.scratchpads import Scratchpads
 
 _START_S, _LOOK_S, _LONGEST = 15.0, 5.0, 1 << 26
@@ -139,14 +140,14 @@ def _private(path: str, flags: int) -> int:
 # The side of the keeper
 
 
-async def keep(pads: Scratchpads, folder: Path, *, redacted: Callable[[str], str], idle_s: float) -> None:
+async def keep(pads: Scratchpads, folder: Path, *, redactor: Redactor, idle_s: float) -> None:
     """Be the keeper of this pad until there is no more reason to."""
     with open(folder / _LOCK, "w", opener=_private) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        keeper = _Keeper(pads, folder, redacted, idle_s)
+        keeper = _Keeper(pads, folder, redactor, idle_s)
         (folder / _SOCKET).unlink(missing_ok=True)
         with _short(folder) as place:
             server = await asyncio.start_unix_server(keeper.answer, f"{place}/{_SOCKET}", limit=_LONGEST)
@@ -159,9 +160,9 @@ async def keep(pads: Scratchpads, folder: Path, *, redacted: Callable[[str], str
 
 
 class _Keeper:
-    def __init__(self, pads: Scratchpads, folder: Path, redacted: Callable[[str], str], idle_s: float) -> None:
+    def __init__(self, pads: Scratchpads, folder: Path, redactor: Redactor, idle_s: float) -> None:
         self._pads = pads
-        self._redacted = redacted
+        self._redactor = redactor
         self._name = folder.name
         self._folder = folder
         self._idle_s = idle_s
@@ -201,7 +202,10 @@ class _Keeper:
         async with self._turn:
             leaving = asyncio.create_task(self._cancel_when_gone(reader))
             try:
-                say(await self._cell(request, lambda text: say({"said": self._redacted(text)})))
+                printed = self._redactor.stream()
+                done = await self._cell(request, lambda text: say({"said": printed.feed(text)}))
+                say({"said": printed.end()})
+                say(done)
             except HabitusError as error:
                 say({"error": str(error)})
             finally:
@@ -225,7 +229,7 @@ class _Keeper:
         if self._notice:
             done = dataclasses.replace(done, logs=(self._notice, *done.logs))
             self._notice = ""
-        kept = json.loads(self._redacted(json.dumps(dataclasses.asdict(done))))
+        kept = self._redactor.redact_value(dataclasses.asdict(done))
         with open(self._folder / _CELLS, "a", encoding="utf-8", opener=_private) as file:
             file.write(json.dumps(kept, ensure_ascii=False) + "\n")
         return {"cell": kept}

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from habitus.encodable import encodable
 from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, failed, infra
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone, Message
 from habitus.sandbox.model import Cell, Stop, Timeouts
 from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
+from habitus.text import encodable
 
 Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
 _MOST_LOGS, _LONGEST_LOG, _LONGEST_ERROR = 200, 2_000, 25_000

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from habitus.encodable import encodable
 from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad, Services
 from habitus.sandbox.runtimes.base import Runtime, check_name
 from habitus.sandbox.venvs import package_for
+from habitus.text import encodable
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from habitus.encodable import encodable
 from habitus.events import infra
 from habitus.sandbox.child import Gone, Message
 from habitus.sandbox.fork_server import ForkServer
@@ -22,6 +21,7 @@ from habitus.sandbox.interpreter import this_interpreter
 from habitus.sandbox.isolation import Jail, rlimits
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import KIB, Limits, Permissions, ToolRun
+from habitus.text import encodable
 
 LONGEST_ARGUMENT = 64 * KIB
 

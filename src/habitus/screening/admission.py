@@ -1,82 +1,106 @@
-"""Which texts may enter memory by themselves: descriptions may, orders that would turn the agent may not.
+"""Which texts may enter memory by themselves: descriptions may, orders that would turn the agent may not. Pure.
 
-Pure. A lesson is read by a model later, so a text that somebody planted in a web page must not become a standing order
-on the way. What is held back is not lost: it waits for a person. Ordinary advice ("Send the key in the Authorization
-header") has to get through, so each rule wants an order, its object, and often its addressee, in one sentence.
+A lesson is read by a model later, so a text that somebody planted in a web page must not become a standing order on the
+way. What is held back is not lost: it waits for a person.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anyascii import anyascii
 
-from habitus.screening.orders import ORDERS, Concern
+from habitus.screening import learned
+from habitus.screening.findings import Risk, excerpt_of
+from habitus.screening.patterns import Work, addresses, found_commands, neighbourhood
+from habitus.screening.policy import Policy, held_texts
+from habitus.screening.readable import plain
+from habitus.screening.rules import intents
+from habitus.screening.slots import Sentence, Slots, sentences, words_of
+
+_LONGEST = 4_000
+_MOST_SENTENCES = 24
+_SPACED_OUT = re.compile(r"(?:\b\w[ .·_-]){4,}\w\b")
+_LEET = re.compile(r"[a-z][013457@$][a-z]|\b[013457@$][a-z]{3}")
+_LEET_LETTERS = str.maketrans("013457@$", "oieastas")
+_MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[\u0370-\u04ff])\w+\b")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objection:
     """Why a text waits for a person."""
 
-    concern: Concern
+    rule: str
+    concern: str
     found: str
 
     @property
     def reason(self) -> str:
-        return f"{self.concern.value}: “{self.found}”"
+        shown = self.found if len(self.found) <= 60 else f"{self.found[:59]}…"
+        return f"{self.concern}: “{shown}”"
 
 
-def objection(text: str) -> Objection | None:
+def objection(text: str, embedder: learned.Embedder | None = None, policy: Policy = Policy()) -> Objection | None:  # noqa: B008
     """What speaks against keeping this text unasked; None for an ordinary one."""
-    for reading in _readings(text):
-        for concern, pattern in ORDERS:
-            for found in pattern.finditer(reading):
-                if not _is_warned_against(reading, found, concern):
-                    return Objection(concern=concern, found=_shown(found.group()))
-    return None
+    for reading in _readings(text[:_LONGEST]):
+        found = (one for one in _said(reading, policy) if one.rule not in policy.silence)
+        if first := next(found, None):
+            return first
+    return _learned(plain(text[:_LONGEST]), embedder) if "works_as_order" not in policy.silence else None
 
 
-def _shown(found: str) -> str:
-    found = " ".join(found.split())
-    return found if len(found) <= 60 else f"{found[:59]}…"
+def _said(text: str, policy: Policy) -> Iterator[Objection]:
+    """By what the user wants held, by harmful commands, and by the intents."""
+    lower = text.lower()
+    for _, held, why in held_texts(lower, policy):
+        yield Objection(rule="hold", concern=why, found=held)
+    signs = _signs(lower)
+    for match in found_commands(lower, Work())[0]:
+        if match.rule.risk is Risk.HIGH or (match.rule.in_code is Risk.HIGH and "known_host" not in signs):
+            why = f"it holds a command. {match.rule.why.rstrip('.')}"
+            yield Objection(rule=match.rule.name, concern=why, found=excerpt_of(lower[match.start : match.end]))
+    for sentence in _sentences(text, signs):
+        words = words_of(sentence.text)
+        for intent in intents():
+            if intent.concern and intent.may_be_met(sentence.slots) and intent.is_met(words, signs):
+                yield Objection(rule=intent.name, concern=intent.concern, found=excerpt_of(sentence.text))
 
 
-_WARNS = re.compile(
-    r"(?:\b(?:never|don't|do not|must not|should not|shouldn't|avoid|not|without|refuse to|nie|niemals|nicht|jamais|"
-    r"nunca|никогда)\s+(?:\w+\s+){0,2}|不要|切勿|禁止)$"
-)
-_REVERSED = re.compile(r"\b(?:forget|fail|hesitate|omit|neglect|refuse|be afraid|stop|versäum\w*|oublie\w*|olvid\w*)\b")
+def _learned(text: str, embedder: learned.Embedder | None) -> Objection | None:
+    weights = learned.weights(embedder)
+    read = read_lesson(text)
+    scores = learned.scores(read, weights, embedder) if read else []
+    if max(scores, default=weights.lesson_floor - 1) < weights.lesson_floor:
+        return None
+    worst = read[scores.index(max(scores))]
+    return Objection(
+        rule="works_as_order", concern="it may work as an order or a permission", found=excerpt_of(worst.text)
+    )
 
 
-def _is_warned_against(reading: str, found: re.Match[str], concern: Concern) -> bool:
-    """`Never print the API key` protects what the rule protects; `never forget to print it` does not."""
-    if concern not in (Concern.CREDENTIALS, Concern.TOOL_OUTPUT, Concern.OVERRIDE):
-        return False
-    before = reading[max(0, found.start() - 40) : found.start()]
-    warned = _WARNS.search(before)
-    return warned is not None and not _REVERSED.search(before[warned.start() :])
+def read_lesson(text: str) -> list[Sentence]:
+    """A lesson as the learned look reads it."""
+    return _sentences(text, _signs(text.lower()))
+
+
+def _sentences(text: str, signs: Slots) -> list[Sentence]:
+    return sentences(text, dict.fromkeys(range(1, text.count("\n") + 2), signs))[:_MOST_SENTENCES]
+
+
+def _signs(lower: str) -> Slots:
+    hosts = neighbourhood((), "")
+    kinds = {hosts.kind(host) for _, host in addresses(lower)} - {""}
+    kinds = {"foreign_host" if kind in ("rented_host", "numeric_host") else kind for kind in kinds}
+    return frozenset(kinds | {match.rule.name for match in found_commands(lower, Work())[0]})
 
 
 def _readings(text: str) -> Iterator[str]:
     """The text as a model would read it: without hiding places, each of them tried."""
-    plain = _folded(text)
-    yield plain
-    if re.search(r"(?:\b\w[ .·_-]){4,}\w\b", plain):
-        yield re.sub(r"(?<=\b\w)[ .·_-](?=\w\b)", "", plain)
-    if re.search(r"[a-z][013457@$][a-z]|\b[013457@$][a-z]{3}", plain):
-        yield plain.translate(_LEET)
-
-
-_LEET = str.maketrans("013457@$", "oieastas")
-_MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[\u0370-\u04ff])\w+\b")
-
-
-def _folded(text: str) -> str:
-    """Lower case, without unseen characters; words of two alphabets in the one they imitate."""
-    whole = unicodedata.normalize("NFKC", text)
-    seen = (char for char in whole if unicodedata.category(char) != "Cf" and not "\u0300" <= char <= "\u036f")
-    plain = "".join(seen).casefold().replace("’", "'").replace("ё", "е")
-    return _MIXED.sub(lambda word: anyascii(word.group()).casefold(), plain)
+    seen = _MIXED.sub(lambda word: anyascii(word.group()), plain(text).casefold())
+    yield seen
+    if _SPACED_OUT.search(seen):
+        yield re.sub(r"(?<=\b\w)[ .·_-](?=\w\b)", "", seen)
+    if _LEET.search(seen):
+        yield seen.translate(_LEET_LETTERS)

@@ -35,7 +35,7 @@ _KEYLOGS = re.compile(r"pynput\.keyboard\.Listener|keyboard\.(?:on_press|hook|re
 _SETTLES_IN = re.compile(
     r"\.(?:bashrc|bash_profile|zshrc|zprofile|zshenv|profile)$|authorized_keys|/etc/(?:cron|systemd|rc\.local|sudoers|ld\.so\.preload)|"
     r"crontab|\.git/hooks|LaunchAgents|LaunchDaemons|\.config/(?:autostart|systemd)|sitecustomize|usercustomize|"
-    r"\.claude/(?:settings|CLAUDE|hooks|skills)|(?:CLAUDE|AGENTS|MEMORY|SOUL)\.md$|\.cursorrules$"
+    r"\.claude/(?:settings|CLAUDE|hooks|skills)|(?:CLAUDE|AGENTS|GEMINI|MEMORY|SOUL)\.md$|\.cursorrules$|mcp\.json$|\.codex/"
 )
 _FETCH_COMMAND = re.compile(r"\b(?:curl|wget|nc|ncat|bash\s+-i|iwr|Invoke-WebRequest|scp)\b|/dev/tcp/")
 _SPY_COMMAND = re.compile(r"pbpaste|xclip|screencapture|security find-|osascript")

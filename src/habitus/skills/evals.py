@@ -13,13 +13,13 @@ OFFERED = 3  # a skill is offered when it is among the first so many of what fit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class EvalCase:
     query: str
     should_trigger: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CaseResult:
+class EvalResult:
     name: str
     query: str
     should_trigger: bool
@@ -31,7 +31,7 @@ class CaseResult:
         return self.should_trigger == self.triggered
 
 
-def read(name: str, tree: Tree) -> list[Case]:
+def read(name: str, tree: Tree) -> list[EvalCase]:
     """The cases of a skill: a list of {query, should_trigger}, or such a list under 'evals' or 'cases'."""
     file = tree.get(FILE)
     if file is None or file.content is None:
@@ -52,11 +52,11 @@ def read(name: str, tree: Tree) -> list[Case]:
         query = (row.get("query") or row.get("prompt")) if isinstance(row, dict) else None
         if not isinstance(query, str) or not isinstance(row.get("should_trigger", True), bool):
             raise Invalid(f"{FILE} of '{name}' has a case without a 'query' text.", mend="Give each case a query.")
-        cases.append(Case(query=query, should_trigger=row.get("should_trigger", True)))
+        cases.append(EvalCase(query=query, should_trigger=row.get("should_trigger", True)))
     return cases
 
 
-def with_case(tree: Tree, name: str, case: Case) -> bytes:
+def with_case(tree: Tree, name: str, case: EvalCase) -> bytes:
     """The file with one more case; the same query again corrects the earlier one."""
     cases = [known for known in read(name, tree) if known.query != case.query]
     rows = [{"query": c.query, "should_trigger": c.should_trigger} for c in (*cases, case)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, StorageFailed
+from habitus.files import given_path
 
 DEFAULT_HOST = "https://github.com/"
 
@@ -30,7 +31,7 @@ class Fetched:
 @contextmanager
 def fetched(wanted: str, *, cwd: Path, environ: Mapping[str, str], host: str = DEFAULT_HOST) -> Iterator[Fetched]:
     """Fetch OWNER/REPO, a git address, or take a local directory or archive; what was fetched goes at the end."""
-    local = (cwd / Path(wanted).expanduser()).resolve()
+    local = (cwd / given_path(wanted)).resolve()
     if local.exists() and not (local / ".git").exists() and not _is_bare_repository(local):
         yield Fetched(path=local, address=str(local))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -27,8 +28,16 @@ class Finder:
     `at` is the snapshot of the library to search in; without one, the library is looked at anew.
     """
 
-    def __init__(self, library: Library, engine: sa.Engine, open_index: Callable[[], Index]) -> None:
+    def __init__(
+        self,
+        library: Library,
+        engine: sa.Engine,
+        open_index: Callable[[], Index],
+        *,
+        redacted: Callable[[str], str] = lambda text: text,
+    ) -> None:
         self._library = library
+        self._redacted = redacted  # the files of a skill are the person's; what is kept of them to search is not
         self._engine = engine
         self._open = open_index
         self._lock = threading.RLock()
@@ -99,7 +108,15 @@ class Finder:
     def _document(self, item: Listed) -> Document:
         assert item.summary is not None
         skill = self._library.layer(item.layer).store.load(item.name, look=False)
-        return document_of(item.summary, skill.body if skill is not None else "")
+        document = document_of(item.summary, skill.body if skill is not None else "")
+        return replace(
+            document,
+            name=self._redacted(document.name),
+            cue=self._redacted(document.cue),
+            description=self._redacted(document.description),
+            tags=tuple(map(self._redacted, document.tags)),
+            body=self._redacted(document.body),
+        )
 
 
 def document_of(summary: Summary, body: str) -> Document:

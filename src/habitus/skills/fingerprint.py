@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from habitus.text import one_line
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class News:
@@ -25,7 +27,9 @@ class News:
             for what, found in (("new", self.added), ("changed", self.changed), ("gone", self.removed))
             if found
         ]
-        return "\n".join(["## What's new", "", *parts, *(f"  {line}" for line in self.lines)]) if parts else ""
+        return (
+            "\n".join(["## What's new", "", *parts, *(f"  - {one_line(line)}" for line in self.lines)]) if parts else ""
+        )
 
 
 def fingerprint(hashes: Mapping[str, str]) -> str:

@@ -54,7 +54,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
+class LayerChanges:
     """What happened to a layer since a generation."""
 
     generation: int
@@ -84,7 +84,7 @@ class Ledger:
         query = sa.select(sa.func.max(skills.c.generation)).where(skills.c.layer == self.key)
         return connection.execute(query).scalar() or 0
 
-    def changes_since(self, connection: sa.Connection, generation: int) -> Changes:
+    def changes_since(self, connection: sa.Connection, generation: int) -> LayerChanges:
         query = (
             sa.select(skills)
             .where(skills.c.layer == self.key, skills.c.generation > generation)
@@ -101,7 +101,7 @@ class Ledger:
                 present.append(self._row(found))
             else:
                 gone.append(found["id"])
-        return Changes(generation=newest, present=tuple(present), gone=tuple(gone))
+        return LayerChanges(generation=newest, present=tuple(present), gone=tuple(gone))
 
     def rows(self, connection: sa.Connection, folders: Sequence[str]) -> dict[str, Row]:
         query = sa.select(skills).where(

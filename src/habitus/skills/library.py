@@ -156,6 +156,14 @@ class Library:
         directory = layer.store.directory(item.name)
         return placeholders.fill(skill.body, {**self._fill, **reader, "SKILL_DIR": str(directory or "")})
 
+    def unreviewed(self, item: Listed) -> str:
+        """Where a skill comes from that no person has looked at, in words; nothing for the others."""
+        layer = self.layer(item.layer)
+        if origin := self._outside.origin(layer, item.name, item.tree_hash):
+            return f"it was imported from {origin}"
+        versions = layer.store.history(item.name)
+        return "an agent wrote it" if versions and versions[-1].author.is_automatic else ""
+
     def directory(self, address: str) -> Path | None:
         """Where the skill's files lie, where it has a place on disk."""
         item = self.find(address)

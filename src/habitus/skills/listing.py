@@ -75,6 +75,10 @@ class Outside(Protocol):
         """Whether it is the person's own, or they trust it as it is."""
         ...
 
+    def origin(self, layer: Layer, name: str, tree_hash: str) -> str:
+        """Where a skill was imported from whose files no person has trusted as they are; nothing for the others."""
+        ...
+
     def forget(self, layer: Layer, name: str) -> None:
         """The name is now that of a skill written here."""
         ...
@@ -95,6 +99,9 @@ class TrustEverything:
 
     def is_trusted(self, layer: Layer, name: str, tree_hash: str) -> bool:
         return True
+
+    def origin(self, layer: Layer, name: str, tree_hash: str) -> str:
+        return ""
 
     def forget(self, layer: Layer, name: str) -> None:
         pass

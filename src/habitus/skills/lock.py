@@ -31,7 +31,7 @@ def read(path: Path) -> dict[str, Locked]:
         return {name: Locked(**entry) for name, entry in data["skills"].items()}
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Invalid(f"{path} can't be read.", mend="Restore it from version control, or remove it.") from None
     except OSError as error:
         raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None

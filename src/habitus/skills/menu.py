@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from habitus.skills.model import Counters, Stage, Summary
 from habitus.skills.selection import Selection
+from habitus.text import one_line
 
 HEADING = "## Available skills (load on demand)"
 SHARE = 0.02  # of the model's context
@@ -75,12 +76,10 @@ _by_name = operator.attrgetter("name")
 
 
 def line(summary: Summary, cap: int = _CAPS[0]) -> str:
-    cue = summary.cue
-    if "\n" in cue or "  " in cue:
-        cue = " ".join(cue.split())
+    cue = one_line(summary.cue)
     if len(cue) > cap:
         cue = cue[: cap - 1].rstrip() + "…"
-    tags = f" [{', '.join(summary.tags)}]" if summary.tags and cap >= _TAGS_FROM else ""
+    tags = f" [{', '.join(map(one_line, summary.tags))}]" if summary.tags and cap >= _TAGS_FROM else ""
     return f"- {summary.name} — {cue}{tags}" if cue else f"- {summary.name}{tags}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from habitus.skills.importing import Origin
 from habitus.skills.layers import Layer
 from habitus.skills.model import Source, Summary
 from habitus.skills.trust import IMPORTED, Trust
@@ -15,7 +16,7 @@ AnySkill = TypeVar("AnySkill", bound=Summary)
 
 class OutsideContent:
     def __init__(
-        self, trust: Trust, imported: Callable[[str], Mapping[str, object]], forget: Callable[[str, str], None]
+        self, trust: Trust, imported: Callable[[str], Mapping[str, Origin]], forget: Callable[[str, str], None]
     ) -> None:
         self._trust = trust
         self._forget = forget
@@ -49,6 +50,11 @@ class OutsideContent:
         if not root:
             return True
         return not self._trust.objection(root, name, tree_hash, lambda: layer.store.tree(name) or {})
+
+    def origin(self, layer: Layer, name: str, tree_hash: str) -> str:
+        if not self._is_imported(layer, name) or self.is_trusted(layer, name, tree_hash):
+            return ""
+        return self._imported(layer.name)[name].origin
 
     def forget(self, layer: Layer, name: str) -> None:
         self._forget(layer.name, name)

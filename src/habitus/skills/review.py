@@ -102,6 +102,7 @@ class Review:
         auto: bool,
         local: sa.Engine | None = None,
         duplicates: Callable[[str, Tree], Sequence[str]] = lambda name, tree: (),
+        redacted: Callable[[str], str] = lambda text: text,
     ) -> None:
         """`local` is this machine's database where `engine` is shared with others."""
         self._library = library
@@ -109,6 +110,7 @@ class Review:
         # The person's own layer is shared; the directories of the others belong to this machine, as do their proposals.
         self._desks = (engine,) if local in (None, engine) else (engine, local)
         self._clock = clock
+        self._redacted = redacted  # for reasons, which people and models write; files are kept as they are
         self._auto = auto
         self._blobs = Ledger("", "")
         self._told: list[Callable[[Proposal], None]] = []
@@ -151,8 +153,8 @@ class Review:
                     action=change.action.value,
                     base_hash=base_hash,
                     tree=records.pack_tree(change.tree),
-                    author=records.pack_author(author),
-                    reasons=json.dumps(list(reasons), ensure_ascii=False),
+                    author=records.pack_author(replace(author, reason=self._redacted(author.reason))),
+                    reasons=json.dumps([self._redacted(reason) for reason in reasons], ensure_ascii=False),
                     details=json.dumps(dict(change.details), ensure_ascii=False),
                     conversation=conversation,
                     made_on=self._clock(),
@@ -286,7 +288,7 @@ class Review:
                     state=state.value,
                     decided_on=self._clock(),
                     decided_by=person.name or person.actor.value,
-                    decision=decision,
+                    decision=self._redacted(decision),
                 )
             )
 

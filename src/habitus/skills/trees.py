@@ -83,3 +83,9 @@ def renamed(tree: Tree, name: str) -> dict[str, File]:
     if main is None or content is None:
         return dict(tree)
     return {**tree, main: file_of(skill_md.rename(content, name, file=main), executable=tree[main].executable)}
+
+
+def with_kept(wanted: Tree, current: Tree) -> dict[str, File]:
+    """A version's files; one too large for the history is taken as it lies on the shelf, if it still does."""
+    kept = {path: file for path, file in wanted.items() if file.content is not None}
+    return kept | {path: current[path] for path in wanted if path not in kept and path in current}

@@ -49,7 +49,7 @@ class ToolRunner:
     async def run(self, name: str, payload: Json) -> ToolRun:
         """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody."""
         item, tool, program = await asyncio.to_thread(self._ready, name)
-        run = await self._workshops.here().run(program, payload, env=self._environ)
+        run = self._clean(await self._workshops.here().run(program, payload, env=self._environ))
         health = await asyncio.to_thread(self._count, item, fingerprint(program), run.outcome)
         return replace(run, notice=_notice(tool, health))
 
@@ -59,13 +59,18 @@ class ToolRunner:
             raise Refused(f"The tool '{tool.name}' can't run: {tool.reason}.", mend=_mend(tool))
         return item, tool, self._catalogue.program(item)
 
+    def _clean(self, run: ToolRun) -> ToolRun:
+        """A key that a tool prints is for nobody's eyes, and no model's."""
+        reason = self._redacted(run.outcome.reason)
+        stdout, stderr = self._redacted(run.stdout), self._redacted(run.stderr)
+        return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
+
     def _count(self, item: Listed, code: str, outcome: Outcome) -> Health:
         """Counters and health together: either both know of the call, or neither."""
         place, now = self._catalogue.place(item), self._clock()
         succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
-        clean = replace(outcome, reason=self._redacted(outcome.reason))
         with self._health.writing():
-            health = self._health.change(place, item.name, lambda health: after_call(health, code, clean, now))
+            health = self._health.change(place, item.name, lambda health: after_call(health, code, outcome, now))
             self._library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
         return health
 
@@ -95,7 +100,7 @@ class ToolRunner:
         program = waiting.get(names.canonical(name))
         if program is None:
             raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
-        return await self._workshops.here().run(replace(program, permissions=NOTHING_GRANTED), payload)
+        return self._clean(await self._workshops.here().run(replace(program, permissions=NOTHING_GRANTED), payload))
 
     def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
         changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]

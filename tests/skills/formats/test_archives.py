@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills.formats import archives
-from habitus.skills.formats.archives import Limits, unpacked
+from habitus.skills.formats.archives import ArchiveLimits, unpacked
 from habitus.skills.formats.base import CantTake, Incoming, NotTaken
 from habitus.skills.formats.detect import detect, read
 from tests.skills.formats.made import law, of_kind, only
@@ -40,7 +40,7 @@ def member(name: str, mode: int = stat.S_IFREG | 0o644) -> zipfile.ZipInfo:
     return info
 
 
-def reason_of(path: Path, limits: Limits = archives.DEFAULT) -> str:
+def reason_of(path: Path, limits: ArchiveLimits = archives.DEFAULT) -> str:
     before = set(Path(tempfile.gettempdir()).glob("habitus-*"))
     with pytest.raises(CantTake) as caught, unpacked(path, limits=limits):
         raise AssertionError("it was unpacked")
@@ -146,10 +146,10 @@ def test_a_member_packed_in_a_rare_way(tmp_path: Path) -> None:
 
 def test_too_much_of_anything(tmp_path: Path) -> None:
     path = archive(tmp_path, ("a.md", b"12345"), ("b.md", b"12345"))
-    assert "has 2 members" in reason_of(path, Limits(members=1))
-    assert "has 5 bytes unpacked" in reason_of(path, Limits(file=4))
-    assert "more than 9 bytes unpacked" in reason_of(path, Limits(total=9))
-    assert "table of contents" in reason_of(path, Limits(contents=10))
+    assert "has 2 members" in reason_of(path, ArchiveLimits(members=1))
+    assert "has 5 bytes unpacked" in reason_of(path, ArchiveLimits(file=4))
+    assert "more than 9 bytes unpacked" in reason_of(path, ArchiveLimits(total=9))
+    assert "table of contents" in reason_of(path, ArchiveLimits(contents=10))
     dense = archive(tmp_path, ("a.md", b"0" * 2_000_000))
     assert "packed more than 200 to 1" in reason_of(dense)
 

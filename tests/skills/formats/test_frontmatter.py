@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from habitus.skills.formats import frontmatter
-from habitus.skills.formats.frontmatter import Parts, Unreadable
+from habitus.skills.formats.frontmatter import FrontMatter, Unreadable
 from tests.skills.formats.strategies import files, texts
 
 
@@ -21,7 +21,7 @@ def _said(front: str) -> list[str]:
 
 
 def test_a_file_is_taken_apart() -> None:
-    assert frontmatter.split("\ufeff--- \r\na: b\r\n---\t\r\n\r\n# Body\r\ntext\r\n\r\n", "SKILL.md") == Parts(
+    assert frontmatter.split("\ufeff--- \r\na: b\r\n---\t\r\n\r\n# Body\r\ntext\r\n\r\n", "SKILL.md") == FrontMatter(
         opening="\ufeff--- \r\n",
         front="a: b\r\n",
         closing="---\t\r\n",

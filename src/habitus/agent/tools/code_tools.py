@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from habitus.agent.tools.registry import Running, Tool
 from habitus.events import ToolResult
 from habitus.sandbox.model import ToolRun
+from habitus.text import block, one_line
 from habitus.tools.model import CodeTool
 
 Run = Callable[[str, object], Awaitable[ToolRun]]
@@ -39,15 +40,15 @@ def described(tool: CodeTool) -> str:
     name = tool.callable_name
     example = f" Example: {name}({json.dumps(tool.example, ensure_ascii=False)})." if tool.example is not None else ""
     return (
-        f"{tool.description.rstrip('.')}. Call `{name}` directly with its arguments.{example} "
+        f"{one_line(tool.description).rstrip('.')}. Call `{name}` directly with its arguments.{example} "
         f"Do not import it or run it in the scratchpad, and do not pass its name to another tool."
     )
 
 
 def shown(done: ToolRun) -> str:
     """What the tool printed; when it failed, why."""
-    printed = done.stdout.strip()
+    printed = block(done.stdout.strip())
     if done.outcome.is_ok:
         return printed
-    parts = [f"Error: {done.outcome.reason}", printed, done.stderr.strip()]
+    parts = [f"Error: {one_line(done.outcome.reason)}", printed, block(done.stderr.strip())]
     return "\n\n".join(part for part in dict.fromkeys(parts) if part)

@@ -46,4 +46,5 @@ def create_skill(changes: Changes) -> Tool:
         description="Save a procedure as a skill, so that it can be followed next time without working it out again.",
         arguments=CreateSkill,
         run=run,
+        keeps=True,
     )

@@ -54,6 +54,7 @@ def create_tool(tools: Tools, changes: Changes) -> Tool:
         "the test payload first and is refused, with the reason, if it fails or prints nothing.",
         arguments=CreateTool,
         run=run,
+        keeps=True,
     )
 
 

@@ -35,4 +35,5 @@ def edit_system_prompt(changes: Changes) -> Tool:
         "Facts about the user go to memorize, procedures into skills.",
         arguments=EditArguments,
         run=run,
+        keeps=True,
     )

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from pydantic import Field
 
+from habitus.agent import prompt
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.agent.view import View
 from habitus.errors import ToolFailed
@@ -15,6 +16,7 @@ from habitus.skills.library import Library
 from habitus.skills.lifecycle import best_stage
 from habitus.skills.model import Skill, Stage
 from habitus.skills.selection import companions_of
+from habitus.text import block, one_line
 from habitus.tools.model import ToolStatus
 from habitus.tools.tools import Tools
 
@@ -30,12 +32,12 @@ def recall_skill(view: View, tools: Tools) -> Tool:
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load(name)
-        parts = [warning + _shown(view.library, tools, skill)]
+        parts = [warning + _shown(view, tools, skill)]
         view.note_loaded(skill)
         for companion in companions_of(skill, view.may_load()):
             if not view.is_in_view(companion):
                 other = view.load(companion)
-                parts.append(_shown(view.library, tools, other))
+                parts.append(_shown(view, tools, other))
                 view.note_loaded(other)
         return ToolResult(content="\n\n".join(parts))
 
@@ -90,15 +92,17 @@ def _resolved(wanted: str, known: Collection[str]) -> tuple[str, str]:
         shown = ", ".join(sorted(known)[:50])
         more = f" and {len(known) - 50} more (search_skills finds them)" if len(known) > 50 else ""
         raise ToolFailed(f"There is no skill '{wanted}'. Available: {shown}{more}.")
-    return near, f"(There is no skill '{wanted}'; this is the nearest, '{near}'.)\n\n"
+    return near, f"(There is no skill '{one_line(wanted)}'; this is the nearest, '{near}'.)\n\n"
 
 
-def _shown(library: Library, tools: Tools, skill: Skill) -> str:
-    lines = [f"# Skill: {skill.name}" + (f" ({skill.title})" if skill.title else "")]
+def _shown(view: View, tools: Tools, skill: Skill) -> str:
+    lines = [f"# Skill: {skill.name}" + (f" ({one_line(skill.title)})" if skill.title else "")]
+    if origin := view.unreviewed(skill.name):
+        lines.append(prompt.introduced(origin))
     if skill.cue:
-        lines.append(f"When: {skill.cue}")
-    lines += _stages(library, tools, skill)
-    lines += ["", skill.body.strip() or "(It has no steps.)"]
+        lines.append(f"When: {one_line(skill.cue)}")
+    lines += _stages(view.library, tools, skill)
+    lines += ["", block(skill.body.strip()) or "(It has no steps.)"]
     return "\n".join(lines)
 
 

@@ -6,17 +6,18 @@ import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from habitus.agent.background import in_thread
-from habitus.encodable import encodable_value
 from habitus.errors import ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.llm.model import ToolSpec
+from habitus.redact import PATTERNS_ONLY, Redactor
+from habitus.text import block, encodable, encodable_value, unmarked
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Running:
     round_idx: int = 0
     progress: Callable[[str], None] = lambda text: None
     observe: Callable[[Event], None] = lambda event: None
+    redactor: Redactor = PATTERNS_ONLY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +51,7 @@ class Tool:
     arguments: type[Arguments] | Mapping[str, object]
     run: Callable[[Any, Running], Awaitable[ToolResult] | ToolResult]  # a plain function runs in a thread
     is_parallel: bool = False  # may run beside other calls of the same answer
+    keeps: bool = False  # what it is given is stored: secrets are taken out first
     version: int = 0
 
     @property
@@ -103,12 +106,13 @@ class Registry:
             near = did_you_mean(call.name, self._tools) or f"There are: {', '.join(self._tools)}."
             return _failure(f"There is no tool '{call.name}'. {near}")
         try:
-            given = _arguments(tool, call.arguments)
+            written = running.redactor.redact_json(call.arguments) if tool.keeps else call.arguments
+            given = _arguments(tool, written)
             if inspect.iscoroutinefunction(tool.run):
-                return capped(await tool.run(given, running))
-            return capped(await in_thread(partial(_run_plain, tool, given, running)))
+                return _clean(await tool.run(given, running), running.redactor)
+            return _clean(await in_thread(partial(_run_plain, tool, given, running)), running.redactor)
         except (ToolFailed, UserError) as error:
-            return _failure(str(error))
+            return _clean(_failure(str(error)), running.redactor)
         except Exception as error:
             log.exception("The tool %s has a bug.", call.name)
             said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."
@@ -153,7 +157,14 @@ def _problems(tool: Tool, error: ValidationError) -> str:
 
 
 def _failure(message: str) -> ToolResult:
-    return capped(ToolResult(content=f"Error: {message}", outcome=failed(message[:500])))
+    return ToolResult(content=block(f"Error: {message}"), outcome=failed(message))
+
+
+def _clean(result: ToolResult, redactor: Redactor) -> ToolResult:
+    """Unable to speak for us and without secrets; cut last, since of a key in two no half would be known."""
+    reason = redactor.redact(encodable(result.outcome.reason)).text[:500]
+    content = redactor.redact(encodable(result.content)).text
+    return capped(ToolResult(content=unmarked(content), outcome=replace(result.outcome, reason=reason)))
 
 
 def capped(result: ToolResult, limit: int = RESULT_CHARS) -> ToolResult:

@@ -12,6 +12,7 @@ from habitus.errors import ToolFailed
 from habitus.events import Event, EventKind, Outcome, ToolResult, event, failed
 from habitus.sandbox.model import Cell
 from habitus.sandbox.scratchpads import CellObserver, Scratchpads
+from habitus.text import block, one_line
 
 
 class Scratchpad(Arguments):
@@ -44,7 +45,7 @@ def scratchpad(pads: Scratchpads, observers: Sequence[CellObserver] = (), lesson
             case "view":
                 return ToolResult(content=_view(pads.view(given.name)))
             case "dump":
-                return ToolResult(content=pads.dump(given.name))
+                return ToolResult(content=block(pads.dump(given.name)))
             case "reset":
                 await pads.reset(given.name)
                 running.observe(_event(EventKind.SCRATCHPAD_RESET, running, name=given.name, reason="asked"))
@@ -57,7 +58,11 @@ def scratchpad(pads: Scratchpads, observers: Sequence[CellObserver] = (), lesson
                     raise ToolFailed("Name the packages to install in 'packages'.")
                 return ToolResult(content=await pads.install(given.name, given.packages))
 
-    learned = "\n".join(["\n\nWhat earlier cells taught:", *(f"- {lesson}" for lesson in lessons)]) if lessons else ""
+    learned = (
+        "\n".join(["\n\nWhat earlier cells taught:", *(f"- {one_line(lesson)}" for lesson in lessons)])
+        if lessons
+        else ""
+    )
     return Tool(name="scratchpad", description=DESCRIPTION + learned, arguments=Scratchpad, run=run)
 
 
@@ -86,7 +91,7 @@ async def _exec(
         description=described,
         estimated_s=given.estimated_execution_time_seconds,
         observers=observers,
-        watch=_lines(running.progress),
+        watch=_lines(running),
     )
     running.observe(_what_came_of_it(given.name, cell, running))
     return ToolResult(content=_shown(cell), outcome=_outcome(cell))
@@ -115,13 +120,14 @@ def _event(kind: EventKind, running: Running, **detail: object) -> Event:
     return event(kind, detail, round_idx=running.round_idx)
 
 
-def _lines(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Tell the last whole line of what is printed."""
+def _lines(running: Running) -> Callable[[str], None]:
+    """Tell the last line of what is printed."""
+    stream = running.redactor.stream()
 
     def watch(text: str) -> None:
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in stream.feed(text).splitlines() if line.strip()]
         if lines:
-            tell(lines[-1][:200])
+            running.progress(lines[-1][:200])
 
     return watch
 
@@ -129,17 +135,19 @@ def _lines(tell: Callable[[str], None]) -> Callable[[str], None]:
 def _shown(cell: Cell) -> str:
     parts = []
     if cell.stdout.strip():
-        parts.append(cell.stdout.rstrip())
+        parts.append(block(cell.stdout.rstrip()))
     if cell.stderr.strip():
-        parts.append(f"[stderr]\n{cell.stderr.rstrip()}")
+        parts.append(f"[stderr]\n{block(cell.stderr.rstrip())}")
     if cell.error:
-        parts.append(f"[error]\n{cell.error.rstrip()}")
-    parts += [f"[progress] {line}" for line in cell.progress]
-    parts += [f"[log] {line}" for line in cell.logs]
+        parts.append(f"[error]\n{block(cell.error.rstrip())}")
+    parts += [f"[progress] {one_line(line)}" for line in cell.progress]
+    parts += [f"[log] {one_line(line)}" for line in cell.logs]
     return "\n\n".join(parts) or "(The cell ran and printed nothing.)"
 
 
 def _view(cells: Sequence[Cell]) -> str:
     if not cells:
         return "No cell has run."
-    return "\n\n".join(f"# Cell {number}: {cell.description}\n{_shown(cell)}" for number, cell in enumerate(cells, 1))
+    return "\n\n".join(
+        f"# Cell {number}: {one_line(cell.description)}\n{_shown(cell)}" for number, cell in enumerate(cells, 1)
+    )

@@ -48,6 +48,7 @@ def update_skill(changes: Changes) -> Tool:
         "title, description or tags. Use it when a procedure turned out wrong or the user corrects it.",
         arguments=UpdateSkill,
         run=run,
+        keeps=True,
     )
 
 

@@ -32,7 +32,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplemente
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class ArchiveLimits:
     """What an archive of skills may come to."""
 
     members: int = 50_000
@@ -43,7 +43,7 @@ class Limits:
     contents: int = 16 * 1024 * 1024  # bytes of the archive's own table of contents
 
 
-DEFAULT = Limits()
+DEFAULT = ArchiveLimits()
 
 
 def is_archive(path: Path) -> bool:
@@ -57,7 +57,7 @@ def is_archive(path: Path) -> bool:
 
 
 @contextmanager
-def unpacked(path: Path, *, name: str = "archive", limits: Limits = DEFAULT) -> Iterator[Path]:
+def unpacked(path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAULT) -> Iterator[Path]:
     """A directory called `name` with what the archive holds, for as long as the block lasts. Raises `CantTake` with
     the rule it breaks.
 
@@ -74,7 +74,7 @@ def unpacked(path: Path, *, name: str = "archive", limits: Limits = DEFAULT) -> 
             yield top
 
 
-def _check_contents_size(file: BinaryIO, limits: Limits) -> None:
+def _check_contents_size(file: BinaryIO, limits: ArchiveLimits) -> None:
     """Look at the end record first: the table of contents itself can be the bomb."""
     size = file.seek(0, os.SEEK_END)
     start = max(size - _END_SIZE - _LONGEST_COMMENT - _LOCATOR_64_SIZE, 0)
@@ -103,7 +103,7 @@ def _opened(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def _checked(members: list[zipfile.ZipInfo], limits: Limits) -> list[tuple[str, zipfile.ZipInfo]]:
+def _checked(members: list[zipfile.ZipInfo], limits: ArchiveLimits) -> list[tuple[str, zipfile.ZipInfo]]:
     """(path, member) of every file, after every rule has been kept."""
     if len(members) > limits.members:
         raise CantTake(f"It has {len(members):,} members; at most {limits.members:,} are read.")
@@ -173,7 +173,7 @@ def _check_kind(member: zipfile.ZipInfo, path: str) -> None:
         raise CantTake(f"{_shown(path)} is packed in a way that is not read here (method {member.compress_type}).")
 
 
-def _check_size(member: zipfile.ZipInfo, path: str, total: int, limits: Limits) -> None:
+def _check_size(member: zipfile.ZipInfo, path: str, total: int, limits: ArchiveLimits) -> None:
     if member.file_size > limits.file:
         raise CantTake(f"{_shown(path)} has {member.file_size:,} bytes unpacked; at most {limits.file:,} are read.")
     if total > limits.total:
@@ -186,7 +186,9 @@ def _is_junk(path: str) -> bool:
     return path.startswith("__MACOSX/") or any(disk.is_skipped(part) for part in path.split("/"))
 
 
-def _unpack(archive: zipfile.ZipFile, files: list[tuple[str, zipfile.ZipInfo]], top: Path, limits: Limits) -> None:
+def _unpack(
+    archive: zipfile.ZipFile, files: list[tuple[str, zipfile.ZipInfo]], top: Path, limits: ArchiveLimits
+) -> None:
     total = 0
     for path, member in files:
         target = top / path

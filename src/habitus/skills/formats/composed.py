@@ -31,7 +31,7 @@ _KNOWN = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Composed:
+class ComposedSkill:
     """One entry: a recipe and how it has fared."""
 
     recipe: Recipe
@@ -53,7 +53,7 @@ def entries(values: Any) -> list[tuple[str, Any]]:
     raise CantTake("It holds no entries.")
 
 
-def read(name: str, value: Any, notes: Notes) -> Composed:
+def read(name: str, value: Any, notes: Notes) -> ComposedSkill:
     if not isinstance(value, dict):
         raise CantTake("The entry is no object.")
     name = name or text(value.get("name"))
@@ -73,7 +73,7 @@ def read(name: str, value: Any, notes: Notes) -> Composed:
     if not recipe.steps:
         raise CantTake("It has no steps.")
     ours = value.get("habitus")
-    return Composed(
+    return ComposedSkill(
         recipe=recipe,
         skill=text(ours.get("skill")) if isinstance(ours, dict) and ours.get("skill") else name,
         status=text(value.get("status")) or "active",
@@ -83,7 +83,7 @@ def read(name: str, value: Any, notes: Notes) -> Composed:
     )
 
 
-def written(entry: Composed) -> dict[str, Any]:
+def written(entry: ComposedSkill) -> dict[str, Any]:
     recipe, counters = entry.recipe, entry.counters
     used, succeeded = counters.used, min(counters.succeeded, counters.used)
     return {

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from habitus.errors import Invalid
+from habitus.files import given_path
 from habitus.skills.formats import archives, fitting, table, units
 from habitus.skills.formats.anton import Anton
 from habitus.skills.formats.base import CantTake, Entry, Format, NotTaken, said, without_clashes
@@ -51,7 +52,7 @@ def detect(path: Path) -> tuple[Format, ...]:
 
 
 def _with_name(path: Path) -> Path:
-    path = path.expanduser()
+    path = given_path(path)
     return path.resolve() if path.name in ("", "..") else path
 
 

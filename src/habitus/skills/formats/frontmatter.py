@@ -27,7 +27,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
+class FrontMatter:
     """A Markdown file taken apart, every piece as it is written: put together they are the file again."""
 
     opening: str = "---\n"
@@ -41,10 +41,10 @@ class Parts:
         head = self.opening + (self.front or "") + self.closing
         return head + self.gap + self.body + self.ending
 
-    def with_front(self, front: str) -> Parts:
+    def with_front(self, front: str) -> FrontMatter:
         return replace(self, front=front.replace("\n", _newline_of(self.opening)))
 
-    def with_body(self, body: str) -> Parts:
+    def with_body(self, body: str) -> FrontMatter:
         """With another body, whose line ends become those of the file."""
         if not body:
             return replace(self, gap="", body="", ending="")
@@ -63,12 +63,12 @@ _OPENING = re.compile(r"\ufeff?---[ \t]*(\r\n|\n|\r)")
 _CLOSING = re.compile(r"(?<=[\r\n])---[ \t]*(\r\n|\n|\r|\Z)")
 
 
-def split(text: str, file: str) -> Parts:
+def split(text: str, file: str) -> FrontMatter:
     """Take a file apart. A block that is opened and never closed is unreadable, not body."""
     opening = _OPENING.match(text)
     if opening is None:
         rest = text.removeprefix("\ufeff")
-        return _with_rest(Parts(opening=text[: len(text) - len(rest)], closing=""), rest)
+        return _with_rest(FrontMatter(opening=text[: len(text) - len(rest)], closing=""), rest)
     closing = _CLOSING.search(text, opening.end())
     if closing is None:
         raise Unreadable(
@@ -79,11 +79,11 @@ def split(text: str, file: str) -> Parts:
                 severity=Severity.ERROR,
             )
         )
-    head = Parts(opening=opening[0], front=text[opening.end() : closing.start()], closing=closing[0])
+    head = FrontMatter(opening=opening[0], front=text[opening.end() : closing.start()], closing=closing[0])
     return _with_rest(head, text[closing.end() :])
 
 
-def _with_rest(head: Parts, rest: str) -> Parts:
+def _with_rest(head: FrontMatter, rest: str) -> FrontMatter:
     body = rest.strip("\r\n")
     start = rest.index(body) if body else len(rest)
     return replace(head, gap=rest[:start], body=body, ending=rest[start + len(body) :])

@@ -25,7 +25,7 @@ from habitus.skills.formats.base import (
     Written,
     said,
 )
-from habitus.skills.formats.composed import Composed
+from habitus.skills.formats.composed import ComposedSkill
 from habitus.skills.formats.foreign_values import (
     Notes,
     count,
@@ -105,7 +105,7 @@ class _Parts:
     origin: str
     notes: Notes
     tool: _ReadTool | None = None
-    recipes: list[Composed] = field(default_factory=list)
+    recipes: list[ComposedSkill] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +120,7 @@ class _ReadTool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ReadRecipe:
-    entry: Composed
+    entry: ComposedSkill
     origin: str
     notes: Notes
 
@@ -221,7 +221,7 @@ def _incoming(name: str, parts: _Parts) -> Incoming:
     )
 
 
-def _skill(name: str, tool: _ReadTool | None, recipes: Sequence[Composed], status: str, notes: Notes) -> Skill:
+def _skill(name: str, tool: _ReadTool | None, recipes: Sequence[ComposedSkill], status: str, notes: Notes) -> Skill:
     called = tool.called if tool else recipes[0].skill
     description = text(tool.entry.get("description")) if tool else recipes[0].recipe.prose
     steps = [f"Call the tool `{names.callable_name(name)}` by its name."] if tool else []
@@ -238,7 +238,7 @@ def _skill(name: str, tool: _ReadTool | None, recipes: Sequence[Composed], statu
     return fitting.fit(raw, format="ghost", called=called, frame=fitting.PLAIN_TEXT, notes=notes, kept=kept)
 
 
-def _to_keep(entry: Composed) -> dict[str, Any]:
+def _to_keep(entry: ComposedSkill) -> dict[str, Any]:
     status = {"status": entry.status} if entry.status != "active" else {}
     created = {"created_at": entry.created_on.timestamp()} if entry.created_on else {}
     return {**status, **created, **entry.extra}
@@ -427,7 +427,7 @@ def _written_recipes(item: Outgoing) -> list[dict[str, Any]]:
     for number, recipe in enumerate(recipes):
         known = remembered.get(recipe.name) if isinstance(remembered, dict) else None
         extra = dict(known) if isinstance(known, dict) else {}
-        entry = Composed(
+        entry = ComposedSkill(
             recipe=recipe,
             skill=skill,
             status=item.status or text(extra.pop("status", "")) or "active",

@@ -58,7 +58,7 @@ def render(skill: Skill, *, is_checked: bool = True) -> bytes:
     """A new file for this skill, valid by the standard; unchecked for what is stored already, as it is."""
     if is_checked:
         check(skill)
-    parts = frontmatter.Parts(front=frontmatter.write(_outward(skill))).with_body(normal_body(skill.body))
+    parts = frontmatter.FrontMatter(front=frontmatter.write(_outward(skill))).with_body(normal_body(skill.body))
     return _encoded(parts, is_checked=is_checked)
 
 
@@ -80,7 +80,7 @@ def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: 
     return _encoded(parts, is_checked=is_checked)
 
 
-def _encoded(parts: frontmatter.Parts, *, is_checked: bool) -> bytes:
+def _encoded(parts: frontmatter.FrontMatter, *, is_checked: bool) -> bytes:
     content = parts.joined().encode()
     if is_checked and len(content) > MAX_BYTES:
         raise Invalid(

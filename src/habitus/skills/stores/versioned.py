@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
-from habitus.files import File, Tree, checked_path, is_same
+from habitus.files import Tree, checked_path, is_same
 from habitus.skills import names, records, trees
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
@@ -232,7 +232,7 @@ class VersionedStore:
         if wanted is None:
             known = ", ".join(str(version.number) for version in self.history(name)) or "none"
             raise NotFound(f"'{name}' has no version {to}.", mend=f"It has: {known}.")
-        return self._write(names.canonical(name), lambda folder, old: _with_kept(wanted, old), author, None)
+        return self._write(names.canonical(name), lambda folder, old: trees.with_kept(wanted, old), author, None)
 
     def return_to(
         self, moment: datetime, author: Author, *, dry_run: bool = False, keeps_found: bool = False
@@ -446,9 +446,3 @@ class VersionedStore:
     def _refuse_if_read_only(self) -> None:
         if not self._shelf.can_write:
             raise Refused(f"The layer '{self.layer}' is read-only.", mend="Edit the skill without '@' to override it.")
-
-
-def _with_kept(wanted: Tree, current: Tree) -> dict[str, File]:
-    """A version's files; one too large for the history is taken as it lies on the shelf, if it still does."""
-    kept = {path: file for path, file in wanted.items() if file.content is not None}
-    return kept | {path: current[path] for path in wanted if path not in kept and path in current}

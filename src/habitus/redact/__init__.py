@@ -1,0 +1,128 @@
+"""The one redactor: secrets leave a text before it is stored, indexed, shown, sent or learned from.
+
+A secret is a value that we were given (`Redactor(secrets=…)`), or one whose shape (`shapes`) or name (`named`) gives it
+away, also inside a URL or base64 (`wrapped`). The work grows with the text and no faster.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from habitus.redact import named
+from habitus.redact.shapes import MARKER, marker, without_shapes
+from habitus.redact.streaming import Stream
+from habitus.redact.wrapped import without_base64, without_percents
+
+__all__ = ["MARKER", "PATTERNS_ONLY", "CountingRedactor", "Redacted", "Redactor", "Stream", "marker", "taken_out"]
+
+SHORTEST_KNOWN = 5  # a shorter value would blank out ordinary words
+_DEEPEST = 2  # base64 in a URL in base64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Redacted:
+    text: str
+    counts: Mapping[str, int] = field(default_factory=dict)  # kind of secret → how many were taken out
+
+
+class Redactor:
+    """Knows the secret values of this process; the patterns are always on."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        spellings = {spelling for secret in secrets for spelling in _spellings(secret)}
+        self._known = tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling)))
+
+    def redact(self, text: str) -> Redacted:
+        clean, counts = self._redacted(text, 0)
+        return Redacted(text=clean, counts={kind: count for kind, count in counts.items() if count})
+
+    def _redacted(self, text: str, depth: int) -> tuple[str, Counter[str]]:
+        counts: Counter[str] = Counter()
+        for secret in self._known:
+            if secret in text:
+                counts["known"] += text.count(secret)
+                text = text.replace(secret, marker("known"))
+        text = without_shapes(text, counts)
+        if depth < _DEEPEST:
+            text = without_percents(text, counts, lambda inner: self._redacted(inner, depth + 1))
+            text = without_base64(text, counts, lambda inner: self._redacted(inner, depth + 1))
+        return named.without_named(text, counts), +counts
+
+    def redact_value(self, value: object) -> object:
+        """The same value with every text inside it redacted; values under key-like names go whole."""
+        match value:
+            case str():
+                return self.redact(value).text
+            case Mapping():
+                title = value.get("name") if isinstance(value.get("value"), str) else None
+                return {
+                    self.redact(str(key)).text: self._item(str(title if title and key == "value" else key), item)
+                    for key, item in value.items()
+                }
+            case list() | tuple():
+                return [self.redact_value(item) for item in value]
+            case _:
+                return value
+
+    def _item(self, name: str, item: object) -> object:
+        if isinstance(item, str) and not MARKER.search(item) and named.is_secret(name, item, quoted=True):
+            return marker("named")
+        return self.redact_value(item)
+
+    def redact_json(self, text: str) -> str:
+        """A JSON text with its values redacted, so that it stays JSON; what is none is redacted as it is."""
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return self.redact(text).text
+        clean = self.redact_value(value)
+        return text if clean == value else json.dumps(clean, ensure_ascii=False)
+
+    def stream(self) -> Stream:
+        """For a text that comes in pieces."""
+        spaced = [value for value in self._known if not (value.isascii() and value.isprintable() and " " not in value)]
+        return Stream(lambda text: self.redact(text).text, spaced)
+
+
+class CountingRedactor(Redactor):
+    """Another redactor, and a count of what it took out so far."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._known = redactor._known
+        self.counts: Counter[str] = Counter()
+
+    def redact(self, text: str) -> Redacted:
+        redacted = super().redact(text)
+        self.counts.update(redacted.counts)
+        return redacted
+
+
+def taken_out(text: str) -> dict[str, int]:
+    """How many secrets of which kind were taken out of a text, by the marks in it."""
+    return dict(sorted(Counter(found[10:-1] for found in MARKER.findall(text)).items()))
+
+
+def _spellings(secret: str) -> set[str]:
+    """A value as it is, and as JSON, URLs and base64 carry it."""
+    secret = secret.strip()
+    if len(secret) < SHORTEST_KNOWN:
+        return set()
+    encoded = base64.b64encode(secret.encode("utf-8", "surrogateescape")).decode()
+    spellings = {
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        quote(secret, safe="", errors="surrogateescape"),
+        encoded.rstrip("="),
+    }
+    return {spelling for spelling in spellings if not re.fullmatch(r"\[?redacted:?[a-z_]*\]?", spelling)}
+
+
+PATTERNS_ONLY = Redactor()

@@ -1,0 +1,165 @@
+"""Values that a name gives away: what stands after `password=`, `"api_key":`, `--token ` and the like."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from habitus.redact.shapes import MARKER, is_sample, marker
+
+_PASSWORDS = ("password", "passwd", "passphrase", "pwd")
+_TOKENS = ("secret", "token", "credential", "apikey", "api_key", "api-key", "api key")
+_KEYS = ("key", "auth", "session_id", "sessionid", "cookie")
+# Without the first letter where that may be a capital: finding twenty words is much faster than one pattern for them.
+_STEMS = (
+    *("assw", "ASSW", "assphrase", "ASSPHRASE", "wd", "WD", "ecret", "ECRET", "oken", "OKEN", "redential", "REDENTIAL"),
+    *("key", "Key", "KEY", "uth", "UTH", "ession", "ESSION", "ookie", "OOKIE"),
+)
+# Quotes may be escaped, more than once; YAML may begin the value on the next line; a list may name it before it.
+_ASSIGNED = re.compile(
+    r"(?P<end>[A-Za-z0-9_]{0,24})(?:\\{0,7}[\"'\])`]){0,2}"
+    r"(?:(?:[\s,]|\\{1,7}[nrt]){1,24}(?:\\{0,7}[\"'])?[Vv]alue(?:\\{0,7}[\"'])?)?"
+    r"(?:\s{0,3}(?P<sign>:=|=>|=|:|>)(?:\s{0,3}[|>][+-]?(?:\s|\\{1,7}n){1,20}|\s{0,3})|(?P<space> {1,3}))"
+)
+_UNFINISHED = re.compile(r"[A-Za-z0-9_]{0,24}[^A-Za-z0-9_]{0,32}(?:[Vv]a?l?u?e?)?[^A-Za-z0-9]{0,32}")
+_OPENING = re.compile(r"(?P<slashes>\\{0,7})(?P<quote>[\"'])")
+_BARE = re.compile(r"(?:[^\s\"'`,;&<>(){}\\]|\\(?![nrtu\"'\\]))*+")
+_QUOTED = re.compile(r"[^\"'\\\n]*+")
+_LOOKED_AT = 256  # characters of a value, before it is known to be one
+_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+_LONGEST_NAME = 40
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """Where a value stands in a text, and how it is named there."""
+
+    name: str
+    name_start: int
+    start: int
+    end: int
+    is_quoted: bool
+
+
+def without_named(text: str, counts: Counter[str]) -> str:
+    """Takes out what looks like a value, not like code or a word about one."""
+    pieces: list[str] = []
+    done = 0
+    for value in _values(text):
+        if value.name_start < done:
+            continue
+        said = text[value.start : value.end]
+        if MARKER.search(said) or not is_secret(value.name, said, quoted=value.is_quoted):
+            continue
+        pieces += [text[done : value.start], marker("named")]
+        done = value.end if value.end - value.start < _LOOKED_AT else _rest(text, value)
+        counts["named"] += 1
+    return "".join([*pieces, text[done:]]) if pieces else text
+
+
+def _rest(text: str, value: _Value) -> int:
+    rest = (_QUOTED if value.is_quoted else _BARE).match(text, value.end)
+    return rest.end() if rest else value.end
+
+
+def spans(text: str) -> Iterator[tuple[int, int]]:
+    """From where to where a name and its value reach; beyond the end of the text where more of it may be coming."""
+    for value in _values(text):
+        yield value.name_start, value.end + (value.end >= len(text))
+    for stem, start in _stems(text, max(0, len(text) - 128)):
+        if _UNFINISHED.fullmatch(text, start + len(stem)):
+            yield _name_start(text, start), len(text) + 1
+
+
+def _values(text: str) -> Iterator[_Value]:
+    """Every value that is given to a key-like name, in their order."""
+    for stem, start in sorted(_stems(text, 0), key=lambda each: each[1]):
+        assigned = _ASSIGNED.match(text, start + len(stem))
+        if assigned is None:
+            continue
+        name_start = _name_start(text, start)
+        name = text[name_start : assigned.end("end")]
+        if assigned["space"] and not name.startswith("--"):
+            continue  # only an option has its value after a space
+        if assigned["sign"] == ">" and text[name_start - 1 : name_start] != "<":
+            continue  # only a tag has it after its end
+        yield _value(text, name, name_start, assigned.end())
+
+
+def _value(text: str, name: str, name_start: int, at: int) -> _Value:
+    opening = _OPENING.match(text, at)
+    if opening is None:
+        bare = _BARE.match(text, at, at + _LOOKED_AT)
+        assert bare is not None  # it may be empty
+        end = at if text[bare.end() : bare.end() + 1] in ("(", "{") else bare.end()
+        return _Value(name, name_start, at, end, False)
+    end = _closing(text, opening.end(), len(opening["slashes"]), opening["quote"])
+    return _Value(name, name_start, opening.end(), end, True)
+
+
+def _closing(text: str, start: int, slashes: int, quote: str) -> int:
+    """The end of a quoted value: a quote that is escaped as often as the one that opened it, or the end of the line."""
+    limit = text.find("\n", start, start + _LOOKED_AT)
+    limit = min(len(text), start + _LOOKED_AT) if limit < 0 else limit
+    at = text.find(quote, start, limit)
+    while at >= 0:
+        before = at
+        while before > start and text[before - 1] == "\\":
+            before -= 1
+        if (at - before) % (2 * slashes + 2) == slashes:
+            return at - slashes
+        at = text.find(quote, at + 1, limit)
+    return limit
+
+
+def _stems(text: str, since: int) -> Iterator[tuple[str, int]]:
+    for stem in _STEMS:
+        start = text.find(stem, since)
+        while start >= 0:
+            yield stem, start
+            start = text.find(stem, start + len(stem))
+
+
+def _name_start(text: str, position: int) -> int:
+    earliest = max(0, position - _LONGEST_NAME)
+    while position > earliest and text[position - 1] in _NAME_CHARS:
+        position -= 1
+    return position
+
+
+_INNOCENT_NAMES = re.compile(
+    r"(?:public|primary|foreign|partition|sort|cache|idempotency|dedup|group|object|s3|row|sha|hash|lookup|index|join)[_.-]?keys?$"
+    r"|key(?:word|board|frame|note|stroke|ring)|tokens$|authors?$|authority|tokeni[sz]"
+)
+_PLACEHOLDER = re.compile(
+    r"(?i)[<$%{*.\[].*|.*(?:\.\.\.|…|example|your[_-]|placeholder|changeme|xxxx|\*\*\*|redacted).*"
+    r"|none|null|true|false|undefined|string|str|bytes|integer|number|boolean|optional\b.*|required|missing|invalid|expired"
+    r"|hidden|empty|unset|password|passwd|secret|token|basic|bearer|self|args|kwargs|config|settings|environ|default"
+)
+_WORD_WITH_DIGITS = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[^\s]+")
+_CODE = re.compile(r"[A-Za-z_]+(?:[._][A-Za-z_]+)+(?:\[.*)?|[A-Za-z_]+\[.*|os\.|process\.|self\.|/[\w./-]*|https?://.*")
+
+
+def is_secret(name: str, value: str, *, quoted: bool) -> bool:
+    """Whether a value of that name is one to take out."""
+    name, value = name.lower(), value[:256]
+    if len(value) < (4 if quoted else 5) or is_sample(value):
+        return False
+    is_password = any(word in name for word in _PASSWORDS)
+    if not is_password and not _WORD_WITH_DIGITS.fullmatch(value):
+        return False
+    if _INNOCENT_NAMES.search(name) or _PLACEHOLDER.fullmatch(value) or (_CODE.fullmatch(value) and not quoted):
+        return False
+    if is_password:
+        return len(value.split()) <= 2  # more words are a sentence about passwords
+    if any(word in name for word in _TOKENS):
+        return len(value) >= 8
+    return any(word in name for word in _KEYS) and len(value) >= 20 and _entropy(value) >= 3.0
+
+
+def _entropy(value: str) -> float:
+    """Bits per character; English words in snake case stay below 3, random hex is near 4."""
+    return -sum(count / len(value) * math.log2(count / len(value)) for count in Counter(value).values())

@@ -1,0 +1,155 @@
+"""The shapes of keys: one line a kind, each told by how it begins.
+
+A pattern starts with a literal and is tried only where one of its literals stands in the text, so that the work grows
+with the text and no faster.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+MARKER = re.compile(r"\[redacted:[a-z_]+\]")
+
+
+def marker(kind: str) -> str:
+    return f"[redacted:{kind}]"
+
+
+def without_shapes(text: str, counts: Counter[str]) -> str:
+    for shape in _SHAPES:
+        if any(literal in text for literal in shape.literals):
+            text = shape.taken_out(text, counts)
+    return text
+
+
+_SAMPLE_WORDS = re.compile(r"(?i)example|placeholder|your[_-]|changeme")
+_FILLED = re.compile(r"[xX]{6,}|0{6,}|\*{4,}")
+_LONGEST_SAMPLE = 100
+
+
+def is_sample(value: str) -> bool:
+    """Whether it is what documents write where a key would stand: it says so, or most of it is filler."""
+    if len(value) > _LONGEST_SAMPLE:
+        return False
+    filler = max(map(len, _FILLED.findall(value)), default=0)
+    return 2 * filler >= len(value) or _SAMPLE_WORDS.search(value) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    kind: str
+    literals: tuple[str, ...]  # one of them must be in the text: a fast way to say no
+    pattern: str  # a group, if it has one, is what stays
+
+    def taken_out(self, text: str, counts: Counter[str]) -> str:
+        pattern = _compiled(self.pattern)
+
+        def replacement(found: re.Match[str]) -> str:
+            kept = found[1] if pattern.groups else ""
+            if self.kind != "pem" and is_sample(found[0][len(kept) :]):
+                return found[0]
+            counts[self.kind] += 1
+            return kept + marker(self.kind)
+
+        return pattern.sub(replacement, text)
+
+
+_compiled = functools.cache(re.compile)  # most texts need none of them, and no process all
+
+
+_ESCAPES = (r"\\[abfnrtv0]", r"%[0-9A-Fa-f]{2}", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9A-Fa-f]{4}", r"\\[0-7]{3}")
+
+
+def _key(kind: str, prefix: str, rest: str) -> _Shape:
+    """A key told by its first letters. Few or plain ones must not be the middle of a longer word, as in `task-force`;
+    but an escaped line break before them is no word.
+
+    The look back comes after the prefix, because a pattern that starts with a literal is searched fifty times faster.
+    """
+    literal, prefix = prefix, re.escape(prefix)
+    if literal.startswith("gh") or (len(literal) > 4 and not literal.isalnum()):
+        return _Shape(kind, (literal,), prefix + rest)
+    escaped = "".join(f"|(?<={escape}{prefix})" for escape in _ESCAPES)
+    return _Shape(kind, (literal,), rf"{prefix}(?:(?<![A-Za-z0-9_-]{prefix}){escaped}){rest}")
+
+
+def _after(kind: str, words: tuple[str, ...], pattern: str) -> _Shape:
+    """A value that gives itself away by what stands before it."""
+    return _Shape(kind, words, pattern)
+
+
+_WORD = r"[A-Za-z0-9_-]"
+_MIXED = r"(?=[A-Za-z_-]{0,64}[0-9])(?=[a-z0-9_-]{0,64}[A-Z])"  # words with hyphens are not keys
+_ENDS = r"(?![A-Za-z0-9])"
+_BREAK = r"(?:\s|\\+[nr]|%0[AaDd])"
+_SPACE = r"(?: |%20|\+)"
+_PRIVATE = rf"{_SPACE}(?:[A-Z0-9]{{1,16}}{_SPACE}){{0,3}}PRIVATE{_SPACE}KEY(?:{_SPACE}BLOCK)?-----"
+_TOKEN = r"(?=[A-Za-z._~+/=-]{0,64}[0-9])[A-Za-z0-9._~+/=-]{16,}+"
+_LOGIN = r"[A-Za-z0-9+/_-]{6,}+={0,2}"
+
+_SHAPES = (
+    _after(
+        "pem",
+        ("PRIVATE",),
+        rf"-----BEGIN{_PRIVATE}(?:(?:[^-]++|-(?!----))*+-----END{_PRIVATE}|(?:{_BREAK}{{0,4}}[A-Za-z0-9+/=]{{16,}}+)*+)",
+    ),
+    _after(
+        "url", ("://", ":\\/"), r"(:\\{0,3}/\\{0,3}/[^\s/:@'\"<>\[\]\\]{0,128}:)(?!\[redacted:)[^\s/@'\"<>]{1,256}(?=@)"
+    ),
+    _key("jwt", "eyJ", r"[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+"),
+    *(_key("aws", prefix, rf"[A-Z0-9]{{16}}{_ENDS}") for prefix in ("AKIA", "ASIA")),
+    *(_key("github", f"gh{use}_", r"[A-Za-z0-9]{30,}+") for use in "pousr"),
+    _key("github", "github_pat_", r"[A-Za-z0-9_]{22,}+"),
+    _key("gitlab", "glpat-", r"[A-Za-z0-9_.-]{20,}+"),
+    _key("slack", "xox", r"[abeoprs]-[A-Za-z0-9-]{10,}+"),
+    _key("slack", "xapp-", r"[A-Za-z0-9-]{10,}+"),
+    _after(
+        "slack", ("hooks.slack.com",), r"hooks\.slack\.com(?:\\{0,3}/|%2[Ff])(?:[A-Za-z0-9_-]|\\{0,3}/|%2[Ff]){20,}+"
+    ),
+    _key("google", "AIza", rf"{_WORD}{{35,}}+"),
+    _key("google", "ya29.", rf"{_WORD}{{20,}}+"),
+    _key("google", "GOCSPX-", rf"{_WORD}{{20,}}+"),
+    _key("anthropic", "sk-ant-", rf"{_WORD}{{16,}}+"),
+    _key("openai", "sk-", rf"(?!ant-){_MIXED}{_WORD}{{20,}}+"),
+    *(_after("stripe", (f"{use}_",), rf"{use}_(?<=[rs]{use}_)[A-Za-z0-9]{{16,}}+") for use in ("k_live", "k_test")),
+    _key("stripe", "whsec_", r"(?:[A-Za-z0-9+/=]|%2[BbFf]|%3[Dd]){24,}+"),
+    _key("huggingface", "hf_", r"[A-Za-z0-9]{30,}+"),
+    _key("npm", "npm_", r"[A-Za-z0-9]{36,}+"),
+    _key("pypi", "pypi-", rf"{_WORD}{{50,}}+"),
+    _key("sendgrid", "SG.", rf"{_WORD}{{16,}}+\.{_WORD}{{16,}}+"),
+    _key("groq", "gsk_", r"[A-Za-z0-9]{32,}+"),
+    _key("xai", "xai-", r"[A-Za-z0-9]{32,}+"),
+    _key("databricks", "dapi", rf"[0-9a-f]{{32}}{_ENDS}"),
+    *(_key("digitalocean", f"do{use}_v1_", rf"[0-9a-f]{{64}}{_ENDS}") for use in "opr"),
+    _key("age", "AGE-SECRET-KEY-1", r"[0-9A-Z]{40,}+"),
+    _after("telegram", (":AA",), r"(:)AA(?<=[0-9]{8}:AA)[A-Za-z0-9_-]{33,}+"),
+    _key("twilio", "SK", rf"[0-9a-f]{{32}}{_ENDS}"),
+    _key("mailgun", "key-", rf"[0-9a-f]{{32}}{_ENDS}"),
+    *(_key("shopify", f"shp{use}_", rf"[0-9a-fA-F]{{32}}{_ENDS}") for use in ("at", "ca", "pa", "ss")),
+    _key("linear", "lin_api_", r"[A-Za-z0-9]{32,}+"),
+    _key("notion", "ntn_", r"[A-Za-z0-9]{40,}+"),
+    _key("newrelic", "NRAK-", r"[A-Z0-9]{24,}+"),
+    _key("vault", "hvs.", rf"{_WORD}{{20,}}+"),
+    _key("doppler", "dp.pt.", r"[A-Za-z0-9]{32,}+"),
+    _key("grafana", "glsa_", r"[A-Za-z0-9_]{32,}+"),
+    _key("postman", "PMAK-", r"[A-Za-z0-9-]{40,}+"),
+    _key("atlassian", "ATATT3", r"[A-Za-z0-9_=-]{40,}+"),
+    _key("replicate", "r8_", r"[A-Za-z0-9]{32,}+"),
+    _key("perplexity", "pplx-", r"[A-Za-z0-9]{32,}+"),
+    _key("tavily", "tvly-", r"[A-Za-z0-9-]{24,}+"),
+    _key("docker", "dckr_pat_", rf"{_WORD}{{20,}}+"),
+    _key("supabase", "sbp_", rf"[0-9a-f]{{40}}{_ENDS}"),
+    _key("figma", "figd_", rf"{_WORD}{{32,}}+"),
+    _key("rubygems", "rubygems_", rf"[0-9a-f]{{48}}{_ENDS}"),
+    *(_after("bearer", (word,), rf"({word} {{1,4}}){_TOKEN}") for word in ("earer", "EARER")),
+    *(
+        _after("basic", (word,), rf"({word}[^A-Za-z0-9\n]{{1,12}}(?i:basic) {{1,4}}){_LOGIN}")
+        for word in ("uthorization", "UTHORIZATION")
+    ),
+    _after(
+        "basic", ("curl ",), r"(curl [^\n]{0,200}?-u ?['\"]?[A-Za-z0-9_.@-]{1,64}:)(?![0-9]{1,8}\b)[^\s'\"\[]{4,128}"
+    ),
+)

@@ -1,0 +1,129 @@
+"""Foreign text made to fit a place: text that can be kept and sent, one line, or a block that can't speak for us.
+
+Prompts have structure: headings, marked blocks, lines in brackets that say what comes next. Whatever a skill, a lesson,
+a file, a tool or a person writes goes through here before it stands in one, so that only we write that structure.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+BLOCK = "habitus-context"
+# The headings of our prompts, and how our lines in brackets begin; colons count, other signs and cases don't.
+HEADINGS = (
+    *("How you work", "What you keep", "What comes beside a request", "What is known about the user", "Rules"),
+    *("Available skills", "Skills for this request", "Skill:", "Lessons from earlier work", "Skills that may fit"),
+    *("What's new", "What earlier cells taught"),
+)
+BRACKETS = ("The user calls", "End of", "Attached")
+
+_HALVES = re.compile("[\ud800-\udfff]")
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+
+def encodable(text: str) -> str:
+    """The same text, unless something in it can't be written as UTF-8: halves of characters are replaced."""
+    return text if text.isascii() else _HALVES.sub(_REPLACED, text)
+
+
+def encodable_value(value: Any) -> Any:
+    """A JSON value with every text in it encodable; the escapes of JSON can spell what UTF-8 can't."""
+    match value:
+        case str():
+            return encodable(value)
+        case dict():
+            return {encodable_value(key): encodable_value(item) for key, item in value.items()}
+        case list():
+            return [encodable_value(item) for item in value]
+        case _:
+            return value
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without control characters and without our marks; the same for the same words."""
+    if not text.isprintable() or not unicodedata.is_normalized("NFC", text):  # else a hundred times faster
+        valid = text.encode("utf-8", "replace").decode()
+        kept = (" " if char.isspace() or _breaks(char) else char for char in unicodedata.normalize("NFC", valid))
+        text = "".join(char for char in kept if char == " " or _is_visible(char))
+    return unmarked(" ".join(text.split()))
+
+
+def _breaks(char: str) -> bool:
+    return unicodedata.category(char) in ("Zl", "Zp", "Zs")
+
+
+def _is_visible(char: str) -> bool:
+    """Joiners hold emoji and some scripts together; all else that is unseen could hide something."""
+    return char in "\u200c\u200d" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+
+
+def block(text: str) -> str:
+    """A text of many lines, none of which begins like one of ours; a backslash keeps apart those that did."""
+    text = unmarked(encodable(text))
+    if text.isascii() and not _MAY_BEGIN.search(text):
+        return text
+    return "".join(_apart(line) for line in text.splitlines(keepends=True))
+
+
+_MAY_BEGIN = re.compile(r"(?:^|[\r\n\v\f\x1c-\x1e])[ \t]*[#\[]")
+
+
+def _apart(line: str) -> str:
+    at = next((index for index, char in enumerate(line) if not char.isspace() and _folded(char)), len(line))
+    first = _folded(line[at : at + 1])[:1]
+    if first not in ("#", "["):
+        return line
+    words = re.sub("[^a-z:]", "", _folded(line[at : at + 200]))
+    begins = _FOLDED_HEADINGS if first == "#" else _FOLDED_BRACKETS
+    return f"{line[:at]}\\{line[at:]}" if words.startswith(begins) else line
+
+
+def unmarked(text: str) -> str:
+    """No text can end the block we mark, begin one of its own, or say that the person calls a skill."""
+    letters = re.sub("[^a-z]", "", _folded(text))
+    if not any(mark in letters for mark in _MARKS):
+        return text
+    pieces, done = [], 0
+    for at in sorted(_openings(text)):
+        pieces += [text[done:at], "(" if _folded(text[at]) == "[" else "&lt;"]
+        done = at + 1
+    return "".join([*pieces, text[done:]])
+
+
+_MARKS = (BLOCK.replace("-", ""), "theusercallstheskill", "endoftheskill")
+
+
+def _openings(text: str) -> Iterator[int]:
+    """Where the brackets stand that make a mark of the words after them."""
+    spelled = [(letter, at) for at, char in enumerate(text) for letter in _folded(char) if "a" <= letter <= "z"]
+    letters = "".join(letter for letter, _ in spelled)
+    for mark in _MARKS:
+        found = letters.find(mark)
+        while found >= 0:
+            at = spelled[found][1] - 1
+            while at >= 0 and not (is_bracket := _is_bracket(text[at])) and not _folded(text[at]).isalnum():
+                at -= 1
+            if at >= 0 and is_bracket:
+                yield at
+            found = letters.find(mark, found + len(mark))
+
+
+def _is_bracket(char: str) -> bool:
+    return _folded(char) in ("<", "[") or (not char.isascii() and unicodedata.category(char) in ("Ps", "Pi", "Sm"))
+
+
+def _folded(text: str) -> str:
+    """The text as a reader would take it: wide, styled and borrowed letters are the plain ones, unseen ones nothing."""
+    if text.isascii():
+        return text.lower()
+    from anyascii import anyascii  # only where a text leaves ASCII
+
+    seen = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) not in ("Cf", "Mn"))
+    return anyascii("".join(seen)).lower()
+
+
+_FOLDED_HEADINGS = tuple(re.sub("[^a-z:]", "", heading.lower()) for heading in HEADINGS)
+_FOLDED_BRACKETS = tuple(re.sub("[^a-z:]", "", words.lower()) for words in BRACKETS)

@@ -1,0 +1,100 @@
+"""A damaged home: every command says so in one line, the doctor finds what the database's own check finds."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Direct
+
+pytestmark = pytest.mark.req("SC-01")
+
+PAGE = 4096
+COMMANDS = (("skills", "list"), ("lessons", "list"), ("sessions", "list"), ("review", "list"), ("doctor",))
+
+
+@pytest.fixture
+def sound(direct: Direct, tmp_path: Path) -> Path:
+    """A database with something in it, whole and without a log beside it."""
+    direct.ok("skills", "new", "tidy-inbox", "-d", "Tidy the inbox.", "--file", "-", stdin="1. Archive. " * 2000)
+    direct.ok("lessons", "add", "Dates are day-first.")
+    database = direct.home / "habitus.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    return Path(shutil.copy(database, tmp_path / "sound.db"))
+
+
+@pytest.mark.parametrize("share", range(12))
+def test_a_damaged_page_is_found_and_never_called_a_bug(direct: Direct, sound: Path, share: int) -> None:
+    content = bytearray(sound.read_bytes())
+    page = share * (len(content) // PAGE) // 12
+    content[page * PAGE : page * PAGE + PAGE] = bytes(range(256)) * (PAGE // 256)
+    for beside in direct.home.glob("habitus.db*"):
+        beside.unlink()
+    database = direct.home / "habitus.db"
+    for command in COMMANDS:
+        database.write_bytes(content)
+        is_damaged = _has_damage(database)
+        ran = direct(*command)
+        said = [line for line in ran.err.splitlines() if "waits for you" not in line]
+        assert "bug in Habitus" not in ran.err + ran.out
+        assert len(said) <= 1
+        if command == ("doctor",) and is_damaged:
+            assert ran.code == 1
+            assert "is damaged" in ran.out
+            assert ".recover" in ran.out
+
+
+def _has_damage(database: Path) -> bool:
+    try:
+        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+        try:
+            return connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError:
+        return True
+
+
+PATHS = {"nobody": "~nobody-of-that-name/x", "empty": "", "long": "x" * 5000, "nul": "a\0b"}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--home", "PATH", "skills", "list"),
+        ("skills", "import", "PATH"),
+        ("skills", "add", "PATH"),
+        ("skills", "export", "csv-summary", "--to", "PATH"),
+        ("skills", "lint", "PATH"),
+        ("skills", "new", "x", "--file", "PATH"),
+        ("skills", "eval", "PATH"),
+        ("tools", "new", "t", "-d", "D", "--code", "PATH", "-p", "{}"),
+        ("tools", "run", "t", "PATH"),
+        ("pad", "exec", "p", "--file", "PATH"),
+        ("learn", "PATH"),
+        ("trust", "PATH"),
+        ("ask", "hello", "--attach", "PATH"),
+        ("sessions", "export", "s", "--to", "PATH"),
+    ],
+    ids=lambda command: "-".join(command[:2]),
+)
+def test_a_path_that_can_be_none_is_one_line(direct: Direct, command: tuple[str, ...], kind: str) -> None:
+    ran = direct(*(PATHS[kind] if word == "PATH" else word for word in command))
+    assert "bug in Habitus" not in ran.err
+    assert len(ran.err.splitlines()) <= 1
+    assert len(ran.err) < 1000 or kind == "long"
+
+
+def test_a_lock_file_nested_deeply_is_one_line(direct: Direct) -> None:
+    direct.ok("skills", "list")
+    (direct.home / "skills-lock.json").write_text("[" * 100_000)
+    for command in (("skills", "update"), ("doctor",), ("skills", "list")):
+        ran = direct(*command)
+        assert "bug in Habitus" not in ran.err
+        assert len(ran.err.splitlines()) <= 1
