@@ -14,6 +14,7 @@ from habitus.errors import HabitusError
 from habitus.skills import fingerprint, menu
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, Summary
+from habitus.skills.review import Proposal
 from habitus.skills.selection import INTERACTIVE, Request, Selection
 from habitus.text import one_line
 
@@ -55,12 +56,14 @@ class Composer:
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)
         news = self._news(request)
+        turned_down = self._away(self._turned_down, ())
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),
             prompt.bullets("lessons", "Lessons from earlier work", self._unsaid(remembered.lessons)),
             prompt.fitting(self._away(lambda: self._fitting(request, selection), [])),
             prompt.whats_new(news),
+            prompt.bullets("turned down", "Turned down by the person", [one.refusal for one in turned_down]),
         )
         standing = () if selection.drops_memory else self._steady.standing.rules
         return Composed(
@@ -72,6 +75,7 @@ class Composer:
             cut=() if selection.drops_memory else self._cut(remembered, rules),
             menu=self._steady.menu,
             news=news,
+            turned_down=turned_down,
         )
 
     def system(self, selection: Selection | None = None) -> tuple[Section, ...]:
@@ -143,6 +147,15 @@ class Composer:
             return nothing
         return self._away(
             lambda: fingerprint.news(parts.journal.seen(parts.user.name), parts.view.snapshot.hashes), nothing
+        )
+
+    def _turned_down(self) -> tuple[Proposal, ...]:
+        """What this user's agent proposed, here or earlier, and has not heard that it was turned down."""
+        parts, here = self._parts, ("", self._parts.view.conversation)
+        return tuple(
+            one
+            for one in parts.review.turned_down()
+            if one.conversation in here or parts.journal.user_of(one.conversation) == parts.user.name
         )
 
     # What stays the same

@@ -66,10 +66,15 @@ async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool
             await in_thread(lambda: changes.done(changes.review.approve(proposal, changes.person)))
             return True
         case Consent.NO:
-            reason = "turned down in the conversation"
-            await in_thread(lambda: changes.review.reject(proposal, changes.person, reason))
+            await in_thread(lambda: _turn_down(changes, proposal))
             raise Refused("The person does not want it as a tool.", mend="Go on without it.")
         case Consent.LATER:
             return False
         case never:
             assert_never(never)
+
+
+def _turn_down(changes: Changes, proposal: int) -> None:
+    """The agent hears of it at once, so it need not be told again."""
+    changes.review.reject(proposal, changes.person, "turned down in the conversation")
+    changes.review.told([proposal])
