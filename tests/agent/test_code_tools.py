@@ -33,6 +33,7 @@ ADD = {
     "python_code": CODE,
     "test_payload": {"numbers": [1, 2]},
 }
+GONE = {"name": "zebra", "operation": "append", "content": "More."}
 pytestmark = [pytest.mark.req("AG-06", "SE-12"), pytest.mark.timeout(120)]
 
 
@@ -160,6 +161,25 @@ async def test_a_tool_is_offered_with_its_example_and_recalled_skills_point_to_i
     recalled, wrong = results(session)
     assert "There is a tool `add_up` for it, too." in recalled
     assert wrong.startswith("Error: ")
+
+
+@pytest.mark.req("AG-06")
+async def test_errors_advise_a_model_to_use_tools_and_leave_commands_to_people(talk: Talk, habitus: Habitus) -> None:
+    await kept(habitus, "add-up")
+    one = calls("add_up", {"numbers": [1]})
+    session, _ = talk([says("ready"), one, says("no"), one, says("no"), calls("update_skill", GONE), says("no")])
+    await session.turn("get ready")
+    code = (habitus.skills.directory("add-up") or Path()) / "scripts" / "tool.py"
+    code.write_text(code.read_text() + "print('more')\n")
+    await session.turn("add one")
+    habitus.tools.retire("add-up", habitus.person())
+    await session.turn("add one again")
+    await session.turn("change it")
+    changed, gone, unknown = results(session)
+    assert changed.startswith("Error: The tool 'add-up' can't run: changed since its code was approved")
+    assert changed.endswith("Only a person can do that; tell them: Read it first: 'habitus tools show add-up'.")
+    assert gone == "Error: There is no tool 'add-up'. manage_skills lists them."
+    assert unknown == "Error: No skill 'zebra'. list_skills shows what there is."
 
 
 @pytest.mark.req("LA-01")

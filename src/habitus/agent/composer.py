@@ -56,7 +56,8 @@ class Composer:
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)
         news = self._news(request)
-        turned_down = self._away(self._turned_down, ())
+        nothing: tuple[Proposal, ...] = ()
+        turned_down = self._away(self._turned_down, nothing)
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from habitus.agent.background import in_thread
+from habitus.agent.tools.advice import advised
 from habitus.errors import ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.llm.model import ToolSpec
@@ -112,7 +113,7 @@ class Registry:
                 return _clean(await tool.run(given, running), running.redactor)
             return _clean(await in_thread(partial(_run_plain, tool, given, running)), running.redactor)
         except (ToolFailed, UserError) as error:
-            return _clean(_failure(str(error)), running.redactor)
+            return _clean(_failure(advised(error)), running.redactor)
         except Exception as error:
             log.exception("The tool %s has a bug.", call.name)
             said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."
