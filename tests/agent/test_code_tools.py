@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from habitus.files import File, file_of
 from habitus.llm.model import Returned
 from habitus.llm.scripted import calls, says
 from habitus.skills import names
-from habitus.skills.model import Stage
+from habitus.skills.model import Manifest, Skill, Stage
 from tests.agent.conftest import Talk
 
 CODE = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
@@ -180,6 +181,35 @@ async def test_errors_advise_a_model_to_use_tools_and_leave_commands_to_people(t
     assert changed.endswith("Only a person can do that; tell them: Read it first: 'habitus tools show add-up'.")
     assert gone == "Error: There is no tool 'add-up'. manage_skills lists them."
     assert unknown == "Error: No skill 'zebra'. list_skills shows what there is."
+
+
+LOOK = """import json, sys
+wanted = json.loads(sys.argv[1])["name"]
+print([s["name"] for s in skills.list("kitchen")], skills.read(wanted)["content"] if wanted else "")
+"""
+
+
+@pytest.mark.req("SB-12")
+async def test_code_in_a_tool_can_read_the_library_and_no_more(talk: Talk, habitus: Habitus) -> None:
+    tea = Skill(name="brew-tea", description="Brews.", body="1. Boil.", tags=("kitchen",))
+    habitus.skills.create(tea, habitus.person())
+    hidden = Manifest(disable_model_invocation=True)
+    habitus.skills.create(replace(tea, name="launch", body="1. Fire.", manifest=hidden), habitus.person())
+    look = ADD | {
+        "name": "look",
+        "parameters_schema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+        "python_code": LOOK,
+        "test_payload": {"name": "brew_tea"},
+    }
+    wanted = [calls("look", {"name": name}) for name in ("brew-tea", "launch")]
+    session, _ = talk([calls("create_tool", look), *wanted, says("ok"), *wanted, says("ok")])
+    await session.turn("look into the library")
+    habitus.review.approve(1, habitus.person())
+    await session.turn("once more, now that it is yours")
+    assert results(session)[1] == results(session)[3] == "['brew-tea'] 1. Boil."
+    assert all("LookupError: No skill 'launch'." in results(session)[n] for n in (2, 4))
+    async with habitus.tools as tools:  # and without any conversation
+        assert (await tools.run("look", {"name": "brew-tea"})).stdout == "['brew-tea'] 1. Boil.\n"
 
 
 @pytest.mark.req("LA-01")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from habitus.agent.outage import Outage
+from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.code_tools import code_tools
 from habitus.agent.tools.registry import Registry, Tool
 from habitus.agent.view import View
@@ -64,13 +66,15 @@ class OfferedTools:
         usable = [tool for tool in self._tools.all(at=seen) if tool.can_run and not self._is_barred(tool.name)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
         degraded = [tool for tool in usable if tool.status is ToolStatus.DEGRADED]
-        self._degraded = code_tools(degraded, self._tools.run)
+        services = sandbox_services(self._view)
+        run = partial(self._tools.run, services=services)
+        self._degraded = code_tools(degraded, run)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
-            return await self._tools.run_waiting(conversation, name, payload)
+            return await self._tools.run_waiting(conversation, name, payload, services=services)
 
-        return [*code_tools(active.values(), self._tools.run), *code_tools(waiting, run_waiting)]
+        return [*code_tools(active.values(), run), *code_tools(waiting, run_waiting)]
 
     def _is_barred(self, name: str) -> bool:
         item = self._view.snapshot.by_name.get(name)

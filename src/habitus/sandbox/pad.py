@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, failed, infra
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone, Message
 from habitus.sandbox.model import Cell, Stop, Timeouts
 from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
+from habitus.sandbox.services import Services, answer
 from habitus.text import encodable
 
-Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
 _MOST_LOGS, _LONGEST_LOG, _LONGEST_ERROR = 200, 2_000, 25_000
 _LOST = "earlier variables are gone"
 
@@ -171,20 +170,11 @@ class Pad:
                     worker.settle()
                     return _checked(message["done"])
             elif "ask" in message:
-                await worker.send({**await self._answer(message), "id": message.get("id")})
+                await worker.send({**await answer(self._services, message), "id": message.get("id")})
             elif "progress" in message:
                 self._report(run, encodable(str(message["progress"])[:_LONGEST_LOG]))
             elif "log" in message:
                 run.log(encodable(str(message["log"])))
-
-    async def _answer(self, message: Message) -> Message:
-        service = self._services.get(str(message["ask"]))
-        if service is None:
-            return {"error": f"{message['ask']} is not offered here"}
-        try:
-            return {"answer": await service(message.get("argument"))}
-        except HabitusError as error:
-            return {"error": str(error)}
 
     def _report(self, run: _Run, text: str) -> None:
         if text:

@@ -10,6 +10,7 @@ from datetime import datetime
 from habitus.errors import Invalid, ToolFailed
 from habitus.files import Tree
 from habitus.sandbox.model import Permissions
+from habitus.sandbox.services import Services
 from habitus.skills import names, trees
 from habitus.skills.layers import USER, Layer
 from habitus.skills.library import Library
@@ -41,6 +42,7 @@ class ToolMaker:
         clock: Callable[[], datetime],
         scan: Scan,
         environ: Mapping[str, str],
+        services: Callable[[], Services],
     ) -> None:
         self._catalogue = catalogue
         self._library = library
@@ -51,6 +53,7 @@ class ToolMaker:
         self._clock = clock
         self._scan = scan
         self._environ = environ
+        self._services = services
 
     async def create(
         self,
@@ -65,6 +68,7 @@ class ToolMaker:
         dependencies: Sequence[str] = (),
         drop_cases: bool = False,
         conversation: str = "",
+        services: Services | None = None,
     ) -> Created:
         """Test a tool in the sandbox and make it the code stage of the skill of that name.
 
@@ -85,8 +89,9 @@ class ToolMaker:
             dependencies=tuple(dependencies),
         )
         kept: tuple[Case, ...] = () if old is None or drop_cases else old.cases
+        asked = services if services is not None else await asyncio.to_thread(self._services)
         try:
-            program = await self._workshops.here().acquire(draft, kept=kept, env=self._environ)
+            program = await self._workshops.here().acquire(draft, kept=kept, env=self._environ, services=asked)
         except ToolFailed as error:
             raise ToolFailed(f"{error}{_untested(permissions, granted)}") from None
         program = replace(program, permissions=permissions)

@@ -10,6 +10,7 @@ from datetime import datetime
 from habitus.errors import NotFound, Refused
 from habitus.events import Outcome, OutcomeKind
 from habitus.sandbox.model import ToolRun
+from habitus.sandbox.services import Services
 from habitus.skills import names, trees
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
@@ -36,6 +37,7 @@ class ToolRunner:
         clock: Callable[[], datetime],
         environ: Mapping[str, str],
         redacted: Callable[[str], str],
+        services: Callable[[], Services],
     ) -> None:
         self._catalogue = catalogue
         self._library = library
@@ -45,11 +47,16 @@ class ToolRunner:
         self._clock = clock
         self._environ = environ
         self._redacted = redacted
+        self._services = services
 
-    async def run(self, name: str, payload: Json) -> ToolRun:
-        """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody."""
+    async def run(self, name: str, payload: Json, *, services: Services | None = None) -> ToolRun:
+        """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody.
+
+        `services` are what it may ask, where that differs from what the person may see.
+        """
         item, tool, program = await asyncio.to_thread(self._ready, name)
-        run = self._clean(await self._workshops.here().run(program, payload, env=self._environ))
+        asked = services if services is not None else await asyncio.to_thread(self._services)
+        run = self._clean(await self._workshops.here().run(program, payload, env=self._environ, services=asked))
         health = await asyncio.to_thread(self._count, item, fingerprint(program), run.outcome)
         return replace(run, notice=_notice(tool, health))
 
@@ -74,10 +81,12 @@ class ToolRunner:
             self._library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
         return health
 
-    async def test(self, name: str) -> Regression:
+    async def test(self, name: str, *, services: Services | None = None) -> Regression:
         """Run its kept cases again; code that nobody approved runs without the permissions it asks for."""
         item, program, proved_as = await asyncio.to_thread(self._trial, name)
-        report = await self._workshops.here().regress(program, proved_as=proved_as, env=self._environ)
+        asked = services if services is not None else await asyncio.to_thread(self._services)
+        shop = self._workshops.here()
+        report = await shop.regress(program, proved_as=proved_as, env=self._environ, services=asked)
         if report.passed and report.results:
             proved = (self._catalogue.place(item), item.name, report.fingerprint, self._clock())
             await asyncio.to_thread(self._health.prove, *proved)
@@ -94,13 +103,14 @@ class ToolRunner:
         programs = self._waiting_programs(conversation).values()
         return tuple(code_tool(program, ToolStatus.UNAPPROVED, "waits for a person") for program in programs)
 
-    async def run_waiting(self, conversation: str, name: str, payload: Json) -> ToolRun:
+    async def run_waiting(self, conversation: str, name: str, payload: Json, *, services: Services) -> ToolRun:
         """Call one of them, without any permission, and count nothing: it is nobody's tool yet."""
         waiting = await asyncio.to_thread(self._waiting_programs, conversation)
         program = waiting.get(names.canonical(name))
         if program is None:
             raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
-        return self._clean(await self._workshops.here().run(replace(program, permissions=NOTHING_GRANTED), payload))
+        trial = replace(program, permissions=NOTHING_GRANTED)
+        return self._clean(await self._workshops.here().run(trial, payload, services=services))
 
     def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
         changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]

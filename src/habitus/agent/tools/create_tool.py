@@ -9,6 +9,7 @@ from pydantic import Field
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import Consent, Question
+from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.errors import Refused
 from habitus.events import ToolResult
@@ -41,6 +42,7 @@ def create_tool(tools: Tools, changes: Changes) -> Tool:
             Author(actor=Actor.AGENT, name="agent", reason="the agent wrote a tool"),
             dependencies=tuple(given.dependencies or ()),
             conversation=changes.conversation,
+            services=sandbox_services(changes.view),
         )
         await in_thread(changes.view.look)
         told: dict[str, object] = {"name": name, "next": f"call {name} by its name"}
