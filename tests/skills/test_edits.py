@@ -91,17 +91,6 @@ def test_a_long_text_that_is_not_found_is_shown_short() -> None:
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("operation", list(Operation))
-def test_operations_are_known_by_their_names(operation: Operation) -> None:
-    assert edits.parse_operation(operation.value) is operation
-
-
-def test_no_operation_is_none_and_an_unknown_one_is_refused() -> None:
-    assert edits.parse_operation(None) is None
-    with pytest.raises(Invalid, match=r"no edit operation 'insert'.*append, prepend"):
-        edits.parse_operation("insert")
-
-
 @given(ANY_TEXT, SOME_TEXT, SOME_TEXT)
 def test_replacing_all_leaves_none_behind_and_touches_nothing_else(text: str, find: str, replace: str) -> None:
     edit = Edit(operation=Operation.FIND_REPLACE, find=find, replace=replace, replace_all=True)

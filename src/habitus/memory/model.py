@@ -61,10 +61,6 @@ class Scope(StrEnum):
     WORKSPACE = "workspace"
     GLOBAL = "global"
 
-    @property
-    def has_owner(self) -> bool:
-        return self in (Scope.USER, Scope.PROJECT)
-
 
 class TrustLevel(StrEnum):
     USER = "user"  # a person said it or confirmed it

@@ -42,7 +42,7 @@ class Objection:
         return f"{self.concern}: “{shown}”"
 
 
-def objection(text: str, embedder: learned.Embedder | None = None, policy: Policy = Policy()) -> Objection | None:  # noqa: B008
+def objection(text: str, embedder: learned.WordVectors | None = None, policy: Policy = Policy()) -> Objection | None:  # noqa: B008
     """What speaks against keeping this text unasked; None for an ordinary one."""
     for reading in _readings(text[:_LONGEST]):
         found = (one for one in _said(reading, policy) if one.rule not in policy.silence)
@@ -68,7 +68,7 @@ def _said(text: str, policy: Policy) -> Iterator[Objection]:
                 yield Objection(rule=intent.name, concern=intent.concern, found=excerpt_of(sentence.text))
 
 
-def _learned(text: str, embedder: learned.Embedder | None) -> Objection | None:
+def _learned(text: str, embedder: learned.WordVectors | None) -> Objection | None:
     weights = learned.weights(embedder)
     read = read_lesson(text)
     scores = learned.scores(read, weights, embedder) if read else []

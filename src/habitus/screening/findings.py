@@ -44,11 +44,6 @@ class Finding:
     why: str
 
 
-def max_severity(findings: Iterable[Finding]) -> Risk | None:
-    """The worst of them; None when there are none."""
-    return max((finding.severity for finding in findings), key=_ORDER.__getitem__, default=None)
-
-
 def is_clean(findings: Iterable[Finding]) -> bool:
     """Nothing here needs a person's decision."""
     return all(finding.severity is not Risk.HIGH for finding in findings)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from habitus.screening.slots import Sentence
 
 
-class Embedder(Protocol):
+class WordVectors(Protocol):
     """Turns texts into vectors, one row each; weights were learned for it by its name."""
 
     @property
@@ -50,7 +50,7 @@ def score(sentence: Sentence, learned: Weights) -> float:
     return found + sum(learned.slots.get(f"+{name}", 0.0) for name in sentence.around)
 
 
-def scores(sentences: Sequence[Sentence], learned: Weights, embedder: Embedder | None) -> list[float]:
+def scores(sentences: Sequence[Sentence], learned: Weights, embedder: WordVectors | None) -> list[float]:
     found = [score(sentence, learned) for sentence in sentences]
     if embedder is None or not learned.meaning:
         return found
@@ -58,7 +58,7 @@ def scores(sentences: Sequence[Sentence], learned: Weights, embedder: Embedder |
     return [score + float(meaning) for score, meaning in zip(found, meant, strict=True)]
 
 
-def weights(embedder: Embedder | None = None) -> Weights:
+def weights(embedder: WordVectors | None = None) -> Weights:
     """Those for this embedder, or those for none."""
     known = _read()
     return known.get(embedder.name if embedder else "none", known["none"])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from habitus.screening.findings import Category, Risk
-from habitus.screening.values import FETCHES, NONE, SPIES, Origin, Origins, Values, bound_names, opens
+from habitus.screening.values import FETCHES, NONE, SPIES, ValueOrigin, ValueOrigins, Values, bound_names, opens
 
 _HIGH, _MEDIUM, _LOW = Risk.HIGH, Risk.MEDIUM, Risk.LOW
 _PER_RULE = 8
@@ -170,14 +170,14 @@ class _Look(ast.NodeVisitor):
         if not node.args:
             return
         origins = self.values.origins_of(node.args[0])
-        is_foreign = bool(origins & {Origin.FETCHED, Origin.DECODED})
+        is_foreign = bool(origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED})
         if _EVALUATES.fullmatch(name):
             if is_foreign:
-                category = Category.OBFUSCATION if Origin.DECODED in origins else Category.DANGEROUS_CODE
+                category = Category.OBFUSCATION if ValueOrigin.DECODED in origins else Category.DANGEROUS_CODE
                 self.saw("runs_fetched_code", category, _HIGH, node, f"{name}() of data that was fetched or decoded.")
             elif name.endswith("compile") or _has_no_builtins(node):
                 return
-            elif Origin.GIVEN in origins:
+            elif ValueOrigin.GIVEN in origins:
                 self.saw(
                     "runs_given_code", Category.DANGEROUS_CODE, _HIGH, node, f"{name}() runs whatever it is given."
                 )
@@ -196,13 +196,13 @@ class _Look(ast.NodeVisitor):
         if not node.args or not (is_shell or _RUNS.fullmatch(name)):
             return
         text, origins = self.values.text_of(node.args[0]), self.values.origins_of(node.args[0])
-        if origins & {Origin.FETCHED, Origin.DECODED}:
+        if origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED}:
             why = "Runs a command that was fetched or decoded."
             self.saw("runs_fetched_command", Category.DANGEROUS_CODE, _HIGH, node, why)
         elif is_shell and _FETCH_COMMAND.search(text):
             why = "Runs a shell command that talks to the network."
             self.saw("shell_with_network", Category.DANGEROUS_CODE, _MEDIUM, node, why)
-        elif is_shell and Origin.GIVEN in origins:
+        elif is_shell and ValueOrigin.GIVEN in origins:
             why = "A shell command is put together from what it is given."
             self.saw("shell_injection", Category.DANGEROUS_CODE, _HIGH, node, why)
         elif is_shell:
@@ -234,9 +234,9 @@ class _Look(ast.NodeVisitor):
             bodies += node.args[1:] if name.startswith(("requests", "httpx")) else node.args if is_sending else []
             if is_sending or bodies:
                 self.saw("sends", Category.EXFILTRATION, None, node, "Sends data to a server.")
-            origins: Origins = NONE.union(*map(self.values.origins_of, bodies))
-            if Origin.SECRET in origins:
-                severity = _HIGH if self.dumps_environment or Origin.GIVEN in origins else _MEDIUM
+            origins: ValueOrigins = NONE.union(*map(self.values.origins_of, bodies))
+            if ValueOrigin.SECRET in origins:
+                severity = _HIGH if self.dumps_environment or ValueOrigin.GIVEN in origins else _MEDIUM
                 self.saw(
                     "sends_secrets",
                     Category.EXFILTRATION,

@@ -57,13 +57,13 @@ def scan_counting(tree: Tree, work: Work, policy: Policy = Policy()) -> tuple[Fi
     return _first_of_each(sorted(spoken, key=worse_first))
 
 
-def pages(tree: Tree, work: Work, policy: Policy = Policy()) -> list[Page]:  # noqa: B008
+def pages(tree: Tree, work: Work, policy: Policy = Policy()) -> list[ScannedFile]:  # noqa: B008
     """The readable files of a skill."""
     texts = {path: text for path, file in sorted(tree.items()) if (text := _text_of(file)) is not None}
     seen = {path: plain(text, strange=is_strange(text)) for path, text in texts.items()}
     hosts = neighbourhood((text.lower() for text in seen.values()), _FRONT.sub(r"\1", _head(seen)))
     return [
-        Page(path=path, raw=texts[path], text=text, hosts=hosts, work=work, policy=policy)
+        ScannedFile(path=path, raw=texts[path], text=text, hosts=hosts, work=work, policy=policy)
         for path, text in seen.items()
     ]
 
@@ -118,7 +118,7 @@ def _scan_opaque(path: str, file: File) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
+class ScannedFile:
     """One readable file, or a text that was hidden in one, with what is found in it."""
 
     path: str
@@ -303,7 +303,7 @@ def _category(sentence: Sentence) -> Category:
     return Category.DANGEROUS_CODE if every & {"delete", "script_path", "lock"} else Category.PROMPT_INJECTION
 
 
-def _scan_hidden(page: Page) -> Iterator[Finding]:
+def _scan_hidden(page: ScannedFile) -> Iterator[Finding]:
     """What was hidden is scanned like the rest, and being hidden makes it worse."""
     text, strange = page.raw, is_strange(page.raw)
     for hidden in (*((*invisible(text), *doubtful(text)) if strange else ()), *encoded(page.text)):
@@ -331,7 +331,7 @@ def _only(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join(parts)
 
 
-def _scan_found(page: Page, hidden: Hidden) -> Iterator[Finding]:
+def _scan_found(page: ScannedFile, hidden: Hidden) -> Iterator[Finding]:
     inner = replace(page, text=plain(hidden.says), is_hidden=True)
     for finding in inner.findings():
         if finding.severity is not Risk.LOW:

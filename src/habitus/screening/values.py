@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Origin(StrEnum):
+class ValueOrigin(StrEnum):
     """Where a value comes from, as far as it matters."""
 
     FETCHED = "fetched"
@@ -18,8 +18,8 @@ class Origin(StrEnum):
     GIVEN = "given"  # a parameter, an argument, typed input
 
 
-Origins = frozenset[Origin]
-NONE: Origins = frozenset()
+ValueOrigins = frozenset[ValueOrigin]
+NONE: ValueOrigins = frozenset()
 
 FETCHES = re.compile(
     r"(?:requests|httpx|session|client|aiohttp)\.(?:get|post|put|request|stream)|urllib\.request\.(?:urlopen|urlretrieve)|"
@@ -59,7 +59,7 @@ class Values:
     """One table for the whole file: a name is taken to mean the same in every function."""
 
     names: dict[str, str] = field(default_factory=dict)  # what an imported name stands for
-    origins: dict[str, Origins] = field(default_factory=dict)
+    origins: dict[str, ValueOrigins] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     secret_paths: set[str] = field(default_factory=set)
     built_queries: set[str] = field(default_factory=set)
@@ -77,7 +77,7 @@ class Values:
                 case ast.FunctionDef(args=args) | ast.AsyncFunctionDef(args=args):
                     for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
                         if arg.arg not in ("self", "cls"):
-                            self.origins[arg.arg] = frozenset({Origin.GIVEN})
+                            self.origins[arg.arg] = frozenset({ValueOrigin.GIVEN})
                 case _ if isinstance(node, _Binding):
                     bindings.append(node)
         for _ in range(2):  # once more for what is bound above from what is bound below
@@ -176,7 +176,7 @@ class Values:
         pieces = (self.text_of(node, depth + 1) for node in nodes[:200])
         return mark.join(piece for piece in pieces if piece)[:_MOST_TEXT]
 
-    def origins_of(self, node: ast.AST | None, depth: int = 0) -> Origins:
+    def origins_of(self, node: ast.AST | None, depth: int = 0) -> ValueOrigins:
         """Where the parts of an expression come from."""
         match node:
             case None | ast.Lambda() | ast.Constant():
@@ -186,9 +186,9 @@ class Values:
             case ast.Subscript(value=ast.Attribute() as inner, slice=key) if self.name_of(inner) == "os.environ":
                 return _secret_if(_KEY_NAME.search(self.text_of(key)) is not None)
             case ast.Attribute(attr="environ") if self.name_of(node) == "os.environ":
-                return frozenset({Origin.SECRET})
+                return frozenset({ValueOrigin.SECRET})
             case ast.Attribute(attr="argv") if self.name_of(node) == "sys.argv":
-                return frozenset({Origin.GIVEN})
+                return frozenset({ValueOrigin.GIVEN})
         found = self.origins.get(node.attr, NONE) if isinstance(node, ast.Attribute) else NONE
         if isinstance(node, ast.Call):
             found |= self._origin_of_call(self.name_of(node.func), node)
@@ -199,15 +199,15 @@ class Values:
                 found |= self.origins_of(part, depth + 1)
         return found
 
-    def _origin_of_call(self, name: str, node: ast.Call) -> Origins:
+    def _origin_of_call(self, name: str, node: ast.Call) -> ValueOrigins:
         if name in ("os.getenv", "os.environ.get"):
             return _secret_if(bool(node.args) and _KEY_NAME.search(self.text_of(node.args[0])) is not None)
         if FETCHES.fullmatch(name):
-            return frozenset({Origin.FETCHED})
+            return frozenset({ValueOrigin.FETCHED})
         if DECODES.fullmatch(name):
-            return frozenset({Origin.DECODED})
+            return frozenset({ValueOrigin.DECODED})
         if name == "input":
-            return frozenset({Origin.GIVEN})
+            return frozenset({ValueOrigin.GIVEN})
         return _secret_if(SPIES.fullmatch(name) is not None or (opens(name) and self.is_secret_path(node)))
 
     def is_secret_path(self, node: ast.AST) -> bool:
@@ -243,7 +243,7 @@ class Values:
             isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Div)
         )
         is_built = is_built or (isinstance(node, ast.Call) and self.name_of(node.func) == "os.path.join")
-        return is_built and Origin.GIVEN in self.origins_of(node) and bool(self.text_of(node).strip("/"))
+        return is_built and ValueOrigin.GIVEN in self.origins_of(node) and bool(self.text_of(node).strip("/"))
 
 
 def opens(name: str) -> bool:
@@ -261,5 +261,5 @@ def bound_names(target: ast.AST) -> Iterator[str]:
                 yield from bound_names(item)
 
 
-def _secret_if(is_secret: bool) -> Origins:
-    return frozenset({Origin.SECRET}) if is_secret else NONE
+def _secret_if(is_secret: bool) -> ValueOrigins:
+    return frozenset({ValueOrigin.SECRET}) if is_secret else NONE

@@ -28,16 +28,6 @@ class Edit:
     replace_all: bool = False
 
 
-def parse_operation(text: str | None) -> Operation | None:
-    if text is None:
-        return None
-    try:
-        return Operation(text)
-    except ValueError:
-        known = ", ".join(Operation)
-        raise Invalid(f"There is no edit operation '{text}'.", mend=f"Use one of {known}.") from None
-
-
 def apply(text: str, edit: Edit) -> str:
     """The edited text, or an error that says what is missing; the text given is never half-edited."""
     match edit.operation:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from habitus.skills import gates, lifecycle
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer, merged
-from habitus.skills.model import Diagnostic, Manifest, State, Summary
+from habitus.skills.model import Diagnostic, Manifest, Stage, State, Summary
 from habitus.skills.stores.base import Contents
 
 AnySkill = TypeVar("AnySkill", bound=Summary)
@@ -45,6 +45,11 @@ class Snapshot:
         for item in self.listing:
             found.setdefault(item.name, item)
         return found
+
+    @functools.cached_property
+    def with_code(self) -> tuple[Listed, ...]:
+        """Those that have a code stage."""
+        return tuple(item for item in self.listing if item.summary is not None and Stage.CODE in item.summary.stages)
 
     @functools.cached_property
     def hashes(self) -> Mapping[str, str]:

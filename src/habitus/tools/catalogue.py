@@ -42,7 +42,7 @@ class ToolCatalogue:
 
     def all(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
         """Every skill that has a code stage, whatever keeps it from use."""
-        items = [item for item in (at or self._library.snapshot()).listing if _has_code(item)]
+        items = (at or self._library.snapshot()).with_code
         if not items:
             return ()
         known = self._health.all()

@@ -38,10 +38,6 @@ class Provider:
     other_names: tuple[str, ...] = ()
     families: tuple[str, ...] = ()  # how names of its models begin
 
-    @property
-    def is_local(self) -> bool:
-        return bool(self.address)
-
 
 PROVIDERS: Mapping[str, Provider] = {
     "anthropic": Provider(

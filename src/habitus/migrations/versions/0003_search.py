@@ -51,10 +51,3 @@ def upgrade() -> None:
         sa.Column("text", sa.Text, nullable=False),
     )
     op.create_index("search_learned_generation", "search_learned", ["collection", "generation"])
-
-
-def downgrade() -> None:
-    op.drop_table("search_learned")
-    op.drop_table("search_vectors")
-    op.drop_table("search_documents")
-    op.drop_table("search_collections")

@@ -24,7 +24,3 @@ def upgrade() -> None:
         sa.Column("proved_as", sa.String(64), nullable=False, server_default=""),
         sa.Column("proved_on", sa.String(32)),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("tool_health")

@@ -62,10 +62,3 @@ def upgrade() -> None:
         sa.Column("lines", sa.LargeBinary, nullable=False),
         sa.Column("written_on", sa.String(32), nullable=False),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("memory_views")
-    op.drop_table("memory_revision")
-    op.drop_table("engram_versions")
-    op.drop_table("engrams")

@@ -25,8 +25,3 @@ def upgrade() -> None:
         sa.Column("how", sa.String(16), primary_key=True),
         sa.Column("learned_on", sa.String(32), nullable=False),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("learned_turns")
-    op.drop_table("learning_spending")

@@ -15,8 +15,3 @@ _BY_PERSON = """ AND definition LIKE '%"reason": "removed by %'"""
 def upgrade() -> None:
     for table in ("engrams", "engram_versions"):
         op.execute(f"UPDATE {table} SET state = 'removed' WHERE state = 'archived'{_BY_PERSON}")
-
-
-def downgrade() -> None:
-    for table in ("engrams", "engram_versions"):
-        op.execute(f"UPDATE {table} SET state = 'archived' WHERE state = 'removed'")
