@@ -27,6 +27,7 @@ def beside(ask: Ask) -> str:
     return "\n".join(part.text for part in asked.parts if isinstance(part, Text))
 
 
+@pytest.mark.req("AG-09")
 async def test_the_reason_reaches_the_next_turn_of_the_conversation_once(talk: Talk, habitus: Habitus) -> None:
     session, model = talk([calls("create_skill", TEA), *[says("ok")] * 3])
     await session.turn("keep how tea is made")
@@ -35,6 +36,7 @@ async def test_the_reason_reaches_the_next_turn_of_the_conversation_once(talk: T
     await session.turn("and now?")
     assert f"## Turned down by the person\n\n- {REFUSAL}" in beside(model.asked[2])
     assert "Turned down" not in beside(model.asked[3])
+    assert all((ask.system, ask.tools) == (model.asked[0].system, model.asked[0].tools) for ask in model.asked)
 
 
 async def test_the_reason_reaches_the_next_session_of_the_same_user_once(talk: Talk, habitus: Habitus) -> None:
