@@ -104,6 +104,15 @@ def test_a_name_is_not_taken_over_by_what_nobody_trusts(habitus: Habitus, tmp_pa
     assert habitus.skills.find("data-summary").layer == "claude"
 
 
+@pytest.mark.req("SK-13")
+def test_ones_own_skill_may_extend_that_of_another_agent(habitus: Habitus, tmp_path: Path) -> None:
+    write(tmp_path / ".claude" / "skills", "pdf", body="1. Read it.")
+    folder = tmp_path / "home" / "skills" / "pdf"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: pdf\ndescription: Mine.\nextends: true\n---\n")
+    assert habitus.skills.load("pdf").body.strip() == "1. Read it."
+
+
 @pytest.mark.req("SK-13", "SK-14")
 def test_a_project_takes_nobodys_skill_away(habitus: Habitus, tmp_path: Path) -> None:
     write(tmp_path / "home" / "skills", "deploy", body="1. Mine.")

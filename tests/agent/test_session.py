@@ -357,3 +357,16 @@ async def test_turns_and_the_files_of_their_pads_are_kept_for_a_month(talk: Talk
     assert {kept.id for kept in habitus.journal.sessions()} == {"of-new", session.id}
     assert not (habitus.settings.home / "sessions" / "of-old").exists()
     assert (habitus.settings.home / "sessions" / "of-new").exists()
+
+
+@pytest.mark.req("AG-06", "SK-09", "SK-13")
+async def test_update_skill_edits_the_text_that_an_extending_skill_shows(talk: Talk, habitus: Habitus) -> None:
+    own = habitus.settings.home / "skills/data-summary/SKILL.md"
+    own.parent.mkdir(parents=True)
+    own.write_text("---\nname: data-summary\nextends: true\ntags: [mine]\n---\n")
+    shown = habitus.skills.load("data-summary").body
+    change = {"name": "data-summary", "operation": "append", "content": "Say how many rows there are."}
+    session, _ = talk([calls("update_skill", change), says("ok")])
+    await session.turn("say the number of rows, too")
+    habitus.review.approve(1, habitus.person())
+    assert habitus.skills.load("data-summary").body == f"{shown}\nSay how many rows there are."

@@ -74,7 +74,7 @@ def test_a_person_talks_and_leaves(run_cli: Cli) -> None:
 
 @pytest.mark.req("AG-05")
 def test_ctrl_c_stops_the_turn_and_not_the_chat(run_cli: Cli) -> None:
-    model = _script(run_cli, {"say": "Let me think", "hang": True}, {"say": "Back again."})
+    model = _script(run_cli, {"say": "Let me think ", "hang": True}, {"say": "Back again."})
     with _chat(run_cli, "--model", model) as terminal:
         terminal.wait_for("› ")
         terminal.type(f"think hard{ENTER}")
@@ -376,7 +376,7 @@ def test_two_chats_on_one_home_keep_apart(run_cli: Cli, two: list[subprocess.Pop
 
 
 def test_a_piped_chat_that_is_interrupted_ends(run_cli: Cli) -> None:
-    model = _script(run_cli, {"say": "Well", "hang": True})
+    model = _script(run_cli, {"say": "Well, now", "hang": True})
     with subprocess.Popen(
         [*run_cli.command, "chat", "--json", "--model", model],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=run_cli.cwd, env=run_cli.environ(),

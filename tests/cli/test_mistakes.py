@@ -203,8 +203,7 @@ def test_gates_show_in_the_listing_with_what_opens_them(stocked: Direct) -> None
     assert (item["state"], item["reason"]) == ("disabled", "switched off in the settings")
     toml.write_text("[users.bea]\nadmin = true\n")
     path = stocked.skill_file("csv-summary")
-    path.write_text(
-        "---\nname: csv-summary\ndescription: D\nadmin_only: true\ndependencies: [no-such-package]\n---\n\nB\n"
-    )
+    path.write_text("---\nname: csv-summary\ndescription: D\nadmin_only: true\nexperimental: true\n---\n\nB\n")
     (item,) = stocked.own()
-    assert (item["state"], item["reason"]) == ("gated", "for administrators only; needs the package 'no-such-package'")
+    opens = "for administrators only; experimental; add 'skill_csv_summary' to [experimental] features"
+    assert (item["state"], item["reason"]) == ("gated", opens)

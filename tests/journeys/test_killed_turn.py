@@ -15,7 +15,7 @@ from tests.conftest import Cli
 @pytest.mark.req("SC-02", "AG-10")
 def test_what_was_asked_is_there_after_a_kill_and_the_session_goes_on(run_cli: Cli, tmp_path: Path) -> None:
     script = tmp_path / "script.json"
-    script.write_text(json.dumps([{"say": "Let me think", "hang": True}]))
+    script.write_text(json.dumps([{"say": "Let me think ", "hang": True}]))
     process = subprocess.Popen(
         [*run_cli.command, "chat", "--model", f"script:{script}", "--json"],
         env=run_cli.environ(),

@@ -163,7 +163,7 @@ def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_p
     found = list(
         lint.check(
             habitus.skills.listing(),
-            budget=4000,
+            room=lint.Room(menu=4000, eager=40_000, taken={}),
             search=lambda cue: habitus.finder.search(cue, k=5),
             similar=lambda name: habitus.finder.similar(name, k=3),
             progress=lambda done: None,

@@ -65,9 +65,9 @@ def test_the_menu_stays_within_its_budget_and_loses_nobody(count: int, budget: i
 @pytest.mark.req("SK-16")
 def test_news_are_what_was_added_changed_and_removed() -> None:
     before, now = {"a": "1", "b": "1", "c": "1"}, {"b": "2", "c": "1", "d": "1"}
-    found = fingerprint.news(before, now, "## 2.0\n- d: does wonders\n- unrelated\n")
+    found = fingerprint.news(before, now, changelog=lambda: "## 2.0\n- d: does wonders\n- unrelated\n")
     assert (found.added, found.changed, found.removed) == (("d",), ("b",), ("a",))
-    assert found.lines == ("- d: does wonders",)
+    assert found.lines == ("d: does wonders",)
     assert found.text().startswith("## What's new\n\n- new: d\n- changed: b\n- gone: a")
     assert not fingerprint.news(now, now)
     assert not fingerprint.news(None, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +20,8 @@ from habitus.skills.review import Proposal
 from habitus.skills.selection import INTERACTIVE, Request, Selection
 from habitus.text import one_line
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Steady:
@@ -26,6 +29,7 @@ class _Steady:
 
     identity: str
     standing: Remembered
+    selection: Selection  # of a request that says nothing
     menu: menu.Menu
     seen: Snapshot
 
@@ -45,6 +49,7 @@ class Composer:
     def select(self, request: Request) -> Selection:
         parts, view = self._parts, self._parts.view
         view.selection = self._away(lambda: choose(view.snapshot, request, parts.gates, parts.journal), view.selection)
+        log.info("%s", view.selection)
         return view.selection
 
     def compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
@@ -59,11 +64,15 @@ class Composer:
         news = self._news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
+        opened = self._opened(selection)
+        none: list[Summary] = []
+        fitting = self._away(lambda: self._fitting(request, selection), none)
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),
             prompt.bullets("lessons", "Lessons from earlier work", self._unsaid(remembered.lessons)),
-            prompt.fitting(self._away(lambda: self._fitting(request, selection), [])),
+            prompt.opened(opened),
+            prompt.fitting([summary for summary in fitting if summary not in opened]),
             prompt.whats_new(news),
             prompt.bullets("turned down", "Turned down by the person", [one.refusal for one in turned_down]),
         )
@@ -130,6 +139,11 @@ class Composer:
         shown = {note.id for note in (*self._steady.standing.rules, *rules)}
         return tuple(id for id in remembered.cut if id not in shown)
 
+    def _opened(self, selection: Selection) -> list[Summary]:
+        """What is closed to other requests and open to this one; the steady menu can't have it."""
+        closed = self._steady.selection.left_out
+        return [summary for summary in selection.menu if summary.name in closed]
+
     def _fitting(self, request: Request, selection: Selection) -> list[Summary]:
         """What search finds on the menu, while something really fits."""
         on_menu = {summary.name: summary for summary in selection.menu}
@@ -146,11 +160,19 @@ class Composer:
 
     def _news(self, request: Request) -> fingerprint.News:
         """What this user has not seen of the library, where somebody is there to be told."""
-        parts, nothing = self._parts, fingerprint.News()
+        nothing = fingerprint.News()
         if request.source_type not in INTERACTIVE or not self.has_news:
             return nothing
-        return self._away(
-            lambda: fingerprint.news(parts.journal.seen(parts.user.name), parts.view.snapshot.hashes), nothing
+        return self._away(self._unseen, nothing)
+
+    def _unseen(self) -> fingerprint.News:
+        parts, snapshot = self._parts, self._parts.view.snapshot
+        now = fingerprint.visible(snapshot, parts.gates)
+        return fingerprint.news(
+            parts.journal.seen(parts.user.name),
+            now,
+            hidden=snapshot.hashes.keys() - now.keys(),
+            changelog=lambda: "\n".join(layer.changes() for layer in parts.view.library.layers),
         )
 
     def _turned_down(self) -> tuple[Proposal, ...]:
@@ -170,9 +192,9 @@ class Composer:
 
     def _refresh(self) -> None:
         now, steady = self._parts.view.snapshot, self._steady
-        changed = _changed(steady.seen, now)
+        written, switched = _changed(steady.seen, now)
         is_same = self._parts.identity.text() == steady.identity
-        if is_same and all(self._is_own_change(name) for name in changed):
+        if is_same and not switched and all(self._is_own_change(name) for name in written):
             self._steady = replace(steady, seen=now)
         else:
             self._steady = self._settle()
@@ -185,19 +207,22 @@ class Composer:
 
     def _settle(self) -> _Steady:
         parts = self._parts
-        neutral = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
-        parts.view.selection = selection = choose(parts.view.snapshot, neutral, parts.gates, parts.journal)
+        bare = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
+        parts.view.selection = selection = choose(parts.view.snapshot, bare, parts.gates, parts.journal)
         return _Steady(
             identity=parts.identity.text(),
             standing=parts.memory.standing(),
+            selection=selection,
             menu=menu.offered(selection, parts.view.library.all_counters(), parts.context_tokens),
             seen=parts.view.snapshot,
         )
 
 
-def _changed(before: Snapshot, now: Snapshot) -> list[str]:
-    """The skills that were written, removed, or switched on or off."""
+def _changed(before: Snapshot, now: Snapshot) -> tuple[list[str], list[str]]:
+    """The skills that were written or removed, and those that were only switched on or off."""
     if before is now:
-        return []
+        return [], []
     a, b = ({item.name: (item.tree_hash, item.state) for item in seen.listing} for seen in (before, now))
-    return [name for name in {*a, *b} if a.get(name) != b.get(name)]
+    changed = [name for name in {*a, *b} if a.get(name) != b.get(name)]
+    switched = [name for name in changed if name in a and name in b and a[name][0] == b[name][0]]
+    return [name for name in changed if name not in switched], switched

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from habitus.agent.outage import Outage
@@ -45,6 +46,14 @@ class OfferedTools:
         self._degraded: Sequence[Tool] = ()
         self.code: list[Tool] = sorted(self._current(), key=lambda tool: tool.name)
 
+    @property
+    def gates(self) -> GateContext:
+        """What is open for the user while these tools are there."""
+        return self._with_tools(tool.name for tool in self.code)
+
+    def _with_tools(self, code: Iterable[str]) -> GateContext:
+        return replace(self._gates, tools=frozenset((*(tool.name for tool in self._built_in), *code)))
+
     def registry(self, request: Request) -> Registry:
         if self._looks != self._view.looks:
             self._look()
@@ -63,12 +72,13 @@ class OfferedTools:
     def _current(self) -> Sequence[Tool]:
         """What may run for this user, and what waits and was written in this conversation."""
         seen, conversation = self._view.snapshot, self._view.conversation
-        usable = [tool for tool in self._tools.all(at=seen) if tool.can_run and not self._is_barred(tool.name)]
+        runnable = [tool for tool in self._tools.all(at=seen) if tool.can_run]
+        gates = self._with_tools(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
+        usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
-        degraded = [tool for tool in usable if tool.status is ToolStatus.DEGRADED]
         services = sandbox_services(self._view)
         run = partial(self._tools.run, services=services)
-        self._degraded = code_tools(degraded, run)
+        self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
@@ -76,9 +86,9 @@ class OfferedTools:
 
         return [*code_tools(active.values(), run), *code_tools(waiting, run_waiting)]
 
-    def _is_barred(self, name: str) -> bool:
+    def _is_barred(self, name: str, gates: GateContext) -> bool:
         item = self._view.snapshot.by_name.get(name)
-        return item is None or item.summary is None or is_barred(item.summary, self._gates)
+        return item is None or item.summary is None or is_barred(item.summary, gates)
 
     def _most_fitting(self, request: Request) -> list[Tool]:
         by_skill = {tool.name.replace("_", "-"): tool for tool in self.code}

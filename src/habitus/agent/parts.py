@@ -31,7 +31,6 @@ class Parts:
     journal: Journal
     memory: SessionMemory
     identity: Identity
-    gates: GateContext  # those of the user
     tools: OfferedTools
     observers: Sequence[TurnObserver]
     transcribe: Transcriber
@@ -44,3 +43,8 @@ class Parts:
     source_type: str = "repl"
     background: Background = field(default_factory=Background)
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)  # what else ends with the conversation
+
+    @property
+    def gates(self) -> GateContext:
+        """Those of the user, with the tools that are there."""
+        return self.tools.gates

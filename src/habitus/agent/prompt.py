@@ -16,6 +16,7 @@ from habitus.skills.review import Proposal
 from habitus.text import BLOCK, block, one_line, unmarked
 
 _NEWS_TOKENS = 300
+_MOST_OPENED = 20  # lines
 
 
 @cache
@@ -140,6 +141,15 @@ def invoked(skill: Skill) -> Text:
     """A skill that the person called by its name, beside their words."""
     body = block(skill.body.strip())
     return Text(text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{body}\n\n[End of the skill]")
+
+
+def opened(summaries: Sequence[Summary]) -> Section:
+    """What a resource or a feature of this request opens; one line each."""
+    lines = [line(summary, 160) for summary in summaries[:_MOST_OPENED]]
+    cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])
+    more = [f"({len(cut)} more skills are not listed here; search_skills finds them.)"] if cut else []
+    heading = "## More available skills for this request (load with recall_skill)"
+    return Section(name="opened skills", text="\n".join([heading, "", *lines, *more]) if lines else "", cut=cut)
 
 
 def fitting(summaries: Sequence[Summary]) -> Section:

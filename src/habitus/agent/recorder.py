@@ -13,6 +13,7 @@ from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
 from habitus.events import EventKind, OutcomeKind, TurnEnded
 from habitus.journal.model import Place, Turn
+from habitus.skills import fingerprint
 from habitus.skills.selection import INTERACTIVE
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class TurnRecorder:
             if turn.outcome.kind is not OutcomeKind.INFRA:
                 parts.review.told(one.id for one in turn.composed.turned_down)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
-            parts.journal.mark_seen(parts.user.name, view.snapshot.hashes)
+            parts.journal.mark_seen(parts.user.name, fingerprint.visible(view.snapshot, parts.gates))
 
     def credit(self, turn: OpenTurn) -> None:
         """What a turn that went well teaches of the skills and lessons that were there."""

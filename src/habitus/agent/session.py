@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,16 @@ class Session:
         *,
         caller_id: str = "",
         reply_to: str = "",
+        paths: Sequence[str] = (),
+        resources: Collection[str] = (),
+        features: Collection[str] = (),
         invoked: Skill | None = None,
     ) -> AsyncGenerator[TurnEvent, None]:
         """Say something and see the answer come. Whoever stops listening cancels the turn.
 
-        `invoked` is a skill the person calls by its name; the model gets it as it is handed in.
+        `reply_to` is a turn that is directly answered, `paths` are the files the work is about, `resources` the kinds
+        of resources the person has, `features` experiments that are on. `invoked` is a skill the person calls by its
+        name; the model gets it as it is handed in.
         """
         if self._running is not None:
             raise Invalid("A turn of this session is running.", mend="Wait for it, or cancel it first.")
@@ -61,6 +66,9 @@ class Session:
             attach=attach,
             caller_id=caller_id,
             reply_to=reply_to,
+            paths=paths,
+            resources=resources,
+            features=features,
             invoked=invoked,
             sees_images=self._model.sees_images,
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from habitus.agent import attachments, budget, prompt
+from habitus.agent.background import in_thread
 from habitus.agent.parts import Parts
 from habitus.errors import Invalid
 from habitus.llm.model import Image, Text
@@ -14,6 +15,8 @@ from habitus.redact import CountingRedactor
 from habitus.skills.model import Skill
 from habitus.skills.selection import Request
 from habitus.text import block, encodable, one_line
+
+_UNKNOWN_TURN = "The turn that this answers is not kept; the skills it had do not come along."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +27,9 @@ class Asking:
     attach: Sequence[Path] = ()
     caller_id: str = ""
     reply_to: str = ""
+    paths: Sequence[str] = ()  # files the work is about
+    resources: Collection[str] = ()  # kinds of resources the person has
+    features: Collection[str] = ()  # experiments that are on for this turn
     invoked: Skill | None = None  # a skill the person calls by its name
     sees_images: bool = False  # whether the model that will read it does
 
@@ -56,13 +62,17 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
     text = sound("\n\n".join(part for part in (asking.text, *attached.heard) if part.strip()))
     if not text.strip() and not attached.parts:
         raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
+    is_kept = not asking.reply_to or await in_thread(lambda: _is_kept(parts, asking.reply_to))
     request = Request(
         text=text,
         source_type=parts.source_type,
         user=parts.user,
         attachments=attached.names,
         conversation=conversation,
-        reply_to=asking.reply_to,
+        reply_to=asking.reply_to if is_kept else "",
+        paths=tuple(encodable(inside(path, parts.project)) for path in asking.paths),
+        resources=frozenset(map(encodable, asking.resources)),
+        features=frozenset(map(encodable, asking.features)),
         now=parts.clock(),
     )
     called = []
@@ -72,10 +82,19 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
     return UserInput(
         request=request,
         parts=(*called, *attached.parts),
-        notices=(*attached.notices, *_told(redactor)),
+        notices=(*attached.notices, *_told(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
         caller_id=one_line(asking.caller_id),
         invoked=asking.invoked,
     )
+
+
+def _is_kept(parts: Parts, turn: str) -> bool:
+    return parts.outage.unless_away(lambda: parts.journal.brief(turn) is not None, True)
+
+
+def inside(path: str, project: str) -> str:
+    """A path as the patterns of skills have it: from the project's root, where it lies in it."""
+    return path.removeprefix(f"{project.rstrip('/')}/") if project else path
 
 
 def _told(redactor: CountingRedactor) -> list[str]:

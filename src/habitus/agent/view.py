@@ -40,13 +40,13 @@ class View:
         self.conversation = conversation
         self.selection = Selection()  # the last one, also for when the database is away
         self.loaded: dict[str, Skill] = {}  # asked for in this turn
-        self.snapshot: Snapshot = library.snapshot()
+        self.snapshot: Snapshot = library.snapshot(user=user.name)
         self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
         self._review = review
         self._outage = outage
         self._redactor = redactor
         self._history = history
-        self._user = user.name
+        self._user = user
         self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
 
     @property
@@ -60,7 +60,7 @@ class View:
 
     def look(self, *, at_directories: bool = False) -> None:
         """See what has changed; what somebody changed by hand only with a look at the directories."""
-        now = partial(self.library.snapshot, look=at_directories)
+        now = partial(self.library.snapshot, look=at_directories, user=self._user.name)
         self.snapshot = self._outage.unless_away(now, self.snapshot)
         self.looks += 1
 
@@ -73,12 +73,21 @@ class View:
         eligible, left_out = self.selection.eligible(), self.selection.left_out
         return {name for name in loadable(self.snapshot) if name in eligible or name not in left_out}
 
+    def why_not(self, name: str) -> str:
+        """Why a skill is not to be had in this turn; nothing for one that this model or this user must not know of."""
+        item = self.snapshot.by_name.get(name)
+        if item is None or item.summary is None or item.summary.manifest.disable_model_invocation:
+            return ""
+        if item.summary.manifest.admin_only and not self._user.is_admin:
+            return ""
+        return self.selection.left_out.get(name, "")
+
     def waiting(self) -> Mapping[str, Skill]:
         """The skills that were written in this conversation and wait for a person."""
         return self._review.in_conversation(self.conversation)
 
     def load(self, name: str) -> Skill:
-        return self.library.load(name, at=self.snapshot, user=self._user)
+        return self.library.load(name, at=self.snapshot, user=self._user.name)
 
     def unreviewed(self, name: str) -> str:
         """Where a skill comes from that nobody has looked at, in words; nothing for the others."""

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from habitus.agent.budget import EAGER_SHARE
 from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
 from habitus.sandbox.protections import describe
 from habitus.settings import AccMode, MemoryMode, account_name
-from habitus.skills import lint as whole_set
-from habitus.skills import menu, trees
-from habitus.skills.lint import SetFinding
-from habitus.skills.listing import Listed
+from habitus.skills import menu, names, trees
+from habitus.skills.lint import Room, SetFinding, check, check_one
+from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Diagnostic, Severity
+from habitus.skills.selection import Request
 from habitus.skills.stores.files import DirectoryShelf
 
 
@@ -236,16 +237,17 @@ def lint(habitus: Habitus, targets: Sequence[str] = ()) -> LintReport:
     if targets:
         return LintReport(skills=tuple(report for target in targets for report in _linted(habitus, target)))
     own = {layer.name for layer in habitus.skills.layers if layer.can_write}
-    skills = tuple(_linted_skill(habitus, item) for item in habitus.skills.listing() if item.layer in own)
+    seen = habitus.skills.snapshot()
+    skills = tuple(_linted_skill(habitus, item, seen) for item in seen.listing if item.layer in own)
     return LintReport(skills=skills, set=_linted_set(habitus))
 
 
 def _linted_set(habitus: Habitus) -> tuple[SetFinding, ...]:
     finder = habitus.finder
     return tuple(
-        whole_set.check(
+        check(
             habitus.skills.listing(),
-            budget=menu.budget_for(habitus.settings.context_tokens),
+            room=_room(habitus),
             search=lambda cue: finder.search(cue, k=5),
             similar=lambda name: finder.similar(name, k=3),
             progress=lambda done: None,
@@ -253,21 +255,33 @@ def _linted_set(habitus: Habitus) -> tuple[SetFinding, ...]:
     )
 
 
+def _room(habitus: Habitus) -> Room:
+    """What is in every prompt in full is loaded as a turn does it."""
+    selection, context = habitus.select(Request(text="", user=habitus.user())), habitus.settings.context_tokens
+    taken = {choice.name: menu.tokens(habitus.skills.load(choice.name).body) for choice in selection.eager}
+    return Room(menu=menu.budget_for(context), eager=int(context * EAGER_SHARE), taken=taken)
+
+
 def _linted(habitus: Habitus, target: str) -> list[Linted]:
     if "/" in target or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises on a name that is too long
         return _linted_directory(habitus, Path(target))
-    return [_linted_skill(habitus, habitus.skills.find(target))]
+    return [_linted_skill(habitus, habitus.skills.find(target), habitus.skills.snapshot())]
 
 
-def _linted_skill(habitus: Habitus, item: Listed) -> Linted:
+def _linted_skill(habitus: Habitus, item: Listed, seen: Snapshot) -> Linted:
     tree = habitus.skills.layer(item.layer).store.tree(item.name, None) or {}
-    return Linted(name=item.name, diagnostics=(*item.diagnostics, *_risks(habitus, tree)))
+    read = [found for found in item.diagnostics if found.severity is not Severity.RISK]  # the scan says it anew
+    odd = check_one(item.name, tree, seen.by_name)
+    return Linted(name=item.name, diagnostics=(*read, *_risks(habitus, tree), *odd))
 
 
 def _risks(habitus: Habitus, tree: Tree) -> list[Diagnostic]:
     """What a scan would hold."""
     found = habitus.scan(tree)
-    return [Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.") for what in found]
+    return [
+        Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.", severity=Severity.RISK)
+        for what in found
+    ]
 
 
 def _linted_directory(habitus: Habitus, path: Path) -> list[Linted]:
@@ -278,9 +292,12 @@ def _linted_directory(habitus: Habitus, path: Path) -> list[Linted]:
     is_one = any((path / main).exists() for main in trees.MAIN_FILES)
     shelf = DirectoryShelf(path.parent if is_one else path, path, can_write=False)
     reports = []
-    for folder in [path.name] if is_one else shelf.look({}):
+    folders = [path.name] if is_one else list(shelf.look({}))
+    known = {*map(names.canonical, folders), *habitus.skills.snapshot().by_name}
+    for folder in folders:
         found = shelf.read(folder)
         if found is not None:
             problem = (found.problem,) if found.problem else trees.parse(folder, found.tree).diagnostics
-            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(habitus, found.tree))))
+            odd = () if found.problem else check_one(folder, found.tree, known)
+            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(habitus, found.tree), *odd)))
     return reports

@@ -6,10 +6,11 @@ The rule, the rank, the budget, the gate, the copy in front. The turn, the comma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from habitus.agent.session import Session
+from habitus.agent.user_input import inside
 from habitus.app.habitus import Habitus
 from habitus.errors import Invalid
 from habitus.journal.model import Place, Selected
@@ -29,16 +30,11 @@ class Prospect:
 
     @property
     def on_menu(self) -> tuple[str, ...]:
-        return self._not_eager(self.menu.shown)
+        return tuple(summary.name for summary in self.selection.menu if summary.name not in self.menu.cut)
 
     @property
     def cut(self) -> tuple[str, ...]:
-        return self._not_eager(self.menu.cut)
-
-    def _not_eager(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Without what is in the prompt in full."""
-        eager = {choice.name for choice in self.selection.eager}
-        return tuple(name for name in names if name not in eager)
+        return tuple(summary.name for summary in self.selection.menu if summary.name in self.menu.cut)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +60,8 @@ class Why:
     fits: bool = False  # whether anything fits the request well enough to be named beside it
     menu_tokens: int = 0
     menu_budget: int = 0
-    hides: tuple[str, ...] = ()
+    hides: tuple[str, ...] = ()  # lower layers
+    waiting: tuple[str, ...] = ()  # higher layers whose copy nobody has trusted
 
     def sentences(self) -> list[str]:
         """The same in plain words."""
@@ -84,23 +81,32 @@ class Why:
         elif self.place in (Place.MENU, Place.CUT):
             lines.append("Nothing in it matches this request.")
         if self.hides:
-            lines.append(f"It stands in front of {', '.join(f'{self.name}@{layer}' for layer in self.hides)}.")
+            lines.append(f"It hides {self._copies(self.hides)}.")
+        if self.waiting:
+            lines.append(f"It would be hidden by {self._copies(self.waiting)}, once somebody trusts that.")
         return lines
+
+    def _copies(self, layers: tuple[str, ...]) -> str:
+        return ", ".join(f"{self.name}@{layer}" for layer in layers)
 
     def _made_of(self) -> str:
         parts = [f"{name} {value:+.2f}" for name, value in list(self.parts.items())[:4]]
         return f" ({', '.join(parts)})" if parts else ""
 
 
-def request_of(habitus: Habitus, text: str, user: str | None = None, **around: Any) -> Request:
+def request_of(
+    habitus: Habitus, text: str, user: str | None = None, *, paths: Sequence[str] = (), **around: Any
+) -> Request:
     """A request as somebody would make it now; `around` are more fields of it."""
-    return Request(text=text, user=habitus.user(user), now=habitus.clock(), **around)
+    found = tuple(inside(path, habitus.project) for path in paths)
+    return Request(text=text, user=habitus.user(user), now=habitus.clock(), paths=found, **around)
 
 
 def prospect(habitus: Habitus, request: Request) -> Prospect:
-    selection = habitus.select(request)
+    """With the menu of a session, which is the same for every request."""
     counters = habitus.skills.all_counters()
-    return Prospect(selection=selection, menu=menu.offered(selection, counters, habitus.settings.context_tokens))
+    drawn = menu.offered(habitus.select(request.bare()), counters, habitus.settings.context_tokens)
+    return Prospect(selection=habitus.select(request), menu=drawn)
 
 
 def why(habitus: Habitus, name: str, request: Request) -> Why:
@@ -131,7 +137,13 @@ def why_in_session(habitus: Habitus, session: Session, name: str) -> tuple[Why, 
 
 def _why(habitus: Habitus, item: Listed, text: str, selection: Selection, drawn: Menu) -> Why:
     eligible = selection.eligible()
-    return explain(item, selection, drawn, habitus.finder.search(text, k=len(eligible) or 1, among=eligible))
+    found = explain(item, selection, drawn, habitus.finder.search(text, k=len(eligible) or 1, among=eligible))
+    front = habitus.skills.find(item.name)
+    if front.layer == item.layer:
+        return found
+    if item.layer in front.waiting:
+        return replace(found, place=Place.LEFT_OUT, reason=f"{item.state.value}: {item.reason}")
+    return replace(found, place=Place.LEFT_OUT, reason=f"hidden by {front.name}@{front.layer}")
 
 
 def explain(item: Listed, selection: Selection, menu: Menu, results: Results) -> Why:
@@ -151,6 +163,7 @@ def explain(item: Listed, selection: Selection, menu: Menu, results: Results) ->
         menu_tokens=menu.tokens,
         menu_budget=menu.budget,
         hides=item.hidden,
+        waiting=item.waiting,
     )
 
 
@@ -158,8 +171,8 @@ def _place(item: Listed, selection: Selection, menu: Menu) -> tuple[Place, str]:
     for choice in selection.eager:
         if choice.name == item.name:
             return Place.EAGER, choice.reason
+    if item.name not in selection.eligible():
+        return Place.LEFT_OUT, selection.left_out.get(item.name, f"{item.state.value}: {item.reason}")
     if item.name in menu.cut:
         return Place.CUT, f"the menu has {menu.budget} tokens and {len(menu.cut)} lines did not fit"
-    if item.name in menu.shown:
-        return Place.MENU, "eligible, and no rule puts it into the prompt"
-    return Place.LEFT_OUT, selection.left_out.get(item.name, f"{item.state.value}: {item.reason}")
+    return Place.MENU, "eligible, and no rule puts it into the prompt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Self
 import sqlalchemy as sa
 
 from habitus import search, sql
-from habitus import settings as settings_module
 from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
+from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
-from habitus.app.home import DATABASE, can_write, copy_of_database, keep_private, refuse_to_write, secret_values
 from habitus.app.layers import open_library
 from habitus.errors import Refused
 from habitus.events import TurnObserver
@@ -58,13 +57,6 @@ if TYPE_CHECKING:
 Clock = Callable[[], datetime]
 
 
-def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process: environment, then habitus.toml, then defaults."""
-    if environ is not None:
-        return settings_module.load(environ, Path.cwd(), home)
-    return settings_module.load(os.environ, Path.cwd(), home, account=settings_module.account_name())
-
-
 class Habitus:
     """Everything, opened on one home. Close it, or use it in a `with` block."""
 
@@ -77,8 +69,7 @@ class Habitus:
         clock: Clock,
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
-        self.settings = settings
-        self.clock = clock
+        self.settings, self.clock = settings, clock
         self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
@@ -90,7 +81,7 @@ class Habitus:
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
-        self.redactor = Redactor(secret_values(os.environ))
+        self.redactor = Redactor(home.secret_values(os.environ))
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
@@ -113,14 +104,14 @@ class Habitus:
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
         """Open the home that the settings name, creating it where it is new."""
-        settings = settings or read_settings()
-        scratch = None if can_write(settings.home) else copy_of_database(settings.home)
+        settings = settings or home.read_settings()
+        scratch = None if home.can_write(settings.home) else home.copy_of_database(settings.home)
         place = settings.home if scratch is None else Path(scratch.name)
-        local = sql.open_engine(sql.sqlite_url(place / DATABASE))
+        local = sql.open_engine(sql.sqlite_url(place / home.DATABASE))
         try:
             shared = sql.open_engine(settings.database_url) if settings.database_url else local
             if scratch is None:
-                keep_private(settings.home)
+                home.keep_private(settings.home)
             return cls(settings, local=local, shared=shared, clock=clock, scratch=scratch)
         except BaseException:
             local.dispose()
@@ -277,7 +268,7 @@ class Habitus:
 
     def select(self, request: Request) -> Selection:
         """The skills for a request, with stickiness from the journal."""
-        return choose(self.skills.snapshot(), request, self.gates(request.user), self.journal)
+        return choose(self.skills.snapshot(user=request.user.name), request, self.gates(request.user), self.journal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""
@@ -296,7 +287,7 @@ class Habitus:
     def refuse_if_read_only(self) -> None:
         """What is changed in the copy of a database would be gone with it."""
         if self.is_read_only:
-            refuse_to_write(self.settings.home)
+            home.refuse_to_write(self.settings.home)
 
     def allow(self, author: Author) -> None:
         """Refuse a change that can't be kept, or that somebody has paused."""

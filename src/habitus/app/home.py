@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from habitus import settings as settings_module
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
@@ -91,3 +92,10 @@ _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTI
 def secret_values(environ: Mapping[str, str]) -> list[str]:
     """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
     return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
+
+
+def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
+    """The settings of this process: environment, then habitus.toml, then defaults."""
+    if environ is not None:
+        return settings_module.load(environ, Path.cwd(), home)
+    return settings_module.load(os.environ, Path.cwd(), home, account=settings_module.account_name())

@@ -21,6 +21,8 @@ from habitus.skills.stores.versioned import VersionedStore
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
 
+CHANGELOG = "CHANGELOG.md"  # beside the skill folders of a layer that is the person's own or the operator's
+
 
 def open_library(habitus: Habitus) -> Library:
     local, shared = habitus.local, habitus.shared
@@ -46,12 +48,20 @@ def _layers(habitus: Habitus) -> list[Layer]:
     if settings.operator_skills is not None:
         root = settings.operator_skills.expanduser()
         operator = _store(habitus, "operator", root, can_write=False, key=f"operator:{root}")
-        layers.append(Layer(name="operator", store=operator, source=Source.OPERATOR, fills_placeholders=True))
+        layers.append(
+            Layer(
+                name="operator",
+                store=operator,
+                source=Source.OPERATOR,
+                fills_placeholders=True,
+                changelog=root / CHANGELOG,
+            )
+        )
     for agent in AGENTS:
         root = settings.user_home / f".{agent}" / "skills"
         store = _store(habitus, agent, root, follow_links=True, inspect=habitus.scan)
         layers.append(Layer(name=agent, store=store, claims_root=str(root)))
-    layers.append(Layer(name=USER, store=_user_store(habitus)))
+    layers.append(Layer(name=USER, store=_user_store(habitus), changelog=settings.home / "skills" / CHANGELOG))
     for place in project_places(settings.cwd, settings.user_home):
         store = _store(habitus, place.name, place.root, key=f"project:{place.root}")
         layers.append(Layer(name=place.name, store=store, trust_root=str(place.root)))

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from habitus.app.habitus import Habitus
-from habitus.skills import trees
+from habitus.skills import gates, trees
+from habitus.skills.gates import Packages
 from habitus.skills.lifecycle import reliability
 from habitus.skills.listing import Listed
 from habitus.skills.model import Manifest, Skill, Stage, State
@@ -23,6 +24,7 @@ class ShownSkill:
     files: tuple[str, ...]
     text: bytes | None
     told: tuple[str, ...] = ()  # what its source says it has counted, in words
+    lacks: tuple[str, ...] = ()  # packages that it needs and this environment does not have, in words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +84,7 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
             f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
             for stage, counted in told.items()
         ),
+        lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
     )
 
 

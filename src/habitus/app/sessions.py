@@ -80,7 +80,6 @@ def open_session(
         journal=habitus.journal,
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
-        gates=gates,
         tools=OfferedTools(built_in, habitus.tools, habitus.finder, view, outage, gates),
         observers=(learner, *observers),
         transcribe=local_transcriber(),

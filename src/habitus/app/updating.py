@@ -32,6 +32,7 @@ class Manner:
 
     overwrite: bool = False
     is_trusted: bool = False
+    keep_both: bool = False  # of several skills of one name, instead of the first
     progress: Progress = lambda count: None
 
 
@@ -45,6 +46,11 @@ class TakenIn:
     @property
     def new_skills(self) -> tuple[str, ...]:
         return tuple(result.name for result in self.results if _is_new(result) and result.kind == "skill")
+
+    @property
+    def namesakes(self) -> int:
+        """How many were left out because another skill of their name came first."""
+        return sum(result.is_namesake for result in self.results)
 
     @property
     def is_refused(self) -> bool:
@@ -77,13 +83,15 @@ class Exported:
 
 def take_in(habitus: Habitus, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
     """Take in skills of any known layout, or only those named."""
-    return _taken(habitus, _run(habitus, _chosen(detect.read(source), only), layer, manner), layer)
+    entries = _chosen(detect.read(source, keep_both=manner.keep_both), only)
+    return _taken(habitus, _run(habitus, entries, layer, manner), layer)
 
 
 def add(habitus: Habitus, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
     """Fetch skills, take them in, and lock where they came from and at which commit."""
     with _fetched(habitus, source) as fetched:
-        entries = list(_chosen(detect.read(fetched.path, origin=fetched.path.name), only))
+        found = detect.read(fetched.path, origin=fetched.path.name, keep_both=manner.keep_both)
+        entries = list(_chosen(found, only))
         results = _run(habitus, entries, USER, manner)
         _lock(habitus, results, entries, fetched)
     return _taken(habitus, results)
@@ -102,7 +110,7 @@ def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check:
     for address in dict.fromkeys(entry.address for entry in chosen.values()):
         with _fetched(habitus, address) as fetched:
             mine = {name for name, entry in chosen.items() if entry.address == address}
-            found = detect.read(fetched.path, origin=fetched.path.name)
+            found = detect.read(fetched.path, origin=fetched.path.name, keep_both=True)
             entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
             gone += sorted(mine - {entry.name for entry in entries})
             moved = [entry for entry in entries if hash_of(entry.tree) != locked[entry.name].tree_hash]

@@ -22,8 +22,9 @@ from habitus.app.past_sessions import PastSession, past_session
 from habitus.cli import output
 from habitus.cli.main import app
 from habitus.cli.opening import opened, shared
+from habitus.cli.options import Features, Paths, Resources
 from habitus.errors import Invalid, UserError
-from habitus.repl.chat import Chat
+from habitus.repl.chat import Around, Chat
 from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
 from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
 from habitus.repl.surface import Surface
@@ -40,15 +41,19 @@ def chat(
     resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on with an earlier session.")] = False,
     model: Model = "",
     attach: Attach = None,
+    path: Paths = None,
+    resource: Resources = None,
+    feature: Features = None,
     as_json: AsJson = False,
 ) -> None:
     """Talk to the agent. Without a terminal every line of standard input is a turn; exit code 1 if one failed."""
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
+    around = Around(paths=path or (), resources=resource or (), features=feature or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         past = past_session(habitus, session) if resume else None
         try:
-            is_well = asyncio.run(_chat(habitus, past, attach or [], as_json))
+            is_well = asyncio.run(_chat(habitus, past, attach or [], around, as_json))
         except KeyboardInterrupt:
             if as_json or not _is_terminal():
                 raise
@@ -62,14 +67,18 @@ def ask(
     request: Annotated[str | None, typer.Argument(help="What to ask; '-' or nothing reads standard input.")] = None,
     model: Model = "",
     attach: Attach = None,
+    path: Paths = None,
+    resource: Resources = None,
+    feature: Features = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask one thing and print the answer; exit code 1 if that failed."""
+    around = Around(paths=path or (), resources=resource or (), features=feature or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
         text = sys.stdin.read() if request in (None, "-") else request
-        is_well = asyncio.run(_ask(habitus, text or "", attach or [], as_json))
+        is_well = asyncio.run(_ask(habitus, text or "", attach or [], around, as_json))
     if not is_well:
         raise typer.Exit(1)
 
@@ -88,9 +97,11 @@ def _lines_of_errors(is_json: bool) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-async def _chat(habitus: Habitus, past: PastSession | None, attach: Sequence[Path], as_json: bool) -> bool:
+async def _chat(
+    habitus: Habitus, past: PastSession | None, attach: Sequence[Path], around: Around, as_json: bool
+) -> bool:
     surface = _surface(as_json)
-    async with _chatting(habitus, surface, past, attach) as chat:
+    async with _chatting(habitus, surface, around, past, attach) as chat:
         if isinstance(surface, Terminal):
             _greet(surface, chat, past)
             await converse(chat, surface)
@@ -113,8 +124,8 @@ def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
         terminal.console.print(Text(f"Resumed {past.session}, {turns}; last: {last}", style="dim"))
 
 
-async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], as_json: bool) -> bool:
-    async with _chatting(habitus, _surface(as_json)) as chat:
+async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], around: Around, as_json: bool) -> bool:
+    async with _chatting(habitus, _surface(as_json), around) as chat:
         await chat.say(text, [habitus.settings.cwd / path for path in attach])
     return chat.went_well
 
@@ -123,6 +134,7 @@ async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], as_json: boo
 async def _chatting(
     habitus: Habitus,
     surface: Terminal | JsonPipe | TextPipe,
+    around: Around,
     past: PastSession | None = None,
     attach: Sequence[Path] = (),
 ) -> AsyncIterator[Chat]:
@@ -135,6 +147,7 @@ async def _chatting(
             run_command=partial(_run, habitus, surface),
             drafter=lambda: habitus.models.cheap,
             attached=attach,
+            around=around,
         )
     if isinstance(surface, Terminal):
         names = Names(invocable=chat.invocable, known=chat.known)

@@ -10,13 +10,12 @@ from habitus.app import Habitus, evaluating, explaining
 from habitus.app.explaining import PastWhy, Prospect
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson
+from habitus.cli.options import AsJson, Features, Paths, Resources
 from habitus.skills.evals import EvalCase, EvalResult
 from habitus.skills.selection import Request
 
 Source = Annotated[str, typer.Option("--source", help="Where the request comes from: repl, talk, email, briefing …")]
 Attach = Annotated[list[str] | None, typer.Option("--attach", help="An attached file; may be repeated.")]
-Paths = Annotated[list[str] | None, typer.Option("--path", help="A file the work is about; may be repeated.")]
 AsUser = Annotated[str | None, typer.Option("--user", help="Who asks.")]
 
 
@@ -52,12 +51,24 @@ def select(
     source: Source = "repl",
     attach: Attach = None,
     path: Paths = None,
+    resource: Resources = None,
+    feature: Features = None,
     user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
     """What would reach the prompt for a request: in full, on the menu, or left out, each with its reason."""
     with opened(context) as habitus:
-        seen = explaining.prospect(habitus, _request(habitus, request, source, attach, path, user))
+        asked = _request(
+            habitus,
+            request,
+            user=user,
+            source=source,
+            attach=attach,
+            path=path,
+            resource=resource,
+            feature=feature,
+        )
+        seen = explaining.prospect(habitus, asked)
         if as_json:
             output.print_json(_as_json(seen))
             return
@@ -73,10 +84,26 @@ def select(
 
 
 def _request(
-    habitus: Habitus, text: str, source: str, attach: list[str] | None, paths: list[str] | None, user: str | None
+    habitus: Habitus,
+    text: str,
+    *,
+    user: str | None,
+    source: str,
+    attach: Attach,
+    path: Paths,
+    resource: Resources,
+    feature: Features,
 ) -> Request:
-    around = {"source_type": source, "attachments": tuple(attach or ()), "paths": tuple(paths or ())}
-    return explaining.request_of(habitus, text, user, **around)
+    return explaining.request_of(
+        habitus,
+        text,
+        user,
+        source_type=source,
+        attachments=tuple(attach or ()),
+        paths=tuple(path or ()),
+        resources=frozenset(resource or ()),
+        features=frozenset(feature or ()),
+    )
 
 
 def _as_json(seen: Prospect) -> dict[str, Any]:
@@ -101,6 +128,8 @@ def why(
     source: Source = "repl",
     attach: Attach = None,
     path: Paths = None,
+    resource: Resources = None,
+    feature: Features = None,
     user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
@@ -111,7 +140,17 @@ def why(
         if turn is not None:
             _print_past(explaining.why_in_turn(habitus, name, turn), as_json)
             return
-        explained = explaining.why(habitus, name, _request(habitus, request or "", source, attach, path, user))
+        asked = _request(
+            habitus,
+            request or "",
+            user=user,
+            source=source,
+            attach=attach,
+            path=path,
+            resource=resource,
+            feature=feature,
+        )
+        explained = explaining.why(habitus, name, asked)
         if as_json:
             output.print_json(explained)
         else:

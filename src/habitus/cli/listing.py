@@ -43,7 +43,7 @@ def list_skills(
 def _as_json(habitus: Habitus, item: Listed) -> dict[str, Any]:
     """One skill of a listing, flat; the manifest is as the file states it."""
     told: dict[str, Any] = output.plain(item)
-    summary, _ = told.pop("summary"), told.pop("tree_hash")
+    summary, *_ = told.pop("summary"), told.pop("tree_hash"), told.pop("fills")
     if summary is None:
         return told
     plain = output.plain(PLAIN_MANIFEST)
@@ -71,12 +71,13 @@ def _print_listing(found: Sequence[Listed], *, is_filtered: bool) -> None:
 
 
 def _in_a_line(item: Listed) -> str:
-    """Why it can't be used, or what for; before that, what a person should see."""
+    """Why it can't be used, or what for, and its triggers; before that, what a person should see."""
     risks = sum(found.severity is Severity.RISK for found in item.diagnostics)
     notes = [f"({output.counted(risks, 'finding')}: see 'skills show')"] if risks else []
     notes += [f"(the copy in {layer} waits for 'habitus trust {item.name}@{layer}')" for layer in item.waiting]
     told = (item.reason if item.state is not State.OK else "") or (item.summary.cue if item.summary else "")
-    return " ".join([*notes, told])
+    triggers = item.summary.manifest.triggers if item.summary else ()
+    return " ".join([*notes, told, *([f"(triggers: {', '.join(triggers)})"] if triggers else [])])
 
 
 def show(
@@ -98,7 +99,8 @@ def show(
             output.print_json({"name": item.name, "version": version, "skill": shown.skill, "files": files})
         else:
             body = {"body": shown.skill.body} if shown.skill is not None else {}
-            output.print_json({**_as_json(habitus, item), **body, "files": files, "told": list(shown.told)})
+            more = {"files": files, "told": list(shown.told), "lacks": list(shown.lacks)}
+            output.print_json({**_as_json(habitus, item), **body, **more})
 
 
 def _print_main_file(shown: ShownSkill, version: int | None) -> None:
@@ -125,6 +127,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         ("files", ", ".join(files)),
         ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
         ("told", "; ".join(shown.told)),
+        ("lacks", " ".join(shown.lacks)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
         ("inert", f"{', '.join(item.inert)}: counts once you run 'habitus trust {skill.name}'" if item.inert else ""),
     ]

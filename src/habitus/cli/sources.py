@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Take theirs where 
 Trusted = Annotated[
     bool, typer.Option("--trust", help="You have read it: findings don't hold it, and what it asks for counts.")
 ]
+KeepBoth = Annotated[bool, typer.Option("--keep-both", help="Of two skills of one name take the second as NAME-2.")]
 
 
 def import_skills(
@@ -34,13 +36,14 @@ def import_skills(
     only: Annotated[list[str] | None, typer.Option("--skill", "-s", help="Only this skill; may be repeated.")] = None,
     layer: Annotated[str, typer.Option(help="The layer to import into.")] = "user",
     overwrite: Overwrite = False,
+    keep_both: KeepBoth = False,
     trust: Trusted = False,
     as_json: AsJson = False,
 ) -> None:
     """Take in skills of any known layout; each ends imported, updated, unchanged, held or refused, with a reason."""
     source = path if "://" in path else Path(path)
     with opened(context) as habitus:
-        with _manner(overwrite, trust, as_json) as manner:
+        with _manner(overwrite, trust, as_json, keep_both=keep_both) as manner:
             taken = updating.take_in(habitus, source, only or (), layer, manner)
         _print_taken(context, habitus, taken, as_json)
 
@@ -50,12 +53,13 @@ def add(
     source: Annotated[str, typer.Argument(help="OWNER/REPO, a git address, an archive or a directory.")],
     only: Annotated[list[str] | None, typer.Option("--skill", "-s", help="Only this skill; may be repeated.")] = None,
     overwrite: Overwrite = False,
+    keep_both: KeepBoth = False,
     trust: Trusted = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch skills, scan them, take them in, and lock where they came from and at which commit."""
     with opened(context) as habitus:
-        with _manner(overwrite, trust, as_json) as manner:
+        with _manner(overwrite, trust, as_json, keep_both=keep_both) as manner:
             taken = updating.add(habitus, source, only or (), manner)
         _print_taken(context, habitus, taken, as_json)
 
@@ -119,17 +123,16 @@ def export(
 
 
 @contextmanager
-def _manner(overwrite: bool, is_trusted: bool, is_quiet: bool) -> Iterator[Manner]:
+def _manner(overwrite: bool, is_trusted: bool, is_quiet: bool, *, keep_both: bool = False) -> Iterator[Manner]:
     """With a counter on standard error while many are taken in."""
+    manner = Manner(overwrite=overwrite, is_trusted=is_trusted, keep_both=keep_both)
     if is_quiet or not sys.stderr.isatty():
-        yield Manner(overwrite=overwrite, is_trusted=is_trusted)
+        yield manner
         return
     columns = (SpinnerColumn(), TextColumn("{task.completed} skills"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("import", total=None)
-        yield Manner(
-            overwrite=overwrite, is_trusted=is_trusted, progress=lambda count: bar.update(task, completed=count)
-        )
+        yield replace(manner, progress=lambda count: bar.update(task, completed=count))
 
 
 def _print_taken(context: typer.Context, habitus: Habitus, taken: TakenIn, as_json: bool) -> None:
@@ -140,6 +143,9 @@ def _print_taken(context: typer.Context, habitus: Habitus, taken: TakenIn, as_js
             if result.reason or result.notes or len(taken.results) <= 30:
                 _print_result(result)
         output.say(_summary([result for result in taken.results if result.kind == "skill"]) or "Nothing.")
+        if taken.namesakes:
+            left_out = output.counted(taken.namesakes, "skill")
+            output.say(f"{left_out} left out: another one of the same name came first; --keep-both takes both.")
         lessons = [result for result in taken.results if result.kind == "lesson"]
         if lessons:
             output.say(f"{output.counted(len(lessons), 'lesson')}: {_summary(lessons)}; see 'habitus lessons list'.")

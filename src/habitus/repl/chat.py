@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -45,6 +45,15 @@ from habitus.skills.model import Skill, State
 RunCommand = Callable[[Sequence[str]], None]  # what `habitus …` does, on this surface
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Around:
+    """What every request of a chat has besides its words."""
+
+    paths: Sequence[str] = ()
+    resources: Sequence[str] = ()
+    features: Sequence[str] = ()
+
+
 class Chat:
     def __init__(
         self,
@@ -55,6 +64,7 @@ class Chat:
         run_command: RunCommand,
         drafter: Callable[[], Model],
         attached: Sequence[Path] = (),
+        around: Around = Around(),  # noqa: B008  # frozen
     ) -> None:
         self.habitus = habitus
         self.session = open_session()
@@ -63,6 +73,7 @@ class Chat:
         self._open_session = open_session
         self._run_command = run_command
         self._drafter = drafter
+        self._around = around
         self._attached = [*attached]  # goes along with what is said next
 
     async def handle(self, line: str) -> bool:
@@ -82,7 +93,15 @@ class Chat:
 
     async def say(self, text: str, attach: Sequence[Path] = (), *, invoked: Skill | None = None) -> Done | None:
         """One turn."""
-        events = self.session.turn_stream(text, attach, invoked=invoked)
+        around = self._around
+        events = self.session.turn_stream(
+            text,
+            attach,
+            paths=around.paths,
+            resources=around.resources,
+            features=around.features,
+            invoked=invoked,
+        )
         done = await self._surface.show_turn(events, self.session.cancel)
         self.went_well = self.went_well and done is not None and done.outcome.is_ok
         return done

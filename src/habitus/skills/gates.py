@@ -1,4 +1,4 @@
-"""What keeps a skill from being offered: switches, rights, features, packages and tools that are not there."""
+"""What keeps a skill from being offered: switches, rights, features and tools; and which packages it will miss."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class GateContext:
     is_admin: bool = True
     features: frozenset[str] = frozenset()
     tools: frozenset[str] | None = None
-    packages: Packages = field(default_factory=Packages)
 
 
 def disabled_by(summary: Summary, context: GateContext) -> str:
@@ -66,9 +65,14 @@ def closed(summary: Summary, context: GateContext) -> list[str]:
         reasons.append("for administrators only")
     if manifest.experimental and not _has_feature(summary.name, context.features):
         reasons.append(f"experimental; add 'skill_{names.callable_name(summary.name)}' to [experimental] features")
-    reasons += [reason for text in manifest.dependencies if (reason := context.packages.missing(text))]
     reasons += _missing_tools(manifest, context)
     return reasons
+
+
+def missing_packages(manifest: Manifest, packages: Packages) -> tuple[str, ...]:
+    """What a skill needs and Habitus's own environment lacks. It closes nothing: scripts and tools run elsewhere."""
+    missing = (packages.missing(text) for text in manifest.dependencies)
+    return tuple(f"It {reason}; install it where its scripts run." for reason in missing if reason)
 
 
 def _has_feature(name: str, features: Iterable[str]) -> bool:
@@ -85,7 +89,7 @@ def _missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
 def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) -> str:
     requirement = _parsed(text)
     if requirement is None:
-        return f"'{text}' is no requirement that can be checked"
+        return f"says '{text}', which is no requirement that can be checked"
     if requirement.marker is not None and not requirement.marker.evaluate():
         return ""
     version = packages.version_of(requirement.name)

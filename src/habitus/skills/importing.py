@@ -12,10 +12,12 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.files import tree_hash
-from habitus.skills import trees
+from habitus.skills import gates, trees
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, PlaybookLesson
+from habitus.skills.gates import Packages
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
+from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Severity, Stage
 from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
 from habitus.skills.stores.base import Facts, SkillStore
@@ -43,6 +45,7 @@ class Result:
     origin: str = ""
     notes: tuple[str, ...] = ()  # what was odd about it, in words
     kind: str = "skill"  # or lesson
+    is_namesake: bool = False  # left out because another one of its name came first
 
 
 Land = Callable[[PlaybookLesson], Result]
@@ -89,6 +92,7 @@ class Importer:
         scan: Scan,
         land: Land | None = None,
     ) -> None:
+        self._packages = Packages()
         self._land = land  # where the lessons of a playbook go; without it they are left out
         self._library = library
         self._review = review
@@ -116,7 +120,13 @@ class Importer:
             if isinstance(entry, Incoming):
                 chunk.append(entry)
             elif isinstance(entry, NotTaken):
-                yield Result(name=entry.name, verdict=Verdict.REFUSED, reason=entry.reason, origin=entry.origin)
+                yield Result(
+                    name=entry.name,
+                    verdict=Verdict.REFUSED,
+                    reason=entry.reason,
+                    origin=entry.origin,
+                    is_namesake=entry.is_namesake,
+                )
             elif self._land is not None:
                 yield self._land(entry)
             if len(chunk) == _CHUNK:
@@ -147,12 +157,16 @@ class Importer:
                 to_save[entry.name] = entry
                 verdict = Verdict.UPDATED if entry.name in here else Verdict.IMPORTED
                 result = Result(name=entry.name, verdict=verdict, origin=entry.origin)
-            notes = _notes(entry)
+            notes = (*_notes(entry), *gates.missing_packages(entry.skill.manifest, self._packages))
             results.append(replace(result, notes=notes) if notes else result)
         self._save(to_save, author, layer, is_trusted=is_trusted)
         # What the run before this one had written, and was stopped before it could finish.
         self._finish({entry.name: entry for entry in chunk if _is_unfinished(known.get(entry.name))}, layer)
-        yield from results
+        seen = self._library.snapshot().by_name if to_save else {}
+        for result in results:
+            item = seen.get(result.name) if result.name in to_save else None
+            said = _taken_over(item, layer) if item is not None else ""
+            yield replace(result, notes=(*result.notes, said)) if said else result
 
     def _proposals(self, layer: str) -> dict[tuple[str, str], Proposal]:
         """(name, hash of the files) → the proposal that was made of it, whatever became of it."""
@@ -239,6 +253,15 @@ def forget(engine: sa.Engine, layer: str, name: str) -> None:
 
 def _is_unfinished(known: Origin | None) -> bool:
     return known is not None and not known.is_finished
+
+
+def _taken_over(item: Listed, layer: str) -> str:
+    """What a skill that was taken in means for those of its name in other layers."""
+    if layer in item.waiting:
+        trust = f"habitus trust {item.name}@{layer}"
+        return f"'{item.name}@{item.layer}' has this name and stays in its place until you trust this one: {trust}"
+    others = [f"'{item.name}@{other}'" for other in item.hidden if item.layer == layer]
+    return f"It takes the place of {' and '.join(others)}." if others else ""
 
 
 def _notes(entry: Incoming) -> tuple[str, ...]:

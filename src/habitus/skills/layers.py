@@ -16,6 +16,7 @@ _PLAIN_FIELDS = {"title", "description", "when_to_use", "tags", "license", "comp
 USER = "user"
 OWN = frozenset({"bundled", "operator", USER})  # what is in them comes from the person or whoever set Habitus up
 AGENTS = ("agents", "claude", "codex")  # the skill folders of other agents in a person's home, lowest first
+_CHANGELOG_BYTES = 256 * 1024  # the newest lines stand first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,11 +29,19 @@ class Layer:
     trust_root: str = ""  # where trust in it is kept; empty for layers that are the person's own
     claims_root: str = ""  # where trust in its skills' claims is kept, while their text is the person's choice
     fills_placeholders: bool = False
+    changelog: Path | None = None  # what its owner writes about its skills, one line a change
     is_listed: bool = True  # whether what is in it are skills for anybody; else it is reached by `name@layer` alone
 
     @property
     def can_write(self) -> bool:
         return self.store.can_write
+
+    def changes(self) -> str:
+        """What its owner writes about its skills."""
+        if self.changelog is None or not self.changelog.is_file():
+            return ""
+        with self.changelog.open("rb") as file:
+            return file.read(_CHANGELOG_BYTES).decode("utf-8-sig", "replace")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,9 +14,10 @@ from habitus.files import Tree, checked_path, file_of
 from habitus.skills import edits, names, placeholders, records, trees
 from habitus.skills.diffing import diff_trees
 from habitus.skills.edits import Edit
+from habitus.skills.formats import fitting
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import USER, Layer, merged, merged_body
-from habitus.skills.listing import Listed, Outside, Snapshot, TrustEverything, composed, listed, with_source
+from habitus.skills.listing import Listed, Outside, Snapshot, TrustEverything, composed, filled, listed, with_source
 from habitus.skills.model import (
     Archived,
     Author,
@@ -59,7 +60,8 @@ class Library:
         self.layers = tuple(layers)
         self._outside = outside or TrustEverything()
         self._gates = gate_context
-        self._fill = dict(fill)
+        self._reader = fill.get("USER", "")  # who reads, unless it is said
+        self._fill = {name: value for name, value in fill.items() if name != "USER"}
         self._allow = allow
         self._newest = newest  # changes with every change to a layer that a database knows of
         self._lock = threading.RLock()
@@ -68,8 +70,8 @@ class Library:
 
     # Reading
 
-    def snapshot(self, *, look: bool = True) -> Snapshot:
-        """The library as it is now, the same object while nothing changes.
+    def snapshot(self, *, look: bool = True, user: str = "") -> Snapshot:
+        """The library as it is now, the same object while nothing changes; `user` is who will read it.
 
         Without a look the directories are not read, so what somebody changed there by hand is not noticed.
         """
@@ -81,7 +83,7 @@ class Library:
                 self._mark = mark
             if look and [layer for layer in self.layers if layer.store.look()]:
                 self._compose(trust)
-            return self._snapshot
+            return self._snapshot.for_reader(user or self._reader)
 
     def _compose(self, trust: Hashable) -> None:
         contents = [(layer, layer.store.contents(look=False)) for layer in self.layers]
@@ -89,7 +91,9 @@ class Library:
         if revision != self._snapshot.revision:
             self._outside.look()
             shown = [(layer, content) for layer, content in contents if layer.is_listed]
-            self._snapshot = Snapshot(revision=revision, listing=composed(shown, self._outside, self._gates))
+            self._snapshot = Snapshot(
+                revision=revision, listing=composed(shown, self._outside, self._gates, self._fill)
+            )
 
     def listing(self) -> list[Listed]:
         """Every name once, as the highest layer has it, broken ones included, sorted by name."""
@@ -108,7 +112,8 @@ class Library:
         contents = layer.store.contents(look=at is None)
         for summary in contents.summaries:
             if summary.name == wanted.name:
-                return listed(layer, contents, summary, None, self._outside, self._gates)
+                fill = {**self._fill, "USER": self._reader}
+                return listed(layer, contents, summary, None, self._outside, self._gates, fill)
         for item in seen.listing:
             if item.name == wanted.name and item.layer == layer.name:
                 return item
@@ -123,38 +128,41 @@ class Library:
         if item.summary is None:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
         wanted = names.parse_address(address)
-        copies = self._copies(item, only_layer=wanted.layer is not None, look=at is None)
-        skill = copies[0]
-        for higher in copies[1:]:
-            if higher.manifest.extends:
-                body = merged_body(skill, higher)
-                skill = records.with_body(merged(skill, higher), body)
-            else:
-                skill = higher
-        return replace(skill, body=self._filled(item, skill, {"USER": user} if user else {}))
+        fill = {**self._fill, "USER": user or self._reader}
+        return self._layered(item, only_layer=wanted.layer is not None, look=at is None, fill=fill)
 
-    def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[Skill]:
-        copies = []
+    def _layered(
+        self, item: Listed, *, only_layer: bool = False, look: bool = False, fill: Mapping[str, str] | None = None
+    ) -> Skill:
+        """The skill that its copies make together; without `fill` its placeholders stay open."""
+        skill: Skill | None = None
+        fills = False
+        for layer, copy in self._copies(item, only_layer=only_layer, look=look):
+            base = skill if copy.manifest.extends else None
+            fills = layer.fills_placeholders or copy.manifest.placeholders or (base is not None and fills)
+            shown = filled(layer, copy, fill) if fills and fill is not None else copy
+            skill = shown if base is None else records.with_body(merged(base, shown), merged_body(base, shown))
+        if skill is None:
+            raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
+        return skill
+
+    def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[tuple[Layer, Skill]]:
+        """Those that count, lowest first; what waits for trust above a copy that has it does not."""
+        copies: list[tuple[Layer, Skill]] = []
+        has_trusted = False
         for name in () if only_layer else item.hidden:
             layer = self.layer(name)
             tree_hash = layer.store.contents(look=False).hashes.get(item.name, "")
-            skill = layer.store.load(item.name, look=look)
-            if skill is not None and self._outside.is_trusted(layer, item.name, tree_hash):
-                copies.append(self._outside.seen(layer, with_source(skill, layer), tree_hash))
+            is_trusted = self._outside.is_trusted(layer, item.name, tree_hash)
+            skill = layer.store.load(item.name, look=look) if is_trusted or not has_trusted else None
+            if skill is not None:
+                copies.append((layer, self._outside.seen(layer, with_source(skill, layer), tree_hash)))
+                has_trusted = has_trusted or is_trusted
         layer = self.layer(item.layer)
         skill = layer.store.load(item.name, look=look)
         if skill is not None:
-            copies.append(self._outside.seen(layer, with_source(skill, layer), item.tree_hash))
-        if not copies:
-            raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
+            copies.append((layer, self._outside.seen(layer, with_source(skill, layer), item.tree_hash)))
         return copies
-
-    def _filled(self, item: Listed, skill: Skill, reader: Mapping[str, str]) -> str:
-        layer = self.layer(item.layer)
-        if not (layer.fills_placeholders or skill.manifest.placeholders):
-            return skill.body
-        directory = layer.store.directory(item.name)
-        return placeholders.fill(skill.body, {**self._fill, **reader, "SKILL_DIR": str(directory or "")})
 
     def unreviewed(self, item: Listed) -> str:
         """Where a skill comes from that no person has looked at, in words; nothing for the others."""
@@ -212,19 +220,43 @@ class Library:
         self._allow(author)
         item = self.find(address)
         layer = self.layer(item.layer)
-
-        def change(skill: Skill) -> Skill:
-            return fields.applied(replace(skill, body=edits.apply(skill.body, edit)))
-
+        change = self.changing(item, edit, fields)
         if layer.can_write:
             return layer.store.change(item.name, change, author, expected_version=expected_version)
-        skill = layer.store.load(item.name)
-        if skill is None:
-            raise Invalid(f"'{item.name}' is broken in the read-only layer '{layer.name}'.", mend="Ask its owner.")
-        refuse_stale(item.name, skill.version, expected_version)
-        tree = trees.with_skill(layer.store.tree(item.name) or {}, change(skill))
-        self._override(names.parse_address(address), layer, tree, author)
+        _, tree, skill = self.own_copy(item)
+        refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
+        self._override(names.parse_address(address), layer, trees.with_skill(tree, change(skill)), author)
         return self.load(item.name)
+
+    def changing(self, item: Listed | None, edit: Edit, fields: Fields) -> Callable[[Skill], Skill]:
+        """How an edit changes one's own copy of what is listed, if it is: the text it starts from is the one shown."""
+        shown = ""
+        if item is not None and item.summary is not None and item.hidden:
+            shown = self._layered(item).body
+
+        def change(skill: Skill) -> Skill:
+            is_borrowed = skill.manifest.extends and "body" not in skill.stated
+            before = shown if is_borrowed else skill.body
+            after = edits.apply(before, edit)
+            if skill.manifest.extends and before and not after.strip():
+                raise Invalid(
+                    f"Without any text '{skill.name}' would show the text below it again.",
+                    mend="Leave a line in it, or remove 'extends' from its file.",
+                )
+            return fields.applied(skill if after == before else replace(skill, body=after))
+
+        return change
+
+    def own_copy(self, item: Listed) -> tuple[str, Tree, Skill]:
+        """The layer that a change to a skill goes to, and what it starts from; of a read-only one a strict copy."""
+        layer = self.layer(item.layer)
+        tree = layer.store.tree(item.name) or {}
+        if not layer.can_write and item.summary is not None:
+            tree = _strict_copy(layer, item.name, tree, description=self._layered(item).description)
+        skill = trees.parse(item.name, tree).skill
+        if skill is None:
+            raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", mend="See 'habitus skills lint'.")
+        return (layer.name if layer.can_write else USER), tree, skill
 
     def edit_file(
         self, address: str, path: str, content: bytes, author: Author, *, expected_version: int | None = None
@@ -242,7 +274,8 @@ class Library:
         if layer.can_write:
             return layer.store.save_tree(item.name, tree, author, expected_version=expected_version)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
-        return self._override(names.parse_address(address), layer, tree, author)
+        strict = _strict_copy(layer, item.name, tree, description=parsed.skill.description)
+        return self._override(names.parse_address(address), layer, strict, author)
 
     def _override(self, address: Address, layer: Layer, tree: Tree, author: Author) -> int:
         """Write a changed copy of a read-only skill into the user's layer."""
@@ -405,6 +438,12 @@ class Library:
         near = names.closest_match(address, known)
         mend = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
         return NotFound(f"No skill '{address}'.", mend=mend)
+
+
+def _strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:
+    """What goes above a read-only skill; its placeholders go on being filled."""
+    strict = fitting.strict(name, tree, description=description)
+    return placeholders.kept_open(name, strict) if layer.fills_placeholders else strict
 
 
 def _matches(address: Address, archived: Archived) -> bool:

@@ -1,22 +1,25 @@
-"""What is wrong with a whole set of skills: pairs that are the same, pairs that compete, cues that match everything,
-lines that eat the menu, copies that hide others, and content that is risky."""
+"""What is odd about skills: about one, what it says that nobody here follows; about a whole set, pairs that are the
+same, pairs that compete, cues that match everything, what eats the prompt, and copies that hide others."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from habitus.files import Tree
 from habitus.search import Hit, Results
-from habitus.skills import menu
+from habitus.skills import menu, names, trees
 from habitus.skills.listing import Listed
-from habitus.skills.model import Severity
+from habitus.skills.model import Diagnostic, Severity, State
 
 DUPLICATE = 0.8
 _CLOSE = 0.9  # a rival whose score is this share of the best one's competes with it
 _GREEDY_SHARE = 0.2
 _GREEDY_FROM = 20  # with fewer skills every cue is near every other
 _LONG_LINE = 0.05  # of the menu's budget
+_COMMAND = re.compile(r"(?<![\w`])!`[^`\n]+`|^\s*```!")  # what another agent would run when it loads the skill
 
 Search = Callable[[str], Results]
 Similar = Callable[[str], Sequence[Hit]]
@@ -34,13 +37,51 @@ class SetFinding:
     severity: Severity = Severity.WARNING
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """What a prompt has for skills, in tokens, and what those take that stand in every prompt in full."""
+
+    menu: int
+    eager: int
+    taken: Mapping[str, int]
+
+
+def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnostic]:
+    """What a skill says that has no effect: commands to run while it is loaded, and names of skills that are not there.
+
+    `known` are the skills that are.
+    """
+    main = trees.main_file(tree)
+    skill = trees.parse(name, tree).skill
+    if main is None or skill is None:
+        return
+    text = (tree[main].content or b"").decode("utf-8", "replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _COMMAND.search(line):
+            yield Diagnostic(
+                file=f"{name}/{main}",
+                what=f"Line {number}: {found[0].strip()} is text here; no command runs while a skill is loaded.",
+                mend="Write the command as a step.",
+            )
+    for field in ("companion_skills", "exclude_skills"):
+        for other in getattr(skill.manifest, field):
+            if names.canonical(other) not in known:
+                near = names.closest_match(other, known)
+                yield Diagnostic(
+                    file=f"{name}/{main}",
+                    what=f"There is no skill '{other}', which {field} names.",
+                    mend=f"Did you mean '{near}'?" if near else "Add that skill, or take its name out.",
+                )
+
+
 def check(
-    listing: Sequence[Listed], *, budget: int, search: Search, similar: Similar, progress: Callable[[int], None]
+    listing: Sequence[Listed], *, room: Room, search: Search, similar: Similar, progress: Callable[[int], None]
 ) -> Iterator[SetFinding]:
     """Everything there is to say about the loadable skills of a listing."""
     present = [item for item in listing if item.summary is not None]
     yield from _shadowed(present)
-    yield from _over_budget(present, budget)
+    yield from _in_full(room)
+    yield from _on_the_menu([item for item in present if item.state is State.OK and item.name not in room.taken], room)
     seen: set[frozenset[str]] = set()
     near: Counter[str] = Counter()
     for done, item in enumerate(present, 1):
@@ -99,18 +140,32 @@ def _greedy(present: Sequence[Listed], near: Counter[str]) -> Iterator[SetFindin
             )
 
 
-def _over_budget(present: Sequence[Listed], budget: int) -> Iterator[SetFinding]:
-    costs = {item.name: menu.tokens(menu.line(item.summary)) for item in present if item.summary is not None}
-    total = sum(costs.values())
-    if total > budget:
+def _in_full(room: Room) -> Iterator[SetFinding]:
+    for name, cost in room.taken.items():
+        fits = cost <= room.eager
         yield SetFinding(
             kind="budget",
-            names=(),
-            what=f"The menu wants {total} tokens and has {budget}; cues are shortened, or lines left out.",
-            mend="Shorten cues, disable what nobody uses.",
-            score=total / budget,
-            severity=Severity.NOTE,
+            names=(name,),
+            what=f"'{name}' is in every prompt and takes {cost} tokens, {cost / room.eager:.1%} of the room for that.",
+            mend="Let the model load it, unless every request needs it." if fits else "Shorten it: it is not shown.",
+            score=cost / room.eager,
+            severity=Severity.NOTE if fits else Severity.WARNING,
         )
+
+
+def _on_the_menu(offered: Sequence[Listed], room: Room) -> Iterator[SetFinding]:
+    budget = room.menu
+    costs = {item.name: menu.tokens(menu.line(item.summary)) for item in offered if item.summary is not None}
+    total = sum(costs.values())
+    over = "; cues are shortened, or lines left out" if total > budget else ""
+    yield SetFinding(
+        kind="budget",
+        names=(),
+        what=f"The menu wants {total} of {budget} tokens, {total / budget:.1%}{over}.",
+        mend="Shorten cues, disable what nobody uses." if over else "There is room for more.",
+        score=total / budget,
+        severity=Severity.NOTE,
+    )
     for name, cost in costs.items():
         if cost > budget * _LONG_LINE:
             yield SetFinding(

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from habitus.skills import gates, lifecycle
+from habitus.skills import gates, lifecycle, placeholders
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer, merged
 from habitus.skills.model import Diagnostic, Manifest, Stage, State, Summary
@@ -29,6 +29,7 @@ class Listed:
     diagnostics: tuple[Diagnostic, ...] = ()
     hidden: tuple[str, ...] = ()  # the lower layers that have a copy of the same name
     waiting: tuple[str, ...] = ()  # higher layers whose copy would take its place, and is not trusted
+    fills: bool = False  # whether names that its texts leave open are filled in
     inert: tuple[str, ...] = ()  # what it asks for and does not get before a person trusts it
 
 
@@ -55,6 +56,18 @@ class Snapshot:
     def hashes(self) -> Mapping[str, str]:
         """Name → hash over all files, of every skill that is in view and can be loaded."""
         return {item.name: item.tree_hash for item in self.listing if item.summary is not None}
+
+    def for_reader(self, user: str) -> Snapshot:
+        """The same where `{USER}` is somebody; the same object for the same name."""
+        if user not in self._readers:
+            listing = tuple(for_reader(item, user) for item in self.listing)
+            is_same = all(mine is item for mine, item in zip(listing, self.listing, strict=True))
+            self._readers[user] = self if is_same else replace(self, listing=listing)
+        return self._readers[user]
+
+    @functools.cached_property
+    def _readers(self) -> dict[str, Snapshot]:
+        return {}
 
 
 class Outside(Protocol):
@@ -112,8 +125,10 @@ class TrustEverything:
         pass
 
 
-def composed(layers: Iterable[tuple[Layer, Contents]], outside: Outside, context: GateContext) -> tuple[Listed, ...]:
-    """The listing of layers, lowest first, as they are."""
+def composed(
+    layers: Iterable[tuple[Layer, Contents]], outside: Outside, context: GateContext, fill: Mapping[str, str]
+) -> tuple[Listed, ...]:
+    """The listing of layers, lowest first, as they are; `fill` is what placeholders become for every reader."""
     found: dict[str, Listed] = {}
     trusted: dict[str, bool] = {}
     broken: list[Listed] = []
@@ -124,7 +139,7 @@ def composed(layers: Iterable[tuple[Layer, Contents]], outside: Outside, context
             if lower is not None and trusted[name] and not is_trusted and lower.tree_hash != digest:
                 found[name] = replace(lower, waiting=(*lower.waiting, layer.name))
             else:
-                found[name] = listed(layer, contents, summary, lower, outside, context)
+                found[name] = listed(layer, contents, summary, lower, outside, context, fill)
                 trusted[name] = is_trusted
         broken += [
             Listed(
@@ -140,15 +155,25 @@ def composed(layers: Iterable[tuple[Layer, Contents]], outside: Outside, context
 
 
 def listed(
-    layer: Layer, contents: Contents, summary: Summary, lower: Listed | None, outside: Outside, context: GateContext
+    layer: Layer,
+    contents: Contents,
+    summary: Summary,
+    lower: Listed | None,
+    outside: Outside,
+    context: GateContext,
+    fill: Mapping[str, str],
 ) -> Listed:
     """One skill of a layer, over the copy that a lower layer has of it."""
     hidden = () if lower is None else (*lower.hidden, lower.layer, *lower.waiting)
     stated, tree_hash = summary.manifest, contents.hashes[summary.name]
     summary = outside.seen(layer, with_source(summary, layer), tree_hash)
     inert = tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))
-    if summary.manifest.extends and lower is not None and lower.summary is not None:
-        summary = merged(lower.summary, summary)
+    base = lower if summary.manifest.extends else None
+    fills = layer.fills_placeholders or summary.manifest.placeholders or (base is not None and base.fills)
+    if fills:
+        summary = filled(layer, summary, fill)
+    if base is not None and base.summary is not None:
+        summary = merged(base.summary, summary)
     standing = lifecycle.standing(
         problem=None,
         distrusted_for=outside.objection(layer, summary.name, tree_hash),
@@ -165,8 +190,24 @@ def listed(
         tree_hash=tree_hash,
         diagnostics=contents.diagnostics.get(summary.name, ()),
         hidden=hidden,
+        fills=fills,
         inert=inert,
     )
+
+
+def filled(layer: Layer, skill: AnySkill, fill: Mapping[str, str]) -> AnySkill:
+    """A copy of a skill with its placeholders filled, that of its own directory too."""
+    if not placeholders.open_texts(skill):
+        return skill
+    return placeholders.filled(skill, {**fill, "SKILL_DIR": str(layer.store.directory(skill.name) or "")})
+
+
+def for_reader(item: Listed, user: str) -> Listed:
+    """The entry as somebody reads it."""
+    if not item.fills or item.summary is None or not user:
+        return item
+    summary = placeholders.filled(item.summary, {"USER": user})
+    return item if summary is item.summary else replace(item, summary=summary)
 
 
 def with_source(summary: AnySkill, layer: Layer) -> AnySkill:

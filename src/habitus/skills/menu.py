@@ -41,13 +41,12 @@ def budget_for(context_tokens: int) -> int:
 def offered(
     selection: Selection, counters: Mapping[tuple[str, str], Mapping[Stage, Counters]], context_tokens: int
 ) -> Menu:
-    """The menu of all that a selection lets through, the skills used most first where there is no room for all."""
-    summaries = (*selection.menu, *(choice.summary for choice in selection.eager))
+    """The menu of a selection, with the skills used most where there is no room for all."""
     used = {
         name: sum(counted.used + counted.recommended for counted in stages.values())
         for (_, name), stages in counters.items()
     }
-    return compose(summaries, budget_for(context_tokens), utility=used)
+    return compose(selection.menu, budget_for(context_tokens), utility=used)
 
 
 def compose(summaries: Sequence[Summary], budget: int, *, utility: Mapping[str, float] | None = None) -> Menu:

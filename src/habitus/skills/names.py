@@ -51,7 +51,7 @@ def is_legal(name: str) -> bool:
 
 def canonical(name: str) -> str:
     """The one spelling under which all spellings of a name meet: `CSV_Summary` and `csv-summary` are one."""
-    return name.strip().lower().replace("_", "-")
+    return unicodedata.normalize("NFC", name).strip().lower().replace("_", "-")
 
 
 def checked(name: str) -> str:
@@ -72,6 +72,7 @@ def callable_name(name: str) -> str:
 
 def slugify(text: str) -> str:
     """A legal name from any text, in any script."""
+    text = unicodedata.normalize("NFC", text)
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     slug = _joined(plain)
     if not slug or not text.isascii():

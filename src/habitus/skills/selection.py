@@ -6,7 +6,6 @@ Eager skills come in full, the menu has one line for every other eligible skill,
 from __future__ import annotations
 
 import functools
-import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,6 @@ from habitus.skills.gates import GateContext
 from habitus.skills.layers import OWN
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Source, State, Summary
-
-log = logging.getLogger(__name__)
 
 INTERACTIVE = frozenset({"talk", "email", "repl", "web", "chat"})
 STICKY_TURNS = 2
@@ -45,6 +42,10 @@ class Request:
     reply_to: str = ""  # the turn that is directly answered
     features: frozenset[str] = frozenset()
     now: datetime | None = None
+
+    def bare(self) -> Request:
+        """What every request of the same person has that comes the same way."""
+        return Request(text="", source_type=self.source_type, user=self.user, now=self.now)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +106,10 @@ class Selection:
         """What stickiness may carry on: not what is here only because it was sticky."""
         return tuple(choice.name for choice in self.eager if not choice.is_sticky)
 
+    def __str__(self) -> str:
+        chosen = ", ".join(map(str, self.eager)) or "none"
+        return f"selection count={len(self.eager)}: {chosen}; skills: eager={len(self.eager)} menu={len(self.menu)}"
+
 
 def select(
     listing: Sequence[Listed],
@@ -126,17 +131,14 @@ def select(
     left_out |= _exclude(eligible, eager)
     left_out |= _off_the_menu(asking, request, eager)
     menu = _others(eligible, eager.keys() | left_out.keys())
-    selection = Selection(eager=tuple(eager.values()), menu=menu, left_out=left_out)
-    chosen = ", ".join(map(str, selection.eager))
-    log.info("selection count=%d: %s; skills: eager=%d menu=%d", len(eager), chosen or "none", len(eager), len(menu))
-    return selection
+    return Selection(eager=tuple(eager.values()), menu=menu, left_out=left_out)
 
 
 def _for_request(context: GateContext, request: Request) -> GateContext:
     return replace(context, is_admin=request.user.is_admin, features=context.features | request.features)
 
 
-_NEVER = frozenset({State.BROKEN, State.UNTRUSTED, State.HELD})
+NEVER = frozenset({State.BROKEN, State.UNTRUSTED, State.HELD})
 
 
 def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str, Summary], dict[str, str]]:
@@ -149,7 +151,7 @@ def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str
         summary = item.summary
         if summary is not None and summary.manifest is plain and item.state is ok and summary.enabled and not disabled:
             eligible[summary.name] = summary
-        elif summary is None or item.state in _NEVER:
+        elif summary is None or item.state in NEVER:
             left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
         elif off := gates.disabled_by(summary, context):
             left_out[summary.name] = f"disabled: {off}"

@@ -55,7 +55,7 @@ def test_a_skill_in_an_archive(tmp_path: Path, name: str) -> None:
         tmp_path, ("packed/SKILL.md", SKILL.encode()), (member("packed/scripts/run.sh", 0o100755), b"x"), name=name
     )
     entry = only(read(path))
-    assert (entry.name, entry.origin) == ("packed", f"{name}/packed")
+    assert (entry.name, entry.origin) == ("packed", name)
     assert entry.tree["scripts/run.sh"].executable
     assert [format.name for format in detect(path)] == ["skill"]
 
@@ -63,6 +63,8 @@ def test_a_skill_in_an_archive(tmp_path: Path, name: str) -> None:
 def test_an_archive_whose_root_is_the_skill_is_named_by_its_file(tmp_path: Path) -> None:
     path = archive(tmp_path, ("SKILL.md", SKILL.encode()), ("__MACOSX/._x", b""), name="download (3).zip")
     assert only(read(path)).name == "packed"
+    wrapped = archive(tmp_path, ("repo-main/SKILL.md", SKILL.encode()), name="repo-main.zip")
+    assert only(read(wrapped)).name == "packed"
     nameless = archive(tmp_path, ("SKILL.md", SKILL.replace("name: packed\n", "").encode()), name="My Skill.zip")
     assert only(read(nameless)).name == "my-skill"
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from skills_ref import validate
 
 from habitus.errors import Invalid, NotFound, StorageFailed
+from habitus.files import file_of
 from habitus.skills.formats import disk
-from habitus.skills.formats.base import Format, Incoming, NotTaken, PlaybookLesson
+from habitus.skills.formats.base import Format, Incoming, NotTaken, PlaybookLesson, without_clashes
 from habitus.skills.formats.detect import FORMATS, detect, named, read
 from tests.skills.formats.made import again, json_values, law, of_kind, reasons, taken, write_files
 
@@ -154,3 +155,26 @@ def test_no_json_makes_a_reader_raise(tmp_path: Path, value: object, name: str) 
 def test_one_format_alone_reads_only_its_own(tmp_path: Path) -> None:
     top = write_files(tmp_path / "all", FILES)
     assert taken(read(top, (named("anton"),))) == ["csv-summary"]
+
+
+@given(found=st.lists(st.tuples(st.sampled_from(["a", "a-2", "b"]), st.sampled_from("xyz")), max_size=8))
+@law
+def test_every_name_is_given_once_and_nothing_but_copies_is_lost_when_both_are_kept(
+    found: list[tuple[str, str]],
+) -> None:
+    entries = [
+        Incoming(
+            name=name,
+            tree={"SKILL.md": file_of(f"---\nname: {name}\ndescription: D.\n---\n{body}\n".encode())},
+            origin=str(number),
+            format="skill",
+        )
+        for number, (name, body) in enumerate(found)
+    ]
+    for keep_both in (False, True):
+        told = list(without_clashes(entries, keep_both=keep_both))
+        taken = of_kind(told, Incoming)
+        assert [entry.origin for entry in told] == [entry.origin for entry in entries]
+        assert len({entry.name for entry in taken}) == len(taken)
+        assert all(entry.skill.name == entry.name for entry in taken)
+        assert len(taken) == len(set(found) if keep_both else {name for name, _ in found})

@@ -98,9 +98,10 @@ def test_every_manifest_field_has_its_place(tmp_path: Path) -> None:
         companion_skills=("weather",),
         dependencies=("gpxpy>=1.6",),
         env=({"var": "RIDES_URL", "from": "secret", "service": "rides", "key": "url", "sensitive": True},),
+        requires_tools=("maps",),
         placeholders=True,
     )
-    assert skill.extra == {"requires_capability": ["maps"], "irreversible": ["delete", "send: all"]}
+    assert skill.extra == {"irreversible": ["delete", "send: all"]}
     assert skill.body == "# Bike rides\n\nAsk {BOT_NAME} first; shell stays ${HOME}."
     assert entries[0].changelog == ("- bike-rides: gravel too",)
     assert entries[1].changelog == ("- notes are kept",)

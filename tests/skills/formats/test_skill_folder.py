@@ -53,13 +53,16 @@ def test_a_checkout_with_many_skills(tmp_path: Path) -> None:
         ".git/x/SKILL.md": SKILL.format("x"),
         "node_modules/y/SKILL.md": SKILL.format("y"),
         ".habitus-half/z/SKILL.md": SKILL.format("z"),
-        "broken/SKILL.md": "no frontmatter",
+        "broken/SKILL.md": "---\nname: broken",
+        "bare/SKILL.md": "# Bare\n\nJust text.",
         "latin/SKILL.md": b"---\nname: latin\ndescription: caf\xe9\n---\n",
     }
     entries = list(read(write_files(tmp_path / "repo", files)))
     found = {entry.name: entry.origin for entry in of_kind(entries, Incoming)}
     assert found == {
+        "bare": "repo/bare",
         "one": "repo/skills/one",
+        "inner": "repo/skills/one/examples/inner",
         "two": "repo/skills/deep/er/two",
         "three": "repo/.claude/skills/three",
     }
@@ -71,7 +74,8 @@ def test_a_skill_keeps_its_bytes(tmp_path: Path) -> None:
         "SKILL.md": b"\xef\xbb\xbf---\r\nname: Other\r\ndescription: a: b\r\n---\r\n\r\nText\r\n",
         "assets/x.bin": bytes(range(256)),
     }
-    entry = only(read(write_files(tmp_path / "My_Skill", files)))
+    write_files(tmp_path / "theirs/My_Skill", files)
+    entry = only(read(tmp_path / "theirs"))
     assert entry.name == "my-skill"
     assert contents(entry.tree) == files
     assert entry.diagnostics
@@ -87,7 +91,7 @@ def test_copies_and_namesakes(tmp_path: Path) -> None:
     assert [entry.origin for entry in of_kind(entries, Incoming)] == ["repo/a/one"]
     assert [entry.reason for entry in of_kind(entries, NotTaken)] == [
         "It is a copy of repo/a/one.",
-        "repo/a/one is called 'one' too and came first. Rename one of them, or import it alone.",
+        "repo/a/one is called 'one' too and came first. Rename one of them, or take --keep-both.",
     ]
 
 

@@ -28,7 +28,7 @@ class RecallSkill(Arguments):
 def recall_skill(view: View, tools: Tools) -> Tool:
     def run(given: RecallSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
-        name, warning = _resolved(given.name, {*view.may_load(), *waiting})
+        name, warning = _resolved(given.name, {*view.may_load(), *waiting}, view)
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load(name)
@@ -54,7 +54,7 @@ def recall_skill(view: View, tools: Tools) -> Tool:
 def read_skill(view: View) -> Tool:
     def run(given: RecallSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
-        name, _ = _resolved(given.name, {*view.may_load(), *waiting})
+        name, _ = _resolved(given.name, {*view.may_load(), *waiting}, view)
         skill = waiting.get(name) or view.load(name)
         view.note_loaded(skill)
         return returned(
@@ -78,15 +78,17 @@ def read_skill(view: View) -> Tool:
     )
 
 
-def _resolved(wanted: str, known: Collection[str]) -> tuple[str, str]:
+def _resolved(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
     """The name that is meant, with a warning when it was another; an error that lists the names when none is near."""
+    name = names.canonical(wanted)
+    if name in known:
+        return name, ""
+    if reason := view.why_not(name):
+        raise ToolFailed(f"The skill '{name}' can't be loaded now: {reason}.")
     if not known:
         raise ToolFailed(
             "There are no skills yet. Work it out, and save it with create_skill when it is worth keeping."
         )
-    name = names.canonical(wanted)
-    if name in known:
-        return name, ""
     near = names.closest_match(wanted, known)
     if near is None:
         shown = ", ".join(sorted(known)[:50])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pydantic import Field
 
 from habitus.agent.background import in_thread
@@ -12,10 +10,9 @@ from habitus.agent.tools.editing import EditArguments
 from habitus.agent.tools.registry import Running, Tool, returned
 from habitus.events import ToolResult
 from habitus.files import Tree
-from habitus.skills import edits, trees
-from habitus.skills.layers import USER
-from habitus.skills.library import Fields, Library
-from habitus.skills.listing import Listed
+from habitus.skills import trees
+from habitus.skills.edits import Edit
+from habitus.skills.library import Fields
 from habitus.skills.model import Skill
 
 
@@ -28,13 +25,13 @@ class UpdateSkill(EditArguments):
 
 def update_skill(changes: Changes) -> Tool:
     async def run(given: UpdateSkill, running: Running) -> ToolResult:
-        layer, name, tree, skill = await in_thread(lambda: _as_it_is(changes, given.name))
         fields = Fields(
             title=given.title,
             description=given.description,
             tags=None if given.tags is None else tuple(given.tags),
         )
-        edited = fields.applied(replace(skill, body=edits.apply(skill.body, given.edit)))
+        layer, tree, skill, edited = await in_thread(lambda: _edited(changes, given.name, given.edit, fields))
+        name = skill.name
         if edited == skill:
             return returned({"name": name, "version": skill.version})
         done = await changes.write(
@@ -52,20 +49,17 @@ def update_skill(changes: Changes) -> Tool:
     )
 
 
-def _as_it_is(changes: Changes, wanted: str) -> tuple[str, str, Tree, Skill]:
-    """Where the change goes and the files it starts from: those that wait, the skill's, or a read-only one's."""
+def _edited(changes: Changes, wanted: str, edit: Edit, fields: Fields) -> tuple[str, Tree, Skill, Skill]:
+    """Where the change goes, the files it starts from (those that wait, or one's own copy), and the skill in them
+    before and after."""
+    library = changes.view.library
     waiting = changes.waiting_tree(wanted)
-    if waiting is not None:
-        layer, name, tree = waiting
-    else:
-        layer, name, tree = writable_copy(changes.view.library, changes.find(wanted))
-    parsed = trees.parse(name, tree)
-    assert parsed.skill is not None  # find() refuses the broken ones
-    return layer, name, tree, parsed.skill
-
-
-def writable_copy(library: Library, item: Listed) -> tuple[str, str, Tree]:
-    skill = library.load(item.name)  # a broken one is an error here
-    layer = library.layer(item.layer)
-    tree = layer.store.tree(item.name) or {}
-    return (layer.name if layer.can_write else USER), skill.name, tree
+    if waiting is None:
+        item = changes.find(wanted)
+        layer, tree, skill = library.own_copy(item)
+        return layer, tree, skill, library.changing(item, edit, fields)(skill)
+    layer, name, tree = waiting
+    proposed = trees.parse(name, tree).skill
+    assert proposed is not None  # no proposal is made of what can't be loaded
+    there = changes.view.snapshot.by_name.get(name)
+    return layer, tree, proposed, library.changing(there, edit, fields)(proposed)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
 from habitus.errors import Invalid
 from habitus.files import Tree, tree_hash
 from habitus.skills import trees
-from habitus.skills.model import Counters, Diagnostic, Json, Skill, Stage
+from habitus.skills.model import Counters, Diagnostic, Json, Severity, Skill, Stage
+from habitus.skills.names import unique_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +68,7 @@ class NotTaken:
     origin: str
     name: str
     reason: str
+    is_namesake: bool = False  # another skill of its name came first
 
 
 Entry = Incoming | PlaybookLesson | NotTaken
@@ -131,19 +133,32 @@ def said(problem: Exception) -> str:
     return str(problem)
 
 
-def without_clashes(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Of several skills that come to one name the first is taken; the others are told which one it was."""
-    first: dict[str, tuple[str, str]] = {}
+def without_clashes(entries: Iterable[Entry], *, keep_both: bool = False) -> Iterator[Entry]:
+    """Of several skills that come to one name the first is taken; the others are told which one it was, or get a name
+    of their own. A copy of one that was taken is never taken again."""
+    seen: dict[str, dict[str, str]] = {}  # name → hash of the files → origin
     for entry in entries:
         if not isinstance(entry, Incoming):
             yield entry
             continue
-        found = tree_hash(entry.tree)
-        origin, taken = first.setdefault(entry.name, (entry.origin, found))
-        if origin == entry.origin:
+        digest = tree_hash(entry.tree)
+        namesakes = seen.setdefault(entry.name, {})
+        first = next(iter(namesakes.values()), entry.origin)
+        copied = namesakes.setdefault(digest, entry.origin)
+        if entry.origin == first:
             yield entry
-        elif taken == found:
-            yield NotTaken(origin=entry.origin, name=entry.name, reason=f"It is a copy of {origin}.")
+        elif entry.origin != copied:
+            yield NotTaken(origin=entry.origin, name=entry.name, reason=f"It is a copy of {copied}.")
+        elif keep_both:
+            name = unique_name(entry.name, seen.__contains__)
+            seen[name] = {digest: entry.origin}
+            yield _renamed(entry, name, first)
         else:
-            reason = f"{origin} is called '{entry.name}' too and came first. Rename one of them, or import it alone."
-            yield NotTaken(origin=entry.origin, name=entry.name, reason=reason)
+            reason = f"{first} is called '{entry.name}' too and came first. Rename one of them, or take --keep-both."
+            yield NotTaken(origin=entry.origin, name=entry.name, reason=reason, is_namesake=True)
+
+
+def _renamed(entry: Incoming, name: str, first: str) -> Incoming:
+    what = f"{first} is called '{entry.name}' too and came first; this one is called '{name}' here."
+    said = Diagnostic(file=entry.origin, what=what, mend="", severity=Severity.WARNING)
+    return replace(entry, name=name, tree=trees.renamed(entry.tree, name), diagnostics=(*entry.diagnostics, said))

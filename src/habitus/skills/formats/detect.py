@@ -28,15 +28,17 @@ def named(name: str) -> Format:
     raise Invalid(f"There is no format '{name}'.", mend=f"Use one of {', '.join(f.name for f in FORMATS)}.")
 
 
-def read(source: Path | str, formats: Sequence[Format] = FORMATS, *, origin: str = "") -> Iterator[Entry]:
-    """Everything at a path or database address, in any of the layouts; of two skills of one name the first.
+def read(
+    source: Path | str, formats: Sequence[Format] = FORMATS, *, origin: str = "", keep_both: bool = False
+) -> Iterator[Entry]:
+    """Everything at a path or database address, in any of the layouts; of two skills of one name the first, or both.
 
     Raises `NotFound` or `StorageFailed` for what is not there or can't be reached, and nothing for what is in it."""
     if isinstance(source, str) and "://" in source:
-        return without_clashes(_read_database(source))
+        return without_clashes(_read_database(source), keep_both=keep_both)
     path = _with_name(Path(source))
     units.check_readable(path)
-    return without_clashes(_read_path(path, formats, origin or path.name))
+    return without_clashes(_read_path(path, formats, origin or path.name), keep_both=keep_both)
 
 
 def detect(path: Path) -> tuple[Format, ...]:
@@ -75,12 +77,13 @@ def _read_path(path: Path, formats: Sequence[Format], origin: str) -> Iterator[E
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Path]:
-    """The path itself, or the unpacked archive in a directory that bears its name."""
+    """The path itself, or the unpacked archive in a directory that bears its name: often it holds just one itself."""
     if not archives.is_archive(path):
         yield path
         return
     with archives.unpacked(path, name=fitting.legal_name(path.stem)) as top:
-        yield top
+        inside = list(top.iterdir())
+        yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
 
 
 def _nothing(path: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from habitus.files import File, Tree, file_of
-from habitus.skills import names
+from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, skill_fields, skill_md
 from habitus.skills.formats.foreign_values import Notes, storable
 from habitus.skills.model import Severity, Skill
@@ -23,6 +23,7 @@ TEXT_FILE: Frame = ("", "\n", "\n")
 PLAIN_TEXT: Frame = ("", "", "\n")
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_MAIN = (*trees.MAIN_FILES, trees.TOML_FILE)
 _ANGLES = str.maketrans({"<": "‹", ">": "›"})
 
 
@@ -72,6 +73,21 @@ def fit(skill: Skill, *, format: str, called: str, frame: Frame, notes: Notes, k
 def folder(skill: Skill, others: Tree) -> dict[str, File]:
     """The files of a skill that came from elsewhere, its SKILL.md made anew."""
     return {"SKILL.md": file_of(skill_md.render(skill)), **others}
+
+
+def strict(name: str, tree: Tree, *, description: str) -> Tree:
+    """The files of a skill that was read leniently, as a copy that passes strict validators. `description` is for one
+    that leaves it to the skill it extends."""
+    parsed = trees.parse(name, tree)
+    if parsed.skill is None or not (parsed.diagnostics or trees.TOML_FILE in tree):
+        return tree
+    fitted = replace(
+        parsed.skill,
+        description=_outward(parsed.skill.description) or _outward(description) or name.replace("-", " ").capitalize(),
+        when_to_use=_outward(parsed.skill.when_to_use),
+        compatibility=parsed.skill.compatibility[: skill_fields.MAX_COMPATIBILITY],
+    )
+    return folder(fitted, {path: file for path, file in tree.items() if path not in _MAIN})
 
 
 def memory_of(skill: Skill, format: str) -> Mapping[str, Any]:

@@ -1,4 +1,5 @@
-"""Istota's layout: `<name>/skill.md`, its manifest in the frontmatter or in skill.toml, Python modules beside it."""
+"""Istota's layout: `<name>/skill.md`, its manifest in the frontmatter or in skill.toml, Python modules beside it;
+or, as it began, `<name>.md` files with all manifests in `_index.toml`."""
 
 from __future__ import annotations
 
@@ -13,13 +14,23 @@ from typing import Any
 
 from habitus.files import File, Tree, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import disk, fitting, frontmatter, skill_md
-from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
+from habitus.skills.formats import disk, fitting, frontmatter, skill_fields, skill_md
+from habitus.skills.formats.base import (
+    CantTake,
+    Entry,
+    Format,
+    Incoming,
+    NotTaken,
+    Outgoing,
+    PlaybookLesson,
+    Written,
+    said,
+)
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.model import PLAIN_MANIFEST, Manifest, Severity, Skill, Source
 from habitus.skills.trees import TOML_FILE
 
-MAIN, CHANGELOG = "skill.md", "CHANGELOG.md"
+MAIN, CHANGELOG, INDEX = "skill.md", "CHANGELOG.md", "_index.toml"
 CLI = "scripts/cli.py"
 MODULE, RUNNER = "__init__.py", "__main__.py"
 
@@ -32,6 +43,8 @@ _OURS = {
     "paths",
     "requires_tools",
 }
+# What older files call a field of ours, and the one that is spelt so to this day.
+_OLD_TRIGGERS, _CAPABILITY = "keywords", "requires_capability"
 MANIFEST = tuple(field.name for field in dataclasses.fields(Manifest) if field.name not in _OURS)
 _HEAD = 16 * 1024
 _NEIGHBOURS = 50
@@ -41,39 +54,80 @@ class Istota(Format):
     name = "istota"
 
     def claims(self, path: Path, inside: Set[str]) -> bool:
+        if INDEX in inside:
+            return any(name.endswith(".md") for name in inside)
         if "SKILL.md" in inside or not inside & {MAIN, TOML_FILE}:
             return False
         return _is_own(path) or (MAIN in inside and any(_is_own(place) for place in _neighbours(path)))
 
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
+        if (path / INDEX).is_file():
+            yield from _from_index(path, origin)
+            return
         notes = Notes(origin)
         files = disk.read_folder(path, notes)
         main, toml = files.pop(MAIN, None), files.pop(TOML_FILE, None)
-        parsed = skill_md.parse(
-            path.name,
-            main.content or b"" if main else b"",
-            file=f"{origin}/{MAIN if main else TOML_FILE}",
-            toml=toml.content if toml else None,
-        )
-        if parsed.skill is None:
-            raise CantTake("; ".join(f"{problem.what} {problem.mend}" for problem in parsed.diagnostics[-1:]))
-        skill = _fitted(parsed.skill, path.name, toml, notes)
-        if skill.manifest.cli:
-            files = _with_cli(files, path.name, notes)
-        yield Incoming(
-            name=skill.name,
-            tree=fitting.folder(skill, files),
-            origin=origin,
-            format=self.name,
-            changelog=_changes(path.parent / CHANGELOG, path.name),
-            # Notes are about the standard, which the file as it is written here follows.
-            diagnostics=(*(d for d in parsed.diagnostics if d.severity is not Severity.NOTE), *notes.found),
-        )
+        yield _taken(path, path.name, main, toml, files, origin, notes)
 
     def write(
         self, skills: Sequence[Outgoing], to: Path, *, lessons: Sequence[PlaybookLesson] = (), overwrite: bool = False
     ) -> Written:
         return disk.write_folders(skills, to, _folder, overwrite=overwrite)
+
+
+def _from_index(path: Path, origin: str) -> Iterator[Entry]:
+    """The oldest form: one file a skill, and the manifests of all of them in one index."""
+    try:
+        index = tomllib.loads(disk.read_file(path / INDEX, limit=2**20).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CantTake(f"{INDEX} is not valid TOML: {error}.") from None
+    for name, fields in index.items():
+        here = f"{origin}/{name}.md"
+        try:
+            if not isinstance(fields, dict) or not fitting.is_one_part(name):
+                raise CantTake(f"Its entry in {INDEX} is no table of fields, or no file can have its name.")
+            main = file_of(disk.read_file(path / f"{name}.md", limit=skill_fields.MAX_BYTES))
+            toml = file_of(_toml(fields).encode("utf-8", "replace"))
+            yield _taken(path / name, name, main, toml, {}, here, Notes(here))
+        except (CantTake, OSError) as problem:
+            yield NotTaken(origin=here, name=name, reason=said(problem))
+
+
+def _taken(
+    path: Path, called: str, main: File | None, toml: File | None, files: Tree, origin: str, notes: Notes
+) -> Incoming:
+    parsed = skill_md.parse(
+        called,
+        main.content or b"" if main else b"",
+        file=f"{origin}/{MAIN if main else TOML_FILE}",
+        toml=toml.content if toml else None,
+    )
+    if parsed.skill is None:
+        raise CantTake("; ".join(f"{problem.what} {problem.mend}" for problem in parsed.diagnostics[-1:]))
+    skill = _fitted(_with_our_names(parsed.skill), called, toml, notes)
+    return Incoming(
+        name=skill.name,
+        tree=fitting.folder(skill, _with_cli(files, called, notes) if skill.manifest.cli else files),
+        origin=origin,
+        format="istota",
+        changelog=_changes(path.parent / CHANGELOG, called),
+        # Notes are about the standard, which the file as it is written here follows.
+        diagnostics=(*(d for d in parsed.diagnostics if d.severity is not Severity.NOTE), *notes.found),
+    )
+
+
+def _with_our_names(skill: Skill) -> Skill:
+    """Keywords are triggers; a capability that a deployment must have is a tool that must be there."""
+    stated, extra = skill.manifest, dict(skill.extra)
+    triggers = _words(extra.pop(_OLD_TRIGGERS, None), but=stated.triggers)
+    tools = _words(extra.pop(_CAPABILITY, None), but=stated.requires_tools)
+    manifest = replace(stated, triggers=(*stated.triggers, *triggers), requires_tools=(*stated.requires_tools, *tools))
+    return replace(skill, manifest=manifest, extra=extra)
+
+
+def _words(value: Any, *, but: Sequence[str]) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(word for item in items if (word := str(item).strip()) and word not in but)
 
 
 def _is_own(path: Path) -> bool:
@@ -89,7 +143,7 @@ def _is_own(path: Path) -> bool:
             head = file.read(_HEAD).decode("utf-8", "replace").partition("\n---")[0]
     except OSError:
         return False
-    return re.search(rf"^({'|'.join(MANIFEST)})[ \t]*:", head, re.MULTILINE) is not None
+    return re.search(rf"^({'|'.join((*MANIFEST, _OLD_TRIGGERS, _CAPABILITY))})[ \t]*:", head, re.MULTILINE) is not None
 
 
 def _neighbours(path: Path) -> list[Path]:
@@ -237,6 +291,8 @@ def _fields(skill: Skill, folder: str) -> dict[str, Any]:
         value = getattr(skill.manifest, name)
         if value != getattr(PLAIN_MANIFEST, name):
             fields[name] = list(value) if isinstance(value, tuple) else value
+    if skill.manifest.requires_tools:
+        fields[_CAPABILITY] = list(skill.manifest.requires_tools)
     if skill.metadata:
         fields["metadata"] = dict(skill.metadata)
     return fields | {key: value for key, value in skill.extra.items() if key not in fields}

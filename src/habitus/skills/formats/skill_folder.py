@@ -12,7 +12,7 @@ from habitus.skills.formats import disk, fitting, frontmatter, skill_fields
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.formats.frontmatter import Unreadable
-from habitus.skills.model import Severity, Skill, Source
+from habitus.skills.model import Skill, Source
 
 _MARKDOWN = (".md", ".markdown")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
@@ -40,9 +40,17 @@ def _from_folder(path: Path, origin: str) -> Incoming:
     """A skill as it is: its bytes stay, only an illegal name gives way."""
     notes = Notes(origin)
     tree = disk.read_folder(path, notes)
-    if trees.main_file(tree) is None:
+    main = trees.main_file(tree)
+    if main is None:
         raise CantTake("Its SKILL.md is a link." if not notes.found else notes.found[0].what)
-    name = _folder_name(path, origin, tree)
+    content = tree[main].content or b""
+    stated, has_fields = _stated_name(content)
+    # The root of a checkout or an archive is called anything, so there the file names the skill; else the folder does.
+    is_root = "/" not in origin
+    name = fitting.legal_name(stated if is_root and names.is_legal(names.canonical(stated)) else path.name)
+    if not has_fields and trees.TOML_FILE not in tree:
+        others = {place: file for place, file in tree.items() if place != main}
+        return _bare(name, origin, _text(content).removeprefix("\ufeff"), notes, others)
     parsed = trees.parse(name, tree)
     if parsed.skill is None:
         problem = parsed.diagnostics[-1]
@@ -56,20 +64,14 @@ def _from_folder(path: Path, origin: str) -> Incoming:
     )
 
 
-def _folder_name(path: Path, origin: str, tree: Tree) -> str:
-    """The folder names the skill. The root of an archive or a checkout has no name of its own: there the file does."""
-    folder = path.name if path.name == Path(origin).name else Path(origin).stem
-    if path.name == folder:
-        return fitting.legal_name(folder)
-    main = trees.main_file(tree)
-    content = tree[main].content if main else None
-    stated = ""
+def _stated_name(content: bytes) -> tuple[str, bool]:
+    """The name that a file states, and whether it has a block to state anything in, or what was meant to be one."""
     try:
-        front = frontmatter.split((content or b"").decode("utf-8", "replace"), "SKILL.md").front
-        stated = str(frontmatter.read(front or "", "SKILL.md")[0].get("name") or "")
+        front = frontmatter.split(content.decode("utf-8", "replace"), "SKILL.md").front
+        is_meant = front is not None or content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"---")
+        return str(frontmatter.read(front or "", "SKILL.md")[0].get("name") or ""), is_meant
     except Unreadable:
-        pass
-    return fitting.legal_name(stated if names.is_legal(names.canonical(stated)) else folder)
+        return "", True
 
 
 def _from_file(path: Path, origin: str) -> Incoming:
@@ -82,7 +84,10 @@ def _from_file(path: Path, origin: str) -> Incoming:
         raise CantTake(f"{problem.diagnostic.what} {problem.diagnostic.mend}".strip()) from None
     if fields is not None and str(fields.get("description") or "").strip():
         return _with_fields(path, origin, content, str(fields.get("name") or ""))
-    return _bare(path, origin, parts.body, str((fields or {}).get("name") or ""), notes)
+    stated = str((fields or {}).get("name") or "")
+    title = _title(parts.body)
+    name = fitting.legal_name(stated) if stated.strip() else _name_of_file(path, title)
+    return _bare(name, origin, parts.body, notes, {})
 
 
 def _text(content: bytes) -> str:
@@ -104,25 +109,26 @@ def _with_fields(path: Path, origin: str, content: bytes, stated: str) -> Incomi
     return Incoming(name=name, tree=tree, origin=origin, format="skill", diagnostics=parsed.diagnostics)
 
 
-def _bare(path: Path, origin: str, body: str, stated: str, notes: Notes) -> Incoming:
+def _bare(name: str, origin: str, body: str, notes: Notes, others: Tree) -> Incoming:
     """Plain Markdown: titled by its first heading, described by its first paragraph."""
     if not body.strip():
         raise CantTake("There is no text in it.")
-    found = _HEADING.search(body) or _SETEXT.search(body)
-    title = found[1].strip() if found else ""
-    name = fitting.legal_name(stated) if stated.strip() else _name_of_file(path, title)
     raw = Skill(
         name=name,
-        title=title,
+        title=_title(body),
         description=fitting.first_paragraph(body),
         source=Source.IMPORTED,
         body=body,
     )
-    notes.say("It came without frontmatter; the description is its first paragraph.", "Improve it.", Severity.NOTE)
+    notes.say("It came without frontmatter; the description is its first paragraph.", "Improve it.")
     skill = fitting.fit(raw, format="skill", called="", frame=fitting.PLAIN_TEXT, notes=notes, kept={})
-    return Incoming(
-        name=name, tree=fitting.folder(skill, {}), origin=origin, format="skill", diagnostics=tuple(notes.found)
-    )
+    tree = fitting.folder(skill, others)
+    return Incoming(name=name, tree=tree, origin=origin, format="skill", diagnostics=tuple(notes.found))
+
+
+def _title(body: str) -> str:
+    found = _HEADING.search(body) or _SETEXT.search(body)
+    return found[1].strip() if found else ""
 
 
 def _name_of_file(path: Path, title: str) -> str:

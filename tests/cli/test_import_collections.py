@@ -1,0 +1,166 @@
+"""Collections as people publish them: skills inside skills, bare text, namesakes, links, and what an import says."""
+
+from __future__ import annotations
+
+import unicodedata
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Direct
+
+pytestmark = pytest.mark.req("SK-18")
+
+SKILL = "---\nname: {0}\ndescription: Does {0}.\n---\n\n1. Do {0}.\n"
+
+
+def put(root: Path, name: str, content: str = "") -> Path:
+    (root / name).mkdir(parents=True, exist_ok=True)
+    (root / name / "SKILL.md").write_text(content or SKILL.format(name))
+    return root / name
+
+
+def verdicts(direct: Direct, source: Path, *options: str) -> dict[str, str]:
+    ran = direct.json("skills", "import", str(source), *options)
+    return {result["name"]: result["verdict"] for result in ran["results"]}
+
+
+def notes(direct: Direct, source: Path, *options: str) -> dict[str, str]:
+    ran = direct.json("skills", "import", str(source), *options)
+    return {result["name"]: " ".join(result["notes"]) for result in ran["results"]}
+
+
+def test_skills_inside_others_are_skills_of_their_own_and_the_outer_one_keeps_its_copy(
+    direct: Direct, tmp_path: Path
+) -> None:
+    outer = put(tmp_path / "theirs", "outer")
+    put(outer / "examples", "inner")
+    broken = put(tmp_path / "theirs", "broken", "---\nname: broken")
+    put(broken, "sound")
+    expected = {"outer": "imported", "inner": "imported", "broken": "refused", "sound": "imported"}
+    assert verdicts(direct, tmp_path / "theirs") == expected
+    kept = direct.home / "skills/outer/examples/inner/SKILL.md"
+    assert kept.read_bytes() == (outer / "examples/inner/SKILL.md").read_bytes()
+    assert direct.json("skills", "show", "inner")["body"] == "1. Do inner."
+    again = {name: "refused" if verdict == "refused" else "unchanged" for name, verdict in expected.items()}
+    assert verdicts(direct, tmp_path / "theirs") == again
+
+
+def test_a_copy_inside_another_skill_does_not_stand_in_the_way_of_the_skill_itself(
+    direct: Direct, tmp_path: Path
+) -> None:
+    put(put(tmp_path / "theirs", "a-bundle") / "copies", "tea", SKILL.format("tea") + "2. As it was once.\n")
+    put(tmp_path / "theirs", "tea")
+    direct.ok("skills", "import", str(tmp_path / "theirs"))
+    assert direct.json("skills", "show", "tea")["body"] == "1. Do tea."
+
+
+def test_a_file_without_fields_is_taken_in_a_folder_too(direct: Direct, tmp_path: Path) -> None:
+    folder = put(tmp_path / "theirs", "water-plants", "# Watering\n\nHow to water\nplants.\n\n1. Look.\n")
+    (folder / "when.txt").write_text("Mondays")
+    said = notes(direct, tmp_path / "theirs")["water-plants"]
+    assert "It came without frontmatter; the description is its first paragraph." in said
+    shown = direct.json("skills", "show", "water-plants")
+    assert (shown["title"], shown["description"]) == ("Watering", "How to water plants.")
+    assert (shown["files"], shown["body"][:10]) == (["SKILL.md", "when.txt"], "# Watering")
+    assert verdicts(direct, tmp_path / "theirs") == {"water-plants": "unchanged"}
+
+
+def test_a_skill_at_the_root_is_named_by_its_file_whatever_it_came_in(direct: Direct, tmp_path: Path) -> None:
+    assert verdicts(direct, put(tmp_path, "their-repo-main", SKILL.format("tea"))) == {"tea": "imported"}
+    with zipfile.ZipFile(tmp_path / "download (1).zip", "w") as archive:
+        archive.writestr("their-repo-1.0/SKILL.md", SKILL.format("coffee"))
+    assert verdicts(direct, tmp_path / "download (1).zip") == {"coffee": "imported"}
+
+
+@pytest.mark.req("SK-04")
+def test_two_ways_to_write_a_letter_are_one_name(direct: Direct, tmp_path: Path) -> None:
+    apart, joined = (unicodedata.normalize(form, "がく") for form in ("NFD", "NFC"))
+    assert apart != joined
+    put(tmp_path / "theirs", apart, SKILL.format(joined))
+    (name,) = verdicts(direct, tmp_path / "theirs")
+    assert direct.json("skills", "list", "--layer", "user")["skills"][0]["name"] == name
+    assert verdicts(direct, tmp_path / "theirs", "--skill", name) == {name: "unchanged"}
+    put(tmp_path / "others", joined, SKILL.format(joined))
+    assert verdicts(direct, tmp_path / "others") == {name: "unchanged"}
+
+
+def test_a_linked_skill_gets_a_verdict(direct: Direct, tmp_path: Path) -> None:
+    theirs = put(tmp_path / "theirs", "own").parent
+    (theirs / "linked").symlink_to(put(tmp_path / "elsewhere", "linked"))
+    (theirs / "again").symlink_to(theirs / "own")
+    assert verdicts(direct, theirs) == {"own": "imported", "linked": "refused"}
+    assert "It is a link to a skill elsewhere" in direct("skills", "import", str(theirs)).out
+
+
+def test_namesakes_are_counted_and_kept_when_asked(direct: Direct, tmp_path: Path) -> None:
+    for place, steps in (("a", "1. One."), ("b", "1. Two."), ("c", "1. Two.")):
+        put(tmp_path / "theirs" / place, "tea", SKILL.format("tea") + steps + "\n")
+    put(tmp_path / "theirs/z", "tea-2")
+    said = direct.ok("skills", "import", str(tmp_path / "theirs"))
+    assert "1 skill left out: another one of the same name came first; --keep-both takes both." in said
+    assert {item["name"] for item in direct.own()} == {"tea", "tea-2"}
+    kept = direct.ok("skills", "import", str(tmp_path / "theirs"), "--keep-both", "--overwrite")
+    assert "left out" not in kept
+    assert {item["name"] for item in direct.own()} == {"tea", "tea-2", "tea-2-2"}
+    assert direct.json("skills", "show", "tea-2")["body"].endswith("1. Two.")
+    assert "\nname: tea-2\n" in (direct.home / "skills/tea-2/SKILL.md").read_text()
+    again = verdicts(direct, tmp_path / "theirs", "--keep-both")
+    assert again["tea-2"] == again["tea-2-2"] == "unchanged"
+
+
+def test_an_added_namesake_is_found_again_by_update(direct: Direct, tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        put(tmp_path / "theirs" / place, "tea", SKILL.format("tea") + place)
+    direct.ok("skills", "add", str(tmp_path / "theirs"), "--keep-both")
+    (tmp_path / "theirs/b/tea/SKILL.md").write_text(SKILL.format("tea") + "better")
+    ran = direct("skills", "update")
+    assert ("updated   tea-2" in ran.out, ran.err) == (True, "")
+
+
+@pytest.mark.req("SK-15")
+def test_a_missing_package_is_said_and_closes_nothing(direct: Direct, tmp_path: Path) -> None:
+    fields = "name: chart\ndescription: Draws.\ndependencies: [surely-not-installed>=2]\n"
+    put(tmp_path / "theirs", "chart", f"---\n{fields}---\n\n1. Draw.\n")
+    missing = "It needs the package 'surely-not-installed>=2'; install it where its scripts run."
+    assert missing in notes(direct, tmp_path / "theirs")["chart"]
+    shown = direct.json("skills", "show", "chart")
+    assert (shown["state"], shown["lacks"]) == ("ok", [missing])
+    assert f"lacks        {missing}" in direct.ok("skills", "show", "chart")
+
+
+@pytest.mark.req("SK-13")
+def test_an_import_says_whose_place_it_takes_or_would_take(direct: Direct, tmp_path: Path) -> None:
+    put(tmp_path / "theirs", "data-summary")
+    said = notes(direct, tmp_path / "theirs")["data-summary"]
+    assert said.startswith("'data-summary@bundled' has this name and stays in its place until you trust this one:")
+    assert direct.json("skills", "show", "data-summary")["layer"] == "bundled"
+    direct.ok(*said.partition("habitus ")[2].split(), "--yes")
+    assert direct.json("skills", "show", "data-summary")["layer"] == "user"
+    put(tmp_path / "mine", "review-a-change")
+    assert notes(direct, tmp_path / "mine", "--trust")["review-a-change"] == (
+        "It takes the place of 'review-a-change@bundled'."
+    )
+
+
+@pytest.mark.req("SK-19")
+def test_flat_files_with_an_index_come_in_with_their_keywords_as_triggers(direct: Direct, tmp_path: Path) -> None:
+    theirs = tmp_path / "skills"
+    theirs.mkdir()
+    (theirs / "_index.toml").write_text(
+        '[mail_box]\ndescription = "Reads mail."\nkeywords = ["mail", "inbox"]\nadmin_only = true\n'
+        '[browse]\ndescription = "Looks at pages."\nrequires_capability = ["browser"]\n'
+        '[gone]\ndescription = "Has no file."\n["../up"]\ndescription = "Leads out."\n'
+    )
+    (theirs / "mail_box.md").write_text("# Mail\n\nAsk {BOT_NAME}.\n")
+    (theirs / "browse.md").write_text("Open it.\n")
+    (tmp_path / "up.md").write_text("Not yours.\n")
+    expected = {"mail-box": "imported", "browse": "imported", "gone": "refused", "../up": "refused"}
+    assert verdicts(direct, theirs) == expected
+    mail = direct.json("skills", "show", "mail-box")
+    assert (mail["manifest"]["triggers"], mail["manifest"]["admin_only"]) == (["mail", "inbox"], True)
+    assert (mail["description"], mail["body"]) == ("Reads mail.", "# Mail\n\nAsk Habitus.")
+    assert direct.json("skills", "show", "browse")["manifest"]["requires_tools"] == ["browser"]
+    direct.ok("skills", "export", "browse", "--format", "istota", "--to", str(tmp_path / "out"))
+    assert 'requires_capability = ["browser"]' in (tmp_path / "out/browse/skill.toml").read_text()
