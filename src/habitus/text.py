@@ -16,7 +16,7 @@ BLOCK = "habitus-context"
 HEADINGS = (
     *("How you work", "What you keep", "What comes beside a request", "What is known about the user", "Rules"),
     *("Available skills", "Skills for this request", "Skill:", "Lessons from earlier work", "Skills that may fit"),
-    *("What's new", "What earlier cells taught"),
+    *("What's new", "What earlier cells taught", "Turned down"),
 )
 BRACKETS = ("The user calls", "End of", "Attached")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from habitus.agent.consent import Consent, Question
 from habitus.agent.offered_tools import CODE_TOOLS
 from habitus.agent.session import Session
 from habitus.app import Habitus
+from habitus.errors import Invalid
 from habitus.events import OutcomeKind
+from habitus.files import File, file_of
 from habitus.llm.model import Returned
 from habitus.llm.scripted import calls, says
-from habitus.skills.model import Stage
+from habitus.skills import names
+from habitus.skills.model import Manifest, Skill, Stage
 from tests.agent.conftest import Talk
 
 CODE = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
@@ -30,6 +34,7 @@ ADD = {
     "python_code": CODE,
     "test_payload": {"numbers": [1, 2]},
 }
+GONE = {"name": "zebra", "operation": "append", "content": "More."}
 pytestmark = [pytest.mark.req("AG-06", "SE-12"), pytest.mark.timeout(120)]
 
 
@@ -98,6 +103,54 @@ async def test_a_built_in_name_is_refused(talk: Talk) -> None:
     assert results(session) == ["Error: 'recall_skill' is the name of a built-in tool. Take another."]
 
 
+def as_files(name: str, code: str = CODE) -> dict[str, File]:
+    manifest = {"name": name, "description": "Adds numbers up", "parameters": SCHEMA}
+    return {
+        "SKILL.md": file_of(f"---\nname: {name}\ndescription: Adds numbers up.\n---\n\n1. Add.\n".encode()),
+        "tool.json": file_of(json.dumps(manifest).encode()),
+        "scripts/tool.py": file_of(code.encode()),
+    }
+
+
+@pytest.mark.req("SB-06")
+async def test_the_built_in_names_are_those_of_the_tools_of_every_session(talk: Talk, habitus: Habitus) -> None:
+    habitus.skills.write_trees("user", {"scratchpad": as_files("scratchpad")}, habitus.person())  # laid there by hand
+    session, model = talk([says("ok")])
+    await session.turn("hello")
+    assert sorted(tool.name for tool in model.asked[0].tools) == sorted(names.BUILT_IN_TOOLS)
+    [tool] = habitus.tools.all()
+    assert (tool.status.value, tool.reason) == (
+        "broken",
+        "'scratchpad' is the name of a built-in tool, so no code can go by it. Take another name for the skill.",
+    )
+    with pytest.raises(Invalid, match="built-in tool"):
+        habitus.tools.approve("scratchpad", "ann")
+
+
+@pytest.mark.req("SB-08")
+async def test_a_degraded_tool_is_told_to_the_model_with_the_reason(talk: Talk, habitus: Habitus) -> None:
+    moody = CODE + "assert len(sys.argv[1]) < 25, 'too many'\n"
+    async with habitus.tools as tools:
+        await tools.create("add-up", "Adds numbers up", SCHEMA, moody, {"numbers": [1, 2]}, habitus.person())
+    many, few = {"numbers": [1, 2, 3, 4, 5, 6]}, {"numbers": [1]}
+    session, _ = talk([*[calls("add_up", many)] * 3, says("it breaks")])
+    await session.turn("add these")
+    assert [result.startswith("Error: ") for result in results(session)] == [True, True, False]
+    degraded = "'add_up' is degraded: it failed 3 times in a row, last with: AssertionError: too many."
+    assert results(session)[-1].startswith(f"[{degraded} It is no longer offered; do it another way, or mend it.]")
+    session, model = talk(
+        [calls("recall_skill", {"name": "add-up"}), calls("add_up", few), calls("add_up", few), says("1")]
+    )
+    await session.turn("add one")
+    assert "add_up" not in [tool.name for tool in model.asked[0].tools]
+    recalled, back, again = results(session)
+    assert "Its tool `add_up` is degraded, it failed 3 times in a row: AssertionError: too many." in recalled
+    assert back == (
+        "['add_up' is no longer degraded; before, it failed 3 times in a row: AssertionError: too many.]\n\n1"
+    )
+    assert again == "1"
+
+
 async def test_a_tool_is_offered_with_its_example_and_recalled_skills_point_to_it(talk: Talk, habitus: Habitus) -> None:
     await kept(habitus, "add-up")
     session, model = talk([calls("recall_skill", {"name": "add-up"}), calls("add_up", {"numbers": ["x"]}), says("ok")])
@@ -109,6 +162,54 @@ async def test_a_tool_is_offered_with_its_example_and_recalled_skills_point_to_i
     recalled, wrong = results(session)
     assert "There is a tool `add_up` for it, too." in recalled
     assert wrong.startswith("Error: ")
+
+
+@pytest.mark.req("AG-06")
+async def test_errors_advise_a_model_to_use_tools_and_leave_commands_to_people(talk: Talk, habitus: Habitus) -> None:
+    await kept(habitus, "add-up")
+    one = calls("add_up", {"numbers": [1]})
+    session, _ = talk([says("ready"), one, says("no"), one, says("no"), calls("update_skill", GONE), says("no")])
+    await session.turn("get ready")
+    code = (habitus.skills.directory("add-up") or Path()) / "scripts" / "tool.py"
+    code.write_text(code.read_text() + "print('more')\n")
+    await session.turn("add one")
+    habitus.tools.retire("add-up", habitus.person())
+    await session.turn("add one again")
+    await session.turn("change it")
+    changed, gone, unknown = results(session)
+    assert changed.startswith("Error: The tool 'add-up' can't run: changed since its code was approved")
+    assert changed.endswith("Only a person can do that; tell them: Read it first: 'habitus tools show add-up'.")
+    assert gone == "Error: There is no tool 'add-up'. manage_skills lists them."
+    assert unknown == "Error: No skill 'zebra'. list_skills shows what there is."
+
+
+LOOK = """import json, sys
+wanted = json.loads(sys.argv[1])["name"]
+print([s["name"] for s in skills.list("kitchen")], skills.read(wanted)["content"] if wanted else "")
+"""
+
+
+@pytest.mark.req("SB-12")
+async def test_code_in_a_tool_can_read_the_library_and_no_more(talk: Talk, habitus: Habitus) -> None:
+    tea = Skill(name="brew-tea", description="Brews.", body="1. Boil.", tags=("kitchen",))
+    habitus.skills.create(tea, habitus.person())
+    hidden = Manifest(disable_model_invocation=True)
+    habitus.skills.create(replace(tea, name="launch", body="1. Fire.", manifest=hidden), habitus.person())
+    look = ADD | {
+        "name": "look",
+        "parameters_schema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+        "python_code": LOOK,
+        "test_payload": {"name": "brew_tea"},
+    }
+    wanted = [calls("look", {"name": name}) for name in ("brew-tea", "launch")]
+    session, _ = talk([calls("create_tool", look), *wanted, says("ok"), *wanted, says("ok")])
+    await session.turn("look into the library")
+    habitus.review.approve(1, habitus.person())
+    await session.turn("once more, now that it is yours")
+    assert results(session)[1] == results(session)[3] == "['brew-tea'] 1. Boil."
+    assert all("LookupError: No skill 'launch'." in results(session)[n] for n in (2, 4))
+    async with habitus.tools as tools:  # and without any conversation
+        assert (await tools.run("look", {"name": "brew-tea"})).stdout == "['brew-tea'] 1. Boil.\n"
 
 
 @pytest.mark.req("LA-01")

@@ -19,12 +19,13 @@ from habitus.agent.background import in_thread
 from habitus.agent.session import Session
 from habitus.agent.view import LOOKED_AT_ONCE
 from habitus.app import Habitus
-from habitus.llm.model import Ask, Asked, Text
+from habitus.llm.model import Ask, Asked, Returned, Text
 from habitus.llm.scripted import calls, says
 from habitus.memory.model import Draft, Producer
 from habitus.skills import trees
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.model import Manifest, Skill
+from tests.agent.test_code_tools import ADD, kept
 
 Talk = Callable[..., tuple[Session, object]]
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "session.py"
@@ -84,7 +85,18 @@ async def test_a_turn_asks_the_database_no_more_in_a_large_library(talk: Talk, h
 @pytest.mark.req("PF-04", "AG-01")
 async def test_no_statement_of_a_turn_runs_on_the_event_loop(talk: Talk, habitus: Habitus) -> None:
     fill(habitus, 5)
-    session, _ = talk([calls("recall_skill", {"name": "s-00001"}), calls("list_lessons"), says("done")])
+    await kept(habitus, "add-up")
+    session, _ = talk(
+        [
+            calls("recall_skill", {"name": "s-00001"}),
+            calls("list_lessons"),
+            calls("add_up", {"numbers": [1, 2]}),
+            calls("create_tool", {**ADD, "name": "sum"}),
+            calls("sum", {"numbers": [3]}),
+            calls("manage_skills", {"action": "test", "name": "add_up"}),
+            says("done"),
+        ]
+    )
     on_the_loop: list[str] = []
 
     def note(connection: object, cursor: object, statement: str, *more: object) -> None:
@@ -99,6 +111,10 @@ async def test_no_statement_of_a_turn_runs_on_the_event_loop(talk: Talk, habitus
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
     assert on_the_loop == []
+    assert [message.content for message in session.history.messages if isinstance(message, Returned)][2::2] == [
+        "3",
+        "3",
+    ]
 
 
 @pytest.mark.req("PF-04", "SK-13")

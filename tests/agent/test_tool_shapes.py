@@ -131,7 +131,7 @@ async def test_without_a_person_changes_of_the_agent_are_proposals(talk: Talk, h
 async def test_an_empty_library_says_so(habitus: Habitus) -> None:
     nothing = Library([], gate_context=GateContext(), fill={})
     view = View(nothing, habitus.review, Outage(), habitus.redactor, conversation="c1")
-    result = await Registry([recall_skill(view)]).run(_call("recall_skill", {"name": "x"}), Running())
+    result = await Registry([recall_skill(view, habitus.tools)]).run(_call("recall_skill", {"name": "x"}), Running())
     assert result.content.startswith("Error: There are no skills yet.")
 
 

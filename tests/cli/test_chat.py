@@ -188,6 +188,15 @@ def test_a_skill_is_saved_from_a_conversation(run_cli: Cli) -> None:
     assert "1. Read them." in (run_cli.home / "skills/add-numbers/SKILL.md").read_text()
 
 
+@pytest.mark.req("SK-21")
+def test_what_is_saved_in_a_pipe_is_there_at_once_under_names_of_their_own(run_cli: Cli) -> None:
+    model = _script(run_cli, {"say": "Three."}, {"answer": DRAFT}, {"answer": DRAFT})
+    ran = run_cli("chat", "--json", "--model", model, stdin="add one and two\n/skill save\n/skill save the adding\n")
+    saved = [(row["name"], row["version"], row["proposal"]) for row in _rows(ran.out) if row["type"] == "saved"]
+    assert saved == [("add-numbers", 1, None), ("add-numbers-2", 1, None)]
+    assert "1. Read them." in (run_cli.home / "skills/add-numbers-2/SKILL.md").read_text()
+
+
 def test_lines_history_and_the_tab_key(run_cli: Cli) -> None:
     secret = "sk-ant-api03-" + "A1b2C3d4" * 6
     model = _script(run_cli, {"say": "Seen."}, {"say": "Again."})

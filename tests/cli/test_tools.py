@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,45 @@ def test_changed_code_runs_again_once_it_is_trusted(direct: Direct) -> None:
     assert direct.ok("tools", "run", "shout", '{"text": "a"}') == "A\nand more\n"
     direct.ok("trust", "shout", "--revoke")
     assert direct.json("tools", "list")["tools"][0]["status"] == "unapproved"
+
+
+@pytest.mark.req("SB-06", "SK-21")
+def test_a_tool_named_like_a_built_in_one_is_refused_at_every_door(direct: Direct, tmp_path: Path) -> None:
+    ran = direct("tools", "new", "Memorize", *NEW[3:], stdin=SHOUT)
+    assert (ran.code, ran.err) == (1, "habitus: 'memorize' is the name of a built-in tool. Take another.\n")
+    theirs = tmp_path / "theirs" / "list-skills"
+    (theirs / "scripts").mkdir(parents=True)
+    (theirs / "SKILL.md").write_text("---\nname: list-skills\ndescription: Lists.\n---\n\n1. List.\n")
+    (theirs / "tool.json").write_text(json.dumps({"name": "list_skills", "description": "Lists.", "parameters": {}}))
+    (theirs / "scripts" / "tool.py").write_text(SHOUT)
+    [refused] = json.loads(direct("skills", "import", str(theirs.parent), "--json").out)["results"]
+    reason = "'list_skills' is the name of a built-in tool, so no code can go by it"
+    assert (refused["verdict"], refused["reason"]) == ("refused", reason)
+    shutil.copytree(theirs, direct.home / "skills" / "list-skills")
+    assert direct.json("tools", "list")["tools"][0]["status"] == "broken"
+    for command in (("trust", "list-skills", "--yes"), ("tools", "run", "list-skills")):
+        ran = direct(*command)
+        assert (ran.code, reason in ran.err) == (1, True)
+
+
+@pytest.mark.req("SB-06", "SB-08", "SB-10")
+def test_a_tool_that_reports_an_error_fails_its_gate_and_its_call(direct: Direct) -> None:
+    answer = """json.dumps({"status": "error", "error": "no such city"} if "Ys" in sys.argv[1] else {"status": "ok"})"""
+    code = f"import json, sys\nprint({answer})\n"
+    ran = direct(*NEW, "-p", '{"text": "Ys"}', stdin=code)
+    expected = "habitus: It failed on its test payload: It reports an error: no such city\n"
+    assert (ran.code, ran.err) == (1, expected)
+    assert direct.json("tools", "list") == {"tools": []}
+    direct.ok(*NEW, stdin=code)
+    for _ in range(3):
+        ran = direct("tools", "run", "shout", '{"text": "Ys"}')
+        assert (ran.code, ran.out) == (1, '{"status": "error", "error": "no such city"}\n')
+    assert "habitus: 'shout' is degraded: it failed 3 times in a row, last with: It reports an error" in ran.err
+    shown = direct.json("tools", "show", "shout")
+    assert (shown["status"], shown["counters"]["failed"]) == ("degraded", 3)
+    ran = direct("tools", "run", "shout", '{"text": "fine"}')
+    assert (ran.code, ran.out) == (0, '{"status": "ok"}\n')
+    assert direct.json("tools", "show", "shout")["status"] == "active"
 
 
 REGISTRY = {

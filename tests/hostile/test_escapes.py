@@ -271,11 +271,20 @@ async def test_environment_and_descriptors_of_the_host_do_not_leak(
                 fds.append(fd)
             except OSError:
                 pass
-        attempt("descriptors", lambda: fds != [0, 1, 2] and fds or -1)
+        attempt("descriptors", lambda: fds != [0, 1, 2, 3] and fds or -1)  # 3 is the line it may ask over
+        attempt("handed on", lambda: os.get_inheritable(3) or -1)
         """
         assert await attack(warm, code) == []
     finally:
         os.close(leak)
+
+
+@pytest.mark.parametrize("noise", [b"\xff" * 9, b"\0\0\0\2[]", b"\0\0\0\1{", b"\0\0", b'\0\0\0\x0b{"ask": {}}'])
+async def test_noise_on_the_line_for_questions_harms_nobody(warm: Warm, noise: bytes) -> None:
+    run = await warm.run(Program(code=f"import os; os.write(3, {noise!r}); print('still here')"))
+    assert (run.stdout, run.outcome.is_ok) == ("still here\n", True)
+    run = await warm.run(Program(code="try: skills.read('x')\nexcept LookupError as error: print(error)"))
+    assert run.stdout == "skills.read is not offered here\n"
 
 
 async def test_only_granted_variables_reach_the_code(warm: Warm) -> None:

@@ -121,8 +121,8 @@ async def test_a_forged_message_that_is_too_long_is_not_read(pads: Scratchpads) 
 async def test_a_flood_of_messages_is_kept_short(pads: Scratchpads) -> None:
     cell = await pads.exec("one", "for n in range(3000): progress('x' * 5000)")
     assert cell.error is None
-    assert len(cell.logs) == 200
-    assert max(map(len, cell.logs)) <= 2000
+    assert len(cell.progress) == 200
+    assert max(map(len, cell.progress)) <= 2000
 
 
 async def test_kernel_settings_are_out_of_reach_for_cells(pads: Scratchpads) -> None:
@@ -297,7 +297,7 @@ async def test_half_a_character_belongs_to_the_cell_that_printed_it(pads: Scratc
     assert (first.stdout, second.stdout) == ("caf\ufffd", "\ufffd\n")
     assert first.error is not None
     assert first.error.endswith("ValueError: \ufffd")
-    assert second.logs == ("progress: \ufffd",)
+    assert second.progress == ("\ufffd",)
 
 
 async def test_a_real_time_signal_is_told_as_a_signal(pads: Scratchpads, strength: Machine) -> None:

@@ -24,6 +24,7 @@ class Kept:
     """What a surface was told, and what it answers."""
 
     answer: Consent = Consent.YES
+    can_ask: bool = True
     events: list[TurnEvent] = field(default_factory=list)
     reports: list[CommandReport] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)

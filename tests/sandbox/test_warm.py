@@ -13,7 +13,7 @@ from habitus.sandbox.model import Limits
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import LONGEST_ARGUMENT, Program, Warm
 
-pytestmark = pytest.mark.req("SB-06", "PF-03")
+pytestmark = pytest.mark.req("SB-06")
 
 
 @pytest.fixture

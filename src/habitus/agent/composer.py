@@ -16,6 +16,7 @@ from habitus.errors import HabitusError
 from habitus.skills import fingerprint, menu
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, Summary
+from habitus.skills.review import Proposal
 from habitus.skills.selection import INTERACTIVE, Request, Selection
 from habitus.text import one_line
 
@@ -61,6 +62,8 @@ class Composer:
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)
         news = self._news(request)
+        nothing: tuple[Proposal, ...] = ()
+        turned_down = self._away(self._turned_down, nothing)
         opened = self._opened(selection)
         none: list[Summary] = []
         fitting = self._away(lambda: self._fitting(request, selection), none)
@@ -71,6 +74,7 @@ class Composer:
             prompt.opened(opened),
             prompt.fitting([summary for summary in fitting if summary not in opened]),
             prompt.whats_new(news),
+            prompt.bullets("turned down", "Turned down by the person", [one.refusal for one in turned_down]),
         )
         standing = () if selection.drops_memory else self._steady.standing.rules
         return Composed(
@@ -82,6 +86,7 @@ class Composer:
             cut=() if selection.drops_memory else self._cut(remembered, rules),
             menu=self._steady.menu,
             news=news,
+            turned_down=turned_down,
         )
 
     def system(self, selection: Selection | None = None) -> tuple[Section, ...]:
@@ -168,6 +173,15 @@ class Composer:
             now,
             hidden=snapshot.hashes.keys() - now.keys(),
             changelog=lambda: "\n".join(layer.changes() for layer in parts.view.library.layers),
+        )
+
+    def _turned_down(self) -> tuple[Proposal, ...]:
+        """What this user's agent proposed, here or earlier, and has not heard that it was turned down."""
+        parts, here = self._parts, ("", self._parts.view.conversation)
+        return tuple(
+            one
+            for one in parts.review.turned_down()
+            if one.conversation in here or parts.journal.user_of(one.conversation) == parts.user.name
         )
 
     # What stays the same

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 from habitus.events import ToolCall
@@ -134,7 +135,7 @@ def _cut(message: Message, limit: int) -> Message:
     if not isinstance(message, Returned) or len(message.content) <= limit:
         return message
     mark = f"\n[… {len(message.content) - limit:,} characters left out for lack of room …]"
-    return Returned(call=message.call, tool=message.tool, content=message.content[:limit] + mark)
+    return replace(message, content=message.content[:limit] + mark)
 
 
 def pack(message: Message) -> Kept:
@@ -145,8 +146,9 @@ def pack(message: Message) -> Kept:
         case Answered(text=text, calls=calls):
             packed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
             return Kept(role="assistant", content={"text": text, "calls": packed})
-        case Returned(call=call, tool=tool, content=content):
-            return Kept(role="tool", content={"call": call, "tool": tool, "content": content})
+        case Returned(call=call, tool=tool, content=content, failed=failed):
+            came = {"call": call, "tool": tool, "content": content}
+            return Kept(role="tool", content=came | {"failed": True} if failed else came)
         case never:
             assert_never(never)
 
@@ -176,9 +178,8 @@ def unpack(kept: Kept) -> Message | None:
                 ]
                 return Answered(text=_text(content["text"]), calls=tuple(calls))
             case "tool":
-                return Returned(
-                    call=_text(content["call"]), tool=_text(content["tool"]), content=_text(content["content"])
-                )
+                call, tool, said = (_text(content[key]) for key in ("call", "tool", "content"))
+                return Returned(call=call, tool=tool, content=said, failed=bool(content.get("failed")))
             case _:
                 return None
     except (KeyError, TypeError, ValueError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from habitus.agent.outage import Outage
+from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.code_tools import code_tools
 from habitus.agent.tools.registry import Registry, Tool
 from habitus.agent.view import View
@@ -13,6 +15,7 @@ from habitus.sandbox.model import ToolRun
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext, is_barred
 from habitus.skills.selection import Request
+from habitus.tools.model import ToolStatus
 from habitus.tools.tools import Tools
 
 CODE_TOOLS = 25  # with more than that, only those that fit a request are offered
@@ -40,6 +43,7 @@ class OfferedTools:
         self._outage = outage
         self._gates = gates
         self._looks = -1
+        self._degraded: Sequence[Tool] = ()
         self.code: list[Tool] = sorted(self._current(), key=lambda tool: tool.name)
 
     @property
@@ -55,7 +59,8 @@ class OfferedTools:
             self._look()
             self._looks = self._view.looks
         few = len(self.code) <= CODE_TOOLS
-        return Registry([*self._built_in, *(self.code if few else self._most_fitting(request))])
+        offered = self.code if few else self._most_fitting(request)
+        return Registry([*self._built_in, *offered], unlisted=self._degraded)
 
     def _look(self) -> None:
         known: Sequence[Tool] = self.code
@@ -67,15 +72,19 @@ class OfferedTools:
     def _current(self) -> Sequence[Tool]:
         """What may run for this user, and what waits and was written in this conversation."""
         seen, conversation = self._view.snapshot, self._view.conversation
-        found = self._tools.active(at=seen)
-        gates = self._with_tools(tool.name for tool in found)
-        active = {tool.name: tool for tool in found if not self._is_barred(tool.name, gates)}
+        runnable = [tool for tool in self._tools.all(at=seen) if tool.can_run]
+        gates = self._with_tools(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
+        usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
+        active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
+        services = sandbox_services(self._view)
+        run = partial(self._tools.run, services=services)
+        self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
-            return await self._tools.run_waiting(conversation, name, payload)
+            return await self._tools.run_waiting(conversation, name, payload, services=services)
 
-        return [*code_tools(active.values(), self._tools.run), *code_tools(waiting, run_waiting)]
+        return [*code_tools(active.values(), run), *code_tools(waiting, run_waiting)]
 
     def _is_barred(self, name: str, gates: GateContext) -> bool:
         item = self._view.snapshot.by_name.get(name)

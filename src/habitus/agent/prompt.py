@@ -12,6 +12,7 @@ from habitus.llm.model import Text
 from habitus.skills.fingerprint import News
 from habitus.skills.menu import Menu, line, tokens
 from habitus.skills.model import Skill, Summary
+from habitus.skills.review import Proposal
 from habitus.text import BLOCK, block, one_line, unmarked
 
 _NEWS_TOKENS = 300
@@ -83,6 +84,7 @@ class Composed:
     cut: tuple[str, ...] = ()  # rules, by id, that there was no room for
     menu: Menu | None = None
     news: News | None = None
+    turned_down: tuple[Proposal, ...] = ()  # of what the agent proposed
 
 
 def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu: Menu) -> tuple[Section, ...]:

@@ -95,6 +95,8 @@ class TurnRecorder:
             # Lessons about cells had their chance only where a cell was run.
             notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if ran_cells else ())]
             parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
+            if turn.outcome.kind is not OutcomeKind.INFRA:
+                parts.review.told(one.id for one in turn.composed.turned_down)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, fingerprint.visible(view.snapshot, parts.gates))
 

@@ -1,4 +1,4 @@
-"""What code in a scratchpad can ask of the library: read it, nothing else."""
+"""Services for code in a scratchpad or a tool: it can read the library, nothing else."""
 
 from __future__ import annotations
 

@@ -34,16 +34,11 @@ def standard_tools(
     tools: Tools,
     memory: SessionMemory,
 ) -> list[Tool]:
-    """Built-in tools; what comes of skills' code is offered beside them."""
+    """Built-in tools (`names.BUILT_IN_TOOLS`); what comes of skills' code is offered beside them."""
     view = changes.view
-    built_in: list[Tool] = []
-
-    def is_taken(name: str) -> bool:
-        return any(tool.name == name for tool in built_in)
-
-    built_in += [
+    return [
         scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad]),
-        recall_skill(view),
+        recall_skill(view, tools),
         search_skills(finder, view),
         create_skill(changes),
         update_skill(changes),
@@ -54,8 +49,7 @@ def standard_tools(
         disable_skill(changes),
         memorize(memory, conversation=view.conversation, ask=changes.ask),
         list_lessons(memory.cortex, user=memory.user),
-        create_tool(tools, changes, is_taken=is_taken),
+        create_tool(tools, changes),
         manage_skills(tools, changes),
         edit_system_prompt(changes),
     ]
-    return built_in

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from habitus.llm.roles import Models
     from habitus.memory.cortex import Cortex
     from habitus.sandbox.machine import Machine
-    from habitus.sandbox.pad import Services
     from habitus.sandbox.scratchpads import Scratchpads
+    from habitus.sandbox.services import Services
     from habitus.skills.review import Proposal
     from habitus.tools.tools import Tools
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 
+from habitus.agent.outage import Outage
+from habitus.agent.sandbox_services import sandbox_services
+from habitus.agent.view import View
 from habitus.app.habitus import Habitus
 from habitus.sandbox.machine import base_python
 from habitus.sandbox.model import Limits, Permissions
-from habitus.sandbox.pad import Services
 from habitus.sandbox.runtimes.base import Runtime
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.scratchpads import Scratchpads
+from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
 from habitus.tools.environments import Environments
@@ -36,7 +39,13 @@ def open_tools(habitus: Habitus) -> Tools:
         environ=os.environ,
         redacted=habitus.redacted,
         retention=habitus.settings.retention,
+        services=lambda: sandbox_services(_view(habitus)),
     )
+
+
+def _view(habitus: Habitus) -> View:
+    """The library as a tool sees it that no conversation has called."""
+    return View(habitus.skills, habitus.review, Outage(), habitus.redactor, conversation="")
 
 
 def open_scratchpads(

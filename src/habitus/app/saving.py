@@ -13,7 +13,7 @@ from habitus.errors import Refused
 from habitus.learning.drafting import draft_skill
 from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
 from habitus.sandbox.model import Cell
-from habitus.skills import trees
+from habitus.skills import names, trees
 from habitus.skills.layers import USER
 from habitus.skills.model import Skill
 from habitus.skills.review import Action, Change
@@ -32,12 +32,13 @@ class Saved:
 
 async def draft(habitus: Habitus, model: Model, messages: Sequence[Message], hint: str) -> Skill:
     """A skill of what the messages worked out, saved by nobody yet."""
+    waiting = {proposal.change.name for proposal in habitus.review.list(with_contents=False)}
     return await draft_skill(
         model,
         cells=_cells(messages),
         messages=_conversation(messages),
         hint=hint,
-        is_taken=habitus.skills.is_taken,
+        is_taken=lambda name: name in waiting or habitus.skills.is_taken(name),
         redactor=habitus.redactor,
     )
 
@@ -46,6 +47,7 @@ def save(habitus: Habitus, skill: Skill, answer: Consent, conversation: str) -> 
     """Do what the person said about a draft; what a scan finds in it waits all the same."""
     if answer is Consent.NO:
         raise Refused("Nothing was saved.", mend="/skill save HINT drafts it anew.")
+    skill = replace(skill, name=names.unique_name(skill.name, habitus.skills.is_taken))  # somebody may have been faster
     tree = trees.with_skill({}, skill)
     change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, findings=tuple(habitus.scan(tree)))
     author = habitus.person("saved from a conversation")
@@ -59,15 +61,21 @@ def save(habitus: Habitus, skill: Skill, answer: Consent, conversation: str) -> 
 
 def _cells(messages: Sequence[Message]) -> list[Cell]:
     """The cells that were run in a conversation, with what the model saw of their results."""
-    results = {message.call: message.content for message in messages if isinstance(message, Returned)}
+    results = {message.call: message for message in messages if isinstance(message, Returned)}
     cells = []
     for message in messages:
         for call in message.calls if isinstance(message, Answered) else ():
             given = _arguments(call.arguments) if call.name == _TOOL else {}
             if code := str(given.get("code") or ""):
-                described = str(given.get("one_line_description") or "")
-                cells.append(Cell(code=code, description=described, stdout=results.get(call.id, "")))
+                cells.append(_cell(code, str(given.get("one_line_description") or ""), results.get(call.id)))
     return cells
+
+
+def _cell(code: str, described: str, came: Returned | None) -> Cell:
+    cell = Cell(code=code, description=described)
+    if came is None:
+        return cell
+    return replace(cell, error=came.content) if came.failed else replace(cell, stdout=came.content)
 
 
 def _arguments(text: str) -> dict[str, object]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
 from habitus.files import Tree, given_path
+from habitus.skills import trees
 from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.model import Source, Stage
 from habitus.skills.powers import powers
@@ -85,6 +86,9 @@ def dangers(habitus: Habitus, found: Trustable) -> tuple[Dangers, ...]:
 
 def trust(habitus: Habitus, found: Trustable) -> None:
     for root, skills in found.roots.items():
+        if found.is_part:
+            for name, tree in skills.items():
+                trees.refuse_clash(name, tree)
         _kept(habitus, root).trust(root, skills, habitus.settings.signature, adds=found.is_part)
 
 

@@ -41,8 +41,7 @@ def execute(
         output.print_json(cell)
     else:
         for line in cell["logs"]:
-            if not line.startswith("progress: "):
-                output.complain(line)
+            output.complain(line)
         if cell["error"]:
             output.complain(cell["error"])
         output.tell_taken_out(cell["stdout"])

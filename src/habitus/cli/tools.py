@@ -151,6 +151,8 @@ def run(
             if not done.outcome.is_ok:
                 output.complain(done.stderr)
                 output.complain(f"habitus: {name} {done.outcome.kind.value}: {done.outcome.reason}")
+            if done.notice:
+                output.complain(f"habitus: {done.notice}")
             output.tell_taken_out(done.stdout)
         if not done.outcome.is_ok:
             raise typer.Exit(1)

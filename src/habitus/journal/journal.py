@@ -88,6 +88,12 @@ class Journal:
             ids = connection.execute(query).scalars().all()
         return [self.turn(id) for id in ids]
 
+    def user_of(self, session: str) -> str:
+        """Whose session it is; nothing when no turn of it is kept."""
+        query = sa.select(turns.c.user).where(turns.c.session == session).limit(1)
+        with sql.reading(self._engine) as connection:
+            return str(connection.execute(query).scalar() or "")
+
     def recent(self, conversation: str, *, limit: int) -> list[Turn]:
         """The last turns of a conversation, newest first, in brief: what was chosen or loaded, and how it went."""
         query = sa.select(turns).where(turns.c.conversation == conversation)

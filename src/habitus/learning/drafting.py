@@ -62,11 +62,14 @@ def _skill(draft: SkillDraft, is_taken: Callable[[str], bool], redactor: Redacto
     body = redactor.redact(draft.declarative_md).text.strip()
     if not body:
         raise Invalid("The draft has no steps.", mend="Say what to keep: /skill save HINT.")
+    label, title, description, when_to_use = (
+        _line(redactor.redact(text).text) for text in (draft.label, draft.name, draft.description, draft.when_to_use)
+    )
     return Skill(
-        name=names.unique_name(draft.label or draft.name, is_taken),
-        title=_line(draft.name),
-        description=_line(redactor.redact(draft.description).text) or f"{_line(draft.name)}.",
-        when_to_use=_line(redactor.redact(draft.when_to_use).text),
+        name=names.unique_name(label or title, is_taken),
+        title=title,
+        description=description or f"{title}.",
+        when_to_use=when_to_use,
         body=f"{body}\n",
     )
 

@@ -49,6 +49,7 @@ class Returned:
     call: str  # the id of the call
     tool: str
     content: str
+    failed: bool = False
 
 
 Message = Asked | Answered | Returned

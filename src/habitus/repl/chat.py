@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from habitus.agent.consent import Question
+from habitus.agent.consent import Consent, Question
 from habitus.agent.session import Session
 from habitus.agent.stream import Done
 from habitus.app import Habitus, saving
@@ -196,7 +196,9 @@ class Chat:
     async def _save_skill(self, hint: str) -> None:
         draft = await self._drafted(hint)
         self._surface.tell(_draft_report(draft))
-        answer = await self._surface.ask(Question(text=f"Save it as '{draft.name}'?"))
+        # Who asks for it wants it; where somebody is there, they see the draft before it is saved.
+        question = Question(text=f"Save it as '{draft.name}'?")
+        answer = await self._surface.ask(question) if self._surface.can_ask else Consent.YES
         saved = saving.save(self.habitus, draft, answer, self.session.id)
         if saved.proposal is not None:
             said, undo = f"'{saved.name}' waits as proposal {saved.proposal}.", f"/review approve {saved.proposal}"

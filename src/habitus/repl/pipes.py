@@ -48,6 +48,10 @@ class JsonPipe:
     def put(self, row: dict[str, Any]) -> None:
         self.write(json.dumps(row, ensure_ascii=self.is_ascii, default=str) + "\n")
 
+    @property
+    def can_ask(self) -> bool:
+        return False
+
     async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
         done = None
         async with aclosing(events):
@@ -76,6 +80,10 @@ class TextPipe:
 
     write: Callable[[str], None]
     remark: Callable[[str], None]
+
+    @property
+    def can_ask(self) -> bool:
+        return False
 
     async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
         done, labels, is_open = None, dict[str, str](), False

@@ -23,6 +23,11 @@ class CommandReport:
 
 
 class Surface(Protocol):
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody is there who can be asked something."""
+        ...
+
     async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
         """Show a turn to its end; None when it was cancelled."""
         ...

@@ -55,6 +55,10 @@ class Terminal:
     def complain(self, message: str, mend: str = "") -> None:
         self.console.print(Text(clean(f"{message} {mend}".strip()), style="red"))
 
+    @property
+    def can_ask(self) -> bool:
+        return self.prompt is not None
+
     async def ask(self, question: Question) -> Consent:
         """One question at a time, below everything that was said before it."""
         if self.prompt is None:

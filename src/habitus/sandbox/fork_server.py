@@ -17,6 +17,7 @@ from habitus.sandbox.inside import folders
 from habitus.sandbox.isolation import Jail, launch
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import MIB, Limits, ToolRun
+from habitus.sandbox.services import Services, answering
 
 _START_S = 20.0
 _GRACE_S = 5.0
@@ -58,7 +59,7 @@ class ForkServer:
     def is_alive(self) -> bool:
         return self._is_sound and self._child.is_alive
 
-    async def call(self, message: Message, stdin: bytes, limits: Limits) -> ToolRun:
+    async def call(self, message: Message, stdin: bytes, limits: Limits, services: Services) -> ToolRun:
         out, err = Capture(limits.output_chars), Capture(limits.output_chars)
         guard = Guard(self._child, self._scratch, limits)
         with contextlib.ExitStack() as held:
@@ -66,7 +67,8 @@ class ForkServer:
             if self._is_on_disk:
                 held.callback(guard.stop)
                 guard.start()
-            reply = await self._ask(message, fds, limits)
+            async with answering(services) as questions:
+                reply = await self._ask(message, [*fds, questions], limits)
             for tap in taps:
                 tap.drain()
         outcome = self._outcome(reply, limits, err)

@@ -69,7 +69,8 @@ class Stop(StrEnum):
 class Cell:
     """A piece of code for a scratchpad and, once it ran, what it printed and what went wrong.
 
-    `description` is what the author said the cell would do; `logs` are its log records and our own messages.
+    `description` is what the author said the cell would do; `progress` what it reported of itself with
+    `progress()`, `logs` its log records and our own messages.
     """
 
     code: str
@@ -79,6 +80,7 @@ class Cell:
     stderr: str = ""
     error: str | None = None
     logs: tuple[str, ...] = ()
+    progress: tuple[str, ...] = ()
     seconds: float = 0.0
     outcome: Outcome = OK
     stopped: Stop | None = None
@@ -90,7 +92,10 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolRun:
-    """What one call of a tool came to. `cut` counts the characters of output that were left out."""
+    """What one call of a tool came to. `cut` counts the characters of output that were left out.
+
+    `notice` is what to know of the tool itself, whatever this call came to.
+    """
 
     outcome: Outcome
     stdout: str = ""
@@ -99,6 +104,7 @@ class ToolRun:
     seconds: float = 0.0
     cut: int = 0
     timed_out: bool = False
+    notice: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

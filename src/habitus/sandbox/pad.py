@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, failed, infra
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone, Message
 from habitus.sandbox.model import Cell, Stop, Timeouts
 from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
+from habitus.sandbox.services import Services, answer
 from habitus.text import encodable
 
-Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
 _MOST_LOGS, _LONGEST_LOG, _LONGEST_ERROR = 200, 2_000, 25_000
 _LOST = "earlier variables are gone"
 
@@ -30,6 +29,7 @@ class _Run:
     out: Capture
     err: Capture
     logs: list[str]
+    progress: list[str] = field(default_factory=list)
     last_word: float = field(default_factory=time.monotonic)
 
     @property
@@ -38,8 +38,10 @@ class _Run:
         return max(self.last_word, self.out.last_fed, self.err.last_fed)
 
     def log(self, line: str) -> None:
-        if len(self.logs) < _MOST_LOGS:
-            self.logs.append(line[:_LONGEST_LOG])
+        _note(self.logs, line)
+
+    def report(self, text: str) -> None:
+        _note(self.progress, text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,24 +170,15 @@ class Pad:
                     worker.settle()
                     return _checked(message["done"])
             elif "ask" in message:
-                await worker.send({**await self._answer(message), "id": message.get("id")})
+                await worker.send({**await answer(self._services, message), "id": message.get("id")})
             elif "progress" in message:
                 self._report(run, encodable(str(message["progress"])[:_LONGEST_LOG]))
             elif "log" in message:
                 run.log(encodable(str(message["log"])))
 
-    async def _answer(self, message: Message) -> Message:
-        service = self._services.get(str(message["ask"]))
-        if service is None:
-            return {"error": f"{message['ask']} is not offered here"}
-        try:
-            return {"answer": await service(message.get("argument"))}
-        except HabitusError as error:
-            return {"error": str(error)}
-
     def _report(self, run: _Run, text: str) -> None:
         if text:
-            run.log(f"progress: {text}")
+            run.report(text)
             if self.watch:
                 self.watch(f"{text}\n")
 
@@ -220,6 +213,11 @@ class Pad:
         return await worker.close() if worker else ""
 
 
+def _note(lines: list[str], line: str) -> None:
+    if len(lines) < _MOST_LOGS:
+        lines.append(line[:_LONGEST_LOG])
+
+
 def _as_ended(run: _Run, end: _End) -> Cell:
     return replace(
         run.cell,
@@ -227,6 +225,7 @@ def _as_ended(run: _Run, end: _End) -> Cell:
         stderr=run.err.text(),
         error=end.error,
         logs=tuple(run.logs),
+        progress=tuple(run.progress),
         outcome=end.outcome,
         stopped=end.stopped,
     )

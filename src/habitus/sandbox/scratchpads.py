@@ -11,8 +11,9 @@ from typing import Protocol
 
 from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
-from habitus.sandbox.pad import Pad, Services
+from habitus.sandbox.pad import Pad
 from habitus.sandbox.runtimes.base import Runtime, check_name
+from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import package_for
 from habitus.text import encodable
 
@@ -161,6 +162,7 @@ def _as_markdown(number: int, cell: Cell) -> str:
     for title, text in [("Output", cell.stdout), ("Stderr", cell.stderr), ("Error", cell.error or "")]:
         if text.strip():
             parts += [f"{title}:", _fenced(text)]
+    parts += [f"- progress: {line}" for line in cell.progress]
     parts += [f"- {line}" for line in cell.logs]
     return "\n\n".join(parts)
 

@@ -21,6 +21,7 @@ from habitus.sandbox.interpreter import this_interpreter
 from habitus.sandbox.isolation import Jail, rlimits
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import KIB, Limits, Permissions, ToolRun
+from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.text import encodable
 
 LONGEST_ARGUMENT = 64 * KIB
@@ -61,15 +62,22 @@ class Warm:
     ) -> None:
         await self.close()
 
-    async def call(self, program: Program, payload: object, *, env: Mapping[str, str] | None = None) -> ToolRun:
+    async def call(
+        self,
+        program: Program,
+        payload: object,
+        *,
+        env: Mapping[str, str] | None = None,
+        services: Services = NO_SERVICES,
+    ) -> ToolRun:
         """Run a tool with its payload, by the protocol above."""
         text = json.dumps(payload, ensure_ascii=False)
         if encodable(text) != text:
             text = json.dumps(payload)  # half a character has no bytes, but JSON can spell it
         data = text.encode()
         if len(data) <= LONGEST_ARGUMENT:
-            return await self.run(program, [text], env=env)
-        return await self.run(program, ["-"], stdin=data, env=env)
+            return await self.run(program, [text], env=env, services=services)
+        return await self.run(program, ["-"], stdin=data, env=env, services=services)
 
     async def run(
         self,
@@ -78,6 +86,7 @@ class Warm:
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
+        services: Services = NO_SERVICES,
     ) -> ToolRun:
         """Run any program. Of `env` only the names it was granted reach it."""
         granted = {name: value for name, value in (env or {}).items() if name in program.permissions.env}
@@ -96,7 +105,7 @@ class Warm:
             except Gone as gone:
                 return ToolRun(outcome=infra(f"The sandbox did not start: {gone}"))
             try:
-                run = await server.call(message, stdin, program.limits)
+                run = await server.call(message, stdin, program.limits, services)
             except BaseException:
                 await self._drop(server)
                 raise

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.files import tree_hash
-from habitus.skills import gates
+from habitus.skills import gates, trees
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, PlaybookLesson
 from habitus.skills.gates import Packages
 from habitus.skills.layers import USER
@@ -149,6 +149,8 @@ class Importer:
             if result is None and entry.name in unusable:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; mend or remove it first"
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
+            if result is None and (clash := trees.clash(entry.name, entry.tree)):
+                result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=clash, origin=entry.origin)
             if result is None and not is_trusted:
                 result = self._held(entry, layer, author, proposals.get((entry.name, digest)))
             if result is None:

@@ -14,6 +14,15 @@ from habitus.errors import Invalid
 MAX_LENGTH = 64
 CUTOFF = 0.6
 
+# What the tools of every session are called: the code of a skill can't go by such a name.
+BUILT_IN_TOOLS = frozenset(
+    {
+        *("scratchpad", "recall_skill", "search_skills", "create_skill", "update_skill", "delete_skill"),
+        *("list_skills", "read_skill", "enable_skill", "disable_skill", "memorize", "list_lessons"),
+        *("create_tool", "manage_skills", "edit_system_prompt"),
+    }
+)
+
 _LEGAL = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _NOT_ALNUM = re.compile(r"[^a-z0-9]+")
 

@@ -7,7 +7,7 @@ prose may be applied (`review.auto`); code, new powers, findings, near-duplicate
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +16,7 @@ from typing import Any, assert_never
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.errors import Invalid, NotFound, Stale
+from habitus.errors import Invalid, NotFound, Refused, Stale
 from habitus.files import Tree, checked_path, file_of, is_same, tree_hash
 from habitus.skills import names, records, trees
 from habitus.skills.diffing import diff_trees
@@ -26,6 +26,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import Author, Skill
 from habitus.skills.powers import PowerKind, powers
 from habitus.skills.tables import proposals
+from habitus.text import one_line
 
 
 class Action(StrEnum):
@@ -67,6 +68,13 @@ class Proposal:
     decided_on: datetime | None = None
     decided_by: str = ""
     decision: str = ""  # the reason given
+
+    @property
+    def refusal(self) -> str:
+        """Of one that was turned down: that it was, by whom and why, in a sentence."""
+        what = "This change of" if self.change.action is Action.WRITE else f"The wish to {self.change.action}"
+        reason = one_line(self.decision)[:500].rstrip(".") or "no reason given"
+        return f"{what} '{self.change.name}' (proposal {self.id}) was turned down by {self.decided_by}: {reason}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,17 +139,21 @@ class Review:
         return Submitted(version=self._apply(change, author))
 
     def propose(self, change: Change, author: Author, reasons: Sequence[str], *, conversation: str = "") -> Proposal:
-        """Keep a change for a person. The same change proposed again is the same proposal."""
+        """Keep a change for a person. The same change proposed again is the same proposal.
+
+        What a person has turned down is refused with their reason, unless it is a person who brings it up again.
+        """
         change = replace(change, name=names.checked(change.name))
         before = self._current(change)
         base_hash = tree_hash(before) if before else ""
         if change.action is Action.WRITE and trees.parse(change.name, change.tree).skill is None:
             raise Invalid(str(trees.parse(change.name, change.tree).diagnostics[-1]), mend="")
-        for waiting in self.list(ProposalState.WAITING, with_contents=False):
-            same = (waiting.change.name, waiting.change.layer, waiting.change.action, waiting.base_hash)
-            is_of_it = same == (change.name, change.layer, change.action, base_hash)
-            if is_of_it and is_same(waiting.change.tree, change.tree):
-                return self.get(waiting.id)
+        trees.refuse_clash(change.name, change.tree)
+        for earlier in self._earlier(change, base_hash):
+            if earlier.state is ProposalState.WAITING:
+                return self.get(earlier.id)
+            if author.is_automatic:
+                raise Refused(earlier.refusal, mend="Do it another way, or ask the person what they want.")
         engine = self._desks[0] if change.layer == USER else self._desks[-1]
         with sql.writing(engine, durable=True, lock="proposals") as connection:
             self._blobs.keep(connection, change.tree)
@@ -163,13 +175,42 @@ class Review:
         assert key is not None
         return self.get(self._number(engine, int(key[0])))
 
+    def _earlier(self, change: Change, base_hash: str) -> Sequence[Proposal]:
+        """Proposals of the same change that wait or were turned down, those that wait first."""
+        about = (change.layer, change.name, change.action)
+        found = [*self.list(ProposalState.WAITING, with_contents=False), *self._rejected(change.name)]
+        return [
+            one
+            for one in found
+            if (one.change.layer, one.change.name, one.change.action) == about
+            and (one.base_hash == base_hash or (one.state is ProposalState.REJECTED and change.action is Action.WRITE))
+            and is_same(one.change.tree, change.tree)
+        ]
+
+    def _rejected(self, name: str) -> Sequence[Proposal]:
+        return self._found(proposals.c.state == ProposalState.REJECTED.value, proposals.c.name == name)
+
     def list(
         self, state: ProposalState | None = ProposalState.WAITING, *, with_contents: bool = True
     ) -> list[Proposal]:
         """The proposals of a state, or all; without contents their files are known by hash alone."""
-        query = sa.select(proposals).order_by(proposals.c.id)
-        if state is not None:
-            query = query.where(proposals.c.state == state.value)
+        where = () if state is None else (proposals.c.state == state.value,)
+        return [*self._found(*where, with_contents=with_contents)]
+
+    def turned_down(self) -> Sequence[Proposal]:
+        """What an agent proposed, a person turned down, and no agent has heard of yet."""
+        return self._found(proposals.c.state == ProposalState.REJECTED.value, proposals.c.told_on.is_(None))
+
+    def told(self, numbers: Iterable[int]) -> None:
+        """The agent has heard that these were turned down, and why."""
+        for number in numbers:
+            engine, identity = self._place(number)
+            with sql.writing(engine, lock="proposals") as connection:
+                mine = proposals.update().where(proposals.c.id == identity)
+                connection.execute(mine.values(told_on=self._clock()))
+
+    def _found(self, *where: sa.ColumnElement[bool], with_contents: bool = False) -> Sequence[Proposal]:
+        query = sa.select(proposals).where(*where).order_by(proposals.c.id)
         found: list[Proposal] = []
         for engine in self._desks:
             with sql.reading(engine) as connection:
@@ -245,8 +286,10 @@ class Review:
 
     def reject(self, number: int, person: Author, reason: str) -> Proposal:
         """Turn it down; the agent sees the reason."""
-        self._waiting(number)
+        proposal = self._waiting(number)
         self._decide(number, ProposalState.REJECTED, person, reason)
+        if not proposal.author.is_automatic:
+            self.told([number])
         return self.get(number)
 
     def supersede(self, number: int, by: int, author: Author) -> None:
@@ -300,6 +343,7 @@ class Review:
         address = f"{change.name}@{change.layer}"
         match change.action:
             case Action.WRITE:
+                trees.refuse_clash(change.name, change.tree)
                 return self._library.write_tree(
                     change.layer, change.name, change.tree, author, expected_version=expected_version
                 )

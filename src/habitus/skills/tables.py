@@ -134,6 +134,7 @@ proposals = sa.Table(
     sa.Column("decided_on", Utc),
     sa.Column("decided_by", sa.String),
     sa.Column("decision", sa.Text),
+    sa.Column("told_on", Utc),  # when the agent heard that it was turned down, and why
     sa.Index("skill_proposals_by_state", "state", "id"),
 )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 
-from habitus.errors import Refused
+from habitus.errors import Invalid, Refused
 from habitus.files import File, Tree, file_of
+from habitus.skills import names
 from habitus.skills.formats import skill_md
 from habitus.skills.formats.skill_md import Parsed
 from habitus.skills.model import Diagnostic, Severity, Skill, Stage
@@ -30,6 +31,18 @@ def stages(tree: Tree) -> frozenset[Stage]:
     if TOOL_FILE in tree and TOOL_CODE in tree:
         found.add(Stage.CODE)
     return frozenset(found)
+
+
+def clash(name: str, tree: Tree) -> str:
+    """Why this code can't go by its skill's name, in words; nothing when it can."""
+    called = names.callable_name(name)
+    is_taken = Stage.CODE in stages(tree) and called in names.BUILT_IN_TOOLS
+    return f"'{called}' is the name of a built-in tool, so no code can go by it" if is_taken else ""
+
+
+def refuse_clash(name: str, tree: Tree) -> None:
+    if reason := clash(name, tree):
+        raise Invalid(f"{reason}.", mend="Take another name for the skill.")
 
 
 def parse(folder: str, tree: Tree) -> Parsed:

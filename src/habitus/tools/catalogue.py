@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.files import Tree
-from habitus.skills import names
+from habitus.skills import names, trees
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Source, Stage, State
@@ -132,7 +132,9 @@ class ToolCatalogue:
         key = (item.layer, item.name, item.tree_hash)
         if key not in self._known:
             try:
-                program = program_of(item.name, self.tree(item))
+                tree = self.tree(item)
+                trees.refuse_clash(item.name, tree)
+                program = program_of(item.name, tree)
                 self._known[key] = _Read(program=program, code=fingerprint(program))
             except HabitusError as error:
                 self._known[key] = _Read(problem=str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -40,21 +41,26 @@ class ToolCurator:
 
     async def curate(self, author: Author) -> list[Retired]:
         """Look at every degraded tool once, and send those to the archive that have had their time."""
-        degraded = [tool for tool in self._catalogue.all() if tool.status is ToolStatus.DEGRADED]
-        retired = []
+        known = await asyncio.to_thread(self._catalogue.all)
+        degraded = [tool for tool in known if tool.status is ToolStatus.DEGRADED]
+        retired: list[Retired] = []
         for tool in degraded:
-            item = self._catalogue.item(tool.name)
             report = await self._test(tool.name)
-            reason = reason_to_retire(
-                self._health.change(self._catalogue.place(item), item.name, after_curator),
-                self._clock(),
-                fails_its_cases=bool(report.failed),
-                most_days=self._retention.degraded_tool_days,
-                most_curator_runs=self._retention.degraded_tool_curator_runs,
-            )
-            if reason:
-                retired.append(self.retire(tool.name, replace(author, reason=reason)))
+            gone = await asyncio.to_thread(self._judge, tool.name, author, fails_its_cases=bool(report.failed))
+            retired += [gone] if gone else []
         return retired
+
+    def _judge(self, name: str, author: Author, *, fails_its_cases: bool) -> Retired | None:
+        """A curator came by: note it, and retire the tool if it has had its time."""
+        item = self._catalogue.item(name)
+        reason = reason_to_retire(
+            self._health.change(self._catalogue.place(item), item.name, after_curator),
+            self._clock(),
+            fails_its_cases=fails_its_cases,
+            most_days=self._retention.degraded_tool_days,
+            most_curator_runs=self._retention.degraded_tool_curator_runs,
+        )
+        return self.retire(name, replace(author, reason=reason)) if reason else None
 
     def retire(self, name: str, author: Author) -> Retired:
         """Take a tool out of use. A skill that is nothing else goes to the archive; another keeps its other stages."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from habitus.errors import Invalid, ToolFailed
 from habitus.files import Tree
 from habitus.sandbox.model import Permissions
+from habitus.sandbox.services import Services
 from habitus.skills import names, trees
 from habitus.skills.layers import USER, Layer
 from habitus.skills.library import Library
@@ -40,6 +42,7 @@ class ToolMaker:
         clock: Callable[[], datetime],
         scan: Scan,
         environ: Mapping[str, str],
+        services: Callable[[], Services],
     ) -> None:
         self._catalogue = catalogue
         self._library = library
@@ -50,6 +53,7 @@ class ToolMaker:
         self._clock = clock
         self._scan = scan
         self._environ = environ
+        self._services = services
 
     async def create(
         self,
@@ -64,19 +68,16 @@ class ToolMaker:
         dependencies: Sequence[str] = (),
         drop_cases: bool = False,
         conversation: str = "",
-        taken: Collection[str] = (),
+        services: Services | None = None,
     ) -> Created:
         """Test a tool in the sandbox and make it the code stage of the skill of that name.
 
         A person's is there at once; an agent's waits for a person, and is tested without permissions nobody has
         granted yet. `ToolFailed` has the one-line cause, and nothing was changed. Cases that the skill's tool has must
-        go on passing unless they are dropped. Names that are `taken` by other tools are refused.
+        go on passing unless they are dropped.
         """
-        name = _free_name(name, taken)
-        item = self._catalogue.skill(name)
-        layer, before = self._target(item)
-        old = self._catalogue.program_if_any(item) if item else None
-        had = old.permissions if item and old and self._catalogue.is_approved(item) else NOTHING_GRANTED
+        name = _free_name(name)
+        layer, before, old, had = await asyncio.to_thread(self._before, name)
         granted = _both(permissions, had) if author.is_automatic else permissions
         draft = ToolDraft(
             name=name,
@@ -88,11 +89,21 @@ class ToolMaker:
             dependencies=tuple(dependencies),
         )
         kept: tuple[Case, ...] = () if old is None or drop_cases else old.cases
+        asked = services if services is not None else await asyncio.to_thread(self._services)
         try:
-            program = await self._workshops.here().acquire(draft, kept=kept, env=self._environ)
+            program = await self._workshops.here().acquire(draft, kept=kept, env=self._environ, services=asked)
         except ToolFailed as error:
             raise ToolFailed(f"{error}{_untested(permissions, granted)}") from None
-        return self._submit(replace(program, permissions=permissions), layer, before, author, conversation)
+        program = replace(program, permissions=permissions)
+        return await asyncio.to_thread(self._submit, program, layer, before, author, conversation)
+
+    def _before(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions]:
+        """Where the tool goes, beside what; the tool that is there, and what a person has granted to it."""
+        item = self._catalogue.skill(name)
+        layer, before = self._target(item)
+        old = self._catalogue.program_if_any(item) if item else None
+        had = old.permissions if item and old and self._catalogue.is_approved(item) else NOTHING_GRANTED
+        return layer, before, old, had
 
     def approved(self, proposal: Proposal) -> None:
         """A person has let a proposal in: they stand behind the code it brings, as it is."""
@@ -105,7 +116,9 @@ class ToolMaker:
     def approve(self, name: str, person: str) -> CodeTool:
         """Stand behind the code of a tool as it is now, with the permissions it asks for."""
         item = self._catalogue.item(name)
-        self._approvals.trust(APPROVED, {item.name: self._catalogue.tree(item)}, person)
+        tree = self._catalogue.tree(item)
+        trees.refuse_clash(item.name, tree)
+        self._approvals.trust(APPROVED, {item.name: tree}, person)
         return self._catalogue.get(name)
 
     def _target(self, item: Listed | None) -> tuple[Layer, Tree]:
@@ -148,13 +161,13 @@ class ToolMaker:
             self._health.prove(layer.trust_root or layer.name, name, proved_as, self._clock())
 
 
-def _free_name(name: str, taken: Collection[str]) -> str:
+def _free_name(name: str) -> str:
     try:
         name = names.checked(name)
     except Invalid as error:
         raise ToolFailed(str(error)) from None
-    if name in {names.canonical(other) for other in taken}:
-        raise ToolFailed(f"There is another tool called '{names.callable_name(name)}'. Choose another name.")
+    if (called := names.callable_name(name)) in names.BUILT_IN_TOOLS:
+        raise ToolFailed(f"'{called}' is the name of a built-in tool. Take another.")
     return name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -9,6 +10,7 @@ from datetime import datetime
 from habitus.errors import NotFound, Refused
 from habitus.events import Outcome, OutcomeKind
 from habitus.sandbox.model import ToolRun
+from habitus.sandbox.services import Services
 from habitus.skills import names, trees
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
@@ -16,7 +18,7 @@ from habitus.skills.model import Stage
 from habitus.skills.review import Action, Review
 from habitus.tools.catalogue import ToolCatalogue, code_tool
 from habitus.tools.code_stage import program_of
-from habitus.tools.health import ToolHealth, after_call
+from habitus.tools.health import Health, ToolHealth, after_call
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, Json, Regression, ToolProgram, ToolStatus
 from habitus.tools.workshop import Workshops, fingerprint
 
@@ -35,6 +37,7 @@ class ToolRunner:
         clock: Callable[[], datetime],
         environ: Mapping[str, str],
         redacted: Callable[[str], str],
+        services: Callable[[], Services],
     ) -> None:
         self._catalogue = catalogue
         self._library = library
@@ -44,16 +47,24 @@ class ToolRunner:
         self._clock = clock
         self._environ = environ
         self._redacted = redacted
+        self._services = services
 
-    async def run(self, name: str, payload: Json) -> ToolRun:
-        """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody."""
+    async def run(self, name: str, payload: Json, *, services: Services | None = None) -> ToolRun:
+        """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody.
+
+        `services` are what it may ask, where that differs from what the person may see.
+        """
+        item, tool, program = await asyncio.to_thread(self._ready, name)
+        asked = services if services is not None else await asyncio.to_thread(self._services)
+        run = self._clean(await self._workshops.here().run(program, payload, env=self._environ, services=asked))
+        health = await asyncio.to_thread(self._count, item, fingerprint(program), run.outcome)
+        return replace(run, notice=_notice(tool, health))
+
+    def _ready(self, name: str) -> tuple[Listed, CodeTool, ToolProgram]:
         item, tool = self._catalogue.item(name), self._catalogue.get(name)
         if not tool.can_run:
             raise Refused(f"The tool '{tool.name}' can't run: {tool.reason}.", mend=_mend(tool))
-        program = self._catalogue.program(item)
-        run = self._clean(await self._workshops.here().run(program, payload, env=self._environ))
-        self._count(item, fingerprint(program), run.outcome)
-        return run
+        return item, tool, self._catalogue.program(item)
 
     def _clean(self, run: ToolRun) -> ToolRun:
         """A key that a tool prints is for nobody's eyes, and no model's."""
@@ -61,36 +72,45 @@ class ToolRunner:
         stdout, stderr = self._redacted(run.stdout), self._redacted(run.stderr)
         return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
 
-    def _count(self, item: Listed, code: str, outcome: Outcome) -> None:
+    def _count(self, item: Listed, code: str, outcome: Outcome) -> Health:
         """Counters and health together: either both know of the call, or neither."""
         place, now = self._catalogue.place(item), self._clock()
         succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
         with self._health.writing():
-            self._health.change(place, item.name, lambda health: after_call(health, code, outcome, now))
+            health = self._health.change(place, item.name, lambda health: after_call(health, code, outcome, now))
             self._library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
+        return health
 
-    async def test(self, name: str) -> Regression:
+    async def test(self, name: str, *, services: Services | None = None) -> Regression:
         """Run its kept cases again; code that nobody approved runs without the permissions it asks for."""
-        item, tool = self._catalogue.item(name), self._catalogue.get(name)
-        place, program = self._catalogue.place(item), self._catalogue.program(item)
-        trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
-        proved_as = self._health.get(place, item.name).proved_as
-        report = await self._workshops.here().regress(trial, proved_as=proved_as, env=self._environ)
+        item, program, proved_as = await asyncio.to_thread(self._trial, name)
+        asked = services if services is not None else await asyncio.to_thread(self._services)
+        shop = self._workshops.here()
+        report = await shop.regress(program, proved_as=proved_as, env=self._environ, services=asked)
         if report.passed and report.results:
-            self._health.prove(place, item.name, report.fingerprint, self._clock())
+            proved = (self._catalogue.place(item), item.name, report.fingerprint, self._clock())
+            await asyncio.to_thread(self._health.prove, *proved)
         return report
+
+    def _trial(self, name: str) -> tuple[Listed, ToolProgram, str]:
+        item, tool = self._catalogue.item(name), self._catalogue.get(name)
+        program = self._catalogue.program(item)
+        trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
+        return item, trial, self._health.get(self._catalogue.place(item), item.name).proved_as
 
     def waiting(self, conversation: str) -> tuple[CodeTool, ...]:
         """The tools that wait and were written in this conversation: there they can be called already."""
         programs = self._waiting_programs(conversation).values()
         return tuple(code_tool(program, ToolStatus.UNAPPROVED, "waits for a person") for program in programs)
 
-    async def run_waiting(self, conversation: str, name: str, payload: Json) -> ToolRun:
+    async def run_waiting(self, conversation: str, name: str, payload: Json, *, services: Services) -> ToolRun:
         """Call one of them, without any permission, and count nothing: it is nobody's tool yet."""
-        program = self._waiting_programs(conversation).get(names.canonical(name))
+        waiting = await asyncio.to_thread(self._waiting_programs, conversation)
+        program = waiting.get(names.canonical(name))
         if program is None:
             raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
-        return self._clean(await self._workshops.here().run(replace(program, permissions=NOTHING_GRANTED), payload))
+        trial = replace(program, permissions=NOTHING_GRANTED)
+        return self._clean(await self._workshops.here().run(trial, payload, services=services))
 
     def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
         changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]
@@ -99,6 +119,16 @@ class ToolRunner:
             for change in changes
             if change.action is Action.WRITE and trees.TOOL_CODE in change.tree
         }
+
+
+def _notice(tool: CodeTool, health: Health) -> str:
+    """What a caller should know of the tool itself after a call."""
+    if health.degraded_on is not None:
+        failed = f"it failed {health.streak} times in a row, last with: {health.last_failure.rstrip('.')}"
+        return f"'{tool.callable_name}' is degraded: {failed}. It is no longer offered; do it another way, or mend it."
+    if tool.status is ToolStatus.DEGRADED:
+        return f"'{tool.callable_name}' is no longer degraded; before, it {tool.reason}."
+    return ""
 
 
 def _mend(tool: CodeTool) -> str:

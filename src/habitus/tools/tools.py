@@ -7,6 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from habitus.sandbox.services import Services
 from habitus.settings import RetentionSettings
 from habitus.skills.library import Library
 from habitus.skills.review import Review
@@ -36,13 +37,26 @@ class Tools:
         environ: Mapping[str, str],
         redacted: Callable[[str], str],
         retention: RetentionSettings,
+        services: Callable[[], Services],
     ) -> None:
+        """`services` makes what a tool may ask where no session says so."""
         shops = self._workshops = Workshops(workshop)
         known = ToolCatalogue(library, health, trust=trust, approvals=approvals)
         maker = ToolMaker(
-            known, library, review, health, shops, approvals=approvals, clock=clock, scan=scan, environ=environ
+            known,
+            library,
+            review,
+            health,
+            shops,
+            approvals=approvals,
+            clock=clock,
+            scan=scan,
+            environ=environ,
+            services=services,
         )
-        runner = ToolRunner(known, library, review, health, shops, clock=clock, environ=environ, redacted=redacted)
+        runner = ToolRunner(
+            known, library, review, health, shops, clock=clock, environ=environ, redacted=redacted, services=services
+        )
         curator = ToolCurator(known, library, health, test=runner.test, clock=clock, retention=retention)
 
         self.all, self.active, self.get, self.code = known.all, known.active, known.get, known.code

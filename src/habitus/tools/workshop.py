@@ -11,6 +11,7 @@ from dataclasses import replace
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
 from habitus.sandbox.model import KIB, Limits, ToolRun
+from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.sandbox.venvs import checked
 from habitus.sandbox.warm import Program, Warm
 from habitus.tools.code_repair import repair
@@ -18,7 +19,7 @@ from habitus.tools.environments import Environments, environment_hash
 from habitus.tools.header import dependencies_of, with_header
 from habitus.tools.model import Case, CaseResult, Json, Regression, ToolDraft, ToolProgram
 from habitus.tools.schema import checked_payload, checked_schema
-from habitus.tools.shape import has_shape, shape_of
+from habitus.tools.shape import error_told, has_shape, shape_of
 
 LONGEST_CODE = 512 * KIB
 LONGEST_CASE = 128 * KIB
@@ -40,56 +41,75 @@ class Workshop:
         await self._warm.close()
 
     async def acquire(
-        self, draft: ToolDraft, *, kept: Sequence[Case] = (), env: Mapping[str, str] = NO_VARIABLES
+        self,
+        draft: ToolDraft,
+        *,
+        kept: Sequence[Case] = (),
+        env: Mapping[str, str] = NO_VARIABLES,
+        services: Services = NO_SERVICES,
     ) -> ToolProgram:
         """The tool that a draft comes to, or `ToolFailed` with the one-line cause. `kept` has to go on working."""
         tool = _checked(draft)
         payload = _test_payload(tool, draft.payload)
-        run = await self._run(tool, payload, env)
+        run = await self._run(tool, payload, env, services)
         if objection := _objection(run):
             raise ToolFailed(objection)
         for case in kept:
-            result = await self._again(tool, case, env)
+            result = await self._again(tool, case, env, services)
             if not result.outcome.is_ok:
                 raise ToolFailed(f"It fails a case that worked before, {_short(case.payload)}: {result.outcome.reason}")
         case = Case(payload=payload, shape=shape_of(run.stdout))
         others = [old for old in kept if old.payload != payload]
         return replace(tool, cases=(*others, case)[-MOST_CASES:])
 
-    async def run(self, tool: ToolProgram, payload: Json, *, env: Mapping[str, str] = NO_VARIABLES) -> ToolRun:
+    async def run(
+        self,
+        tool: ToolProgram,
+        payload: Json,
+        *,
+        env: Mapping[str, str] = NO_VARIABLES,
+        services: Services = NO_SERVICES,
+    ) -> ToolRun:
         """Call the tool. A payload that does not fit is the caller's mistake, not the tool's: `ToolFailed`."""
         payload = checked_payload(tool.parameters, payload)
         try:
-            return await self._run(tool, payload, env)
+            return await self._run(tool, payload, env, services)
         except (ToolFailed, StorageFailed) as error:
             return ToolRun(outcome=infra(str(error)))
 
     async def regress(
-        self, tool: ToolProgram, *, proved_as: str = "", env: Mapping[str, str] = NO_VARIABLES
+        self,
+        tool: ToolProgram,
+        *,
+        proved_as: str = "",
+        env: Mapping[str, str] = NO_VARIABLES,
+        services: Services = NO_SERVICES,
     ) -> Regression:
         """Run every kept case again. `proved_as` is the fingerprint under which they last passed."""
-        results = [await self._again(tool, case, env) for case in tool.cases]
+        results = [await self._again(tool, case, env, services) for case in tool.cases]
         now = fingerprint(tool)
         return Regression(results=tuple(results), fingerprint=now, was_stale=now != proved_as)
 
-    async def _again(self, tool: ToolProgram, case: Case, env: Mapping[str, str]) -> CaseResult:
+    async def _again(self, tool: ToolProgram, case: Case, env: Mapping[str, str], services: Services) -> CaseResult:
         try:
             payload = checked_payload(tool.parameters, case.payload)
         except ToolFailed as error:
             return CaseResult(payload=case.payload, outcome=failed(str(error)))
         try:
-            run = await self._run(tool, payload, env)
+            run = await self._run(tool, payload, env, services)
         except (ToolFailed, StorageFailed) as error:
             return CaseResult(payload=payload, outcome=infra(str(error)))
         return CaseResult(payload=payload, outcome=_judged(run, case))
 
-    async def _run(self, tool: ToolProgram, payload: Json, env: Mapping[str, str]) -> ToolRun:
+    async def _run(self, tool: ToolProgram, payload: Json, env: Mapping[str, str], services: Services) -> ToolRun:
         venv = await self._environments.folder_for(tool.dependencies)
         program = Program(code=tool.code, venv=venv, permissions=tool.permissions, limits=self._limits)
         try:
-            return await self._warm.call(program, payload, env=env)
+            run = await self._warm.call(program, payload, env=env, services=services)
         except Invalid as error:  # a folder it was granted is not there, or can't be granted
             raise ToolFailed(str(error)) from None
+        told = error_told(run.stdout) if run.outcome.is_ok else ""
+        return replace(run, outcome=failed(f"It reports an error: {told}")) if told else run
 
 
 class Workshops:

@@ -21,7 +21,9 @@ def code_tools(tools: Iterable[CodeTool], run: Run) -> list[Tool]:
 def _offered(tool: CodeTool, run: Run) -> Tool:
     async def call(given: object, running: Running) -> ToolResult:
         done = await run(tool.name, given)
-        return ToolResult(content=shown(done), outcome=done.outcome)
+        return ToolResult(
+            content=f"[{done.notice}]\n\n{shown(done)}" if done.notice else shown(done), outcome=done.outcome
+        )
 
     return Tool(
         name=tool.callable_name,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 from pydantic import Field
@@ -10,8 +9,9 @@ from pydantic import Field
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import Consent, Question
+from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
-from habitus.errors import Refused, ToolFailed
+from habitus.errors import Refused
 from habitus.events import ToolResult
 from habitus.skills import names
 from habitus.skills.model import Actor, Author
@@ -29,13 +29,9 @@ class CreateTool(Arguments):
     dependencies: list[str] | None = Field(default=None, description="Packages it needs beside the standard library.")
 
 
-def create_tool(tools: Tools, changes: Changes, *, is_taken: Callable[[str], bool]) -> Tool:
-    """`is_taken` knows the names of the tools that come with every session."""
-
+def create_tool(tools: Tools, changes: Changes) -> Tool:
     async def run(given: CreateTool, running: Running) -> ToolResult:
         name = names.callable_name(names.checked(given.name))
-        if is_taken(name):
-            raise ToolFailed(f"'{name}' is the name of a built-in tool. Take another.")
         running.progress("testing it in the sandbox")
         made = await tools.create(
             given.name,
@@ -46,6 +42,7 @@ def create_tool(tools: Tools, changes: Changes, *, is_taken: Callable[[str], boo
             Author(actor=Actor.AGENT, name="agent", reason="the agent wrote a tool"),
             dependencies=tuple(given.dependencies or ()),
             conversation=changes.conversation,
+            services=sandbox_services(changes.view),
         )
         await in_thread(changes.view.look)
         told: dict[str, object] = {"name": name, "next": f"call {name} by its name"}
@@ -71,10 +68,15 @@ async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool
             await in_thread(lambda: changes.done(changes.review.approve(proposal, changes.person)))
             return True
         case Consent.NO:
-            reason = "turned down in the conversation"
-            await in_thread(lambda: changes.review.reject(proposal, changes.person, reason))
+            await in_thread(lambda: _turn_down(changes, proposal))
             raise Refused("The person does not want it as a tool.", mend="Go on without it.")
         case Consent.LATER:
             return False
         case never:
             assert_never(never)
+
+
+def _turn_down(changes: Changes, proposal: int) -> None:
+    """The agent hears of it at once, so it need not be told again."""
+    changes.review.reject(proposal, changes.person, "turned down in the conversation")
+    changes.review.told([proposal])

@@ -10,9 +10,11 @@ from pydantic import Field
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import Consent, Question
+from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.errors import Refused, ToolFailed
 from habitus.events import OK, ToolResult, failed
+from habitus.sandbox.services import Services
 from habitus.skills.model import Author
 from habitus.tools.model import CodeTool
 from habitus.tools.tools import Tools
@@ -35,7 +37,7 @@ def manage_skills(tools: Tools, changes: Changes) -> Tool:
             raise ToolFailed(f"Say which tool to {given.action} in 'name'.")
         match given.action:
             case "test":
-                return await _test(tools, given.name)
+                return await _test(tools, given.name, sandbox_services(changes.view))
             case "retire":
                 gone = await _confirmed(changes, tools.retire, given.name, f"Retire the tool '{given.name}'?")
                 return returned({"name": gone.name, "retired": True})
@@ -56,8 +58,8 @@ def _line(tool: CodeTool) -> dict[str, object]:
     return {"name": tool.callable_name, "status": tool.status.value, "reason": tool.reason, "does": tool.description}
 
 
-async def _test(tools: Tools, name: str) -> ToolResult:
-    report = await tools.test(name)
+async def _test(tools: Tools, name: str, services: Services) -> ToolResult:
+    report = await tools.test(name, services=services)
     outcome = OK if report.passed else failed(f"{len(report.failed)} of {len(report.results)} cases failed")
     return returned({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
 

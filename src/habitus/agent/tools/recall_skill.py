@@ -17,25 +17,27 @@ from habitus.skills.lifecycle import best_stage
 from habitus.skills.model import Skill, Stage
 from habitus.skills.selection import companions_of
 from habitus.text import block, one_line
+from habitus.tools.model import ToolStatus
+from habitus.tools.tools import Tools
 
 
 class RecallSkill(Arguments):
     name: str = Field(description="The skill's name, as the list of available skills has it.")
 
 
-def recall_skill(view: View) -> Tool:
+def recall_skill(view: View, tools: Tools) -> Tool:
     def run(given: RecallSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
         name, warning = _resolved(given.name, {*view.may_load(), *waiting}, view)
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load(name)
-        parts = [warning + _shown(view, skill)]
+        parts = [warning + _shown(view, tools, skill)]
         view.note_loaded(skill)
         for companion in companions_of(skill, view.may_load()):
             if not view.is_in_view(companion):
                 other = view.load(companion)
-                parts.append(_shown(view, other))
+                parts.append(_shown(view, tools, other))
                 view.note_loaded(other)
         return ToolResult(content="\n\n".join(parts))
 
@@ -95,22 +97,26 @@ def _resolved(wanted: str, known: Collection[str], view: View) -> tuple[str, str
     return near, f"(There is no skill '{one_line(wanted)}'; this is the nearest, '{near}'.)\n\n"
 
 
-def _shown(view: View, skill: Skill) -> str:
+def _shown(view: View, tools: Tools, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({one_line(skill.title)})" if skill.title else "")]
     if origin := view.unreviewed(skill.name):
         lines.append(prompt.introduced(origin))
     if skill.cue:
         lines.append(f"When: {one_line(skill.cue)}")
-    lines += _stages(view.library, skill)
+    lines += _stages(view.library, tools, skill)
     lines += ["", block(skill.body.strip()) or "(It has no steps.)"]
     return "\n".join(lines)
 
 
-def _stages(library: Library, skill: Skill) -> list[str]:
+def _stages(library: Library, tools: Tools, skill: Skill) -> list[str]:
     """Which stage to try first; the steps below are the fallback."""
     if Stage.CODE not in skill.stages or not skill.version:
         return []
-    tool = names.callable_name(skill.name)
+    tool, known = names.callable_name(skill.name), tools.get(skill.name)
+    if known.status is ToolStatus.DEGRADED:
+        return [f"Its tool `{tool}` is degraded, it {known.reason}. Follow the steps; it can still be called."]
+    if not known.can_run:
+        return [f"Its tool `{tool}` can't be called: {known.reason}. Follow the steps."]
     first = best_stage(skill.stages, library.counters(skill.name))
     if first is Stage.CODE:
         return [f"Try the tool `{tool}` first: it is tested. The steps are for when it fails."]

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from habitus.agent.background import in_thread
+from habitus.agent.tools.advice import advised
 from habitus.errors import ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.llm.model import ToolSpec
@@ -67,10 +68,14 @@ class Tool:
 
 
 class Registry:
-    """Tools by name. The first of two that clash stays; the other is skipped with a warning."""
+    """Tools by name. The first of two that clash stays; the other is skipped with a warning.
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    Those that are `unlisted` can be called by whoever knows their names.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = (), *, unlisted: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._unlisted = {tool.name: tool for tool in unlisted}
         self.skipped: list[str] = []
         for tool in tools:
             self.add(tool)
@@ -88,13 +93,16 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         return tuple(self._tools)
 
+    def _find(self, name: str) -> Tool | None:
+        return self._tools.get(name) or self._unlisted.get(name)
+
     def is_parallel(self, call: ToolCall) -> bool:
-        tool = self._tools.get(call.name)
+        tool = self._find(call.name)
         return tool is None or tool.is_parallel
 
     async def run(self, call: ToolCall, running: Running) -> ToolResult:
         """Run one call. Every way to fail is a result that the model can read and mend."""
-        tool = self._tools.get(call.name)
+        tool = self._find(call.name)
         if tool is None:
             near = did_you_mean(call.name, self._tools) or f"There are: {', '.join(self._tools)}."
             return _failure(f"There is no tool '{call.name}'. {near}")
@@ -105,7 +113,7 @@ class Registry:
                 return _clean(await tool.run(given, running), running.redactor)
             return _clean(await in_thread(partial(_run_plain, tool, given, running)), running.redactor)
         except (ToolFailed, UserError) as error:
-            return _clean(_failure(str(error)), running.redactor)
+            return _clean(_failure(advised(error)), running.redactor)
         except Exception as error:
             log.exception("The tool %s has a bug.", call.name)
             said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."

@@ -140,6 +140,7 @@ def _shown(cell: Cell) -> str:
         parts.append(f"[stderr]\n{block(cell.stderr.rstrip())}")
     if cell.error:
         parts.append(f"[error]\n{block(cell.error.rstrip())}")
+    parts += [f"[progress] {one_line(line)}" for line in cell.progress]
     parts += [f"[log] {one_line(line)}" for line in cell.logs]
     return "\n\n".join(parts) or "(The cell ran and printed nothing.)"
 

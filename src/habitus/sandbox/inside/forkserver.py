@@ -21,10 +21,11 @@ import traceback
 import types
 from typing import Any
 
-from . import confine, folders, landlock, seccomp, wire
+from . import asking, confine, folders, landlock, seccomp, wire
 
 Spec = dict[str, Any]
 
+_QUESTIONS = 3  # the descriptor of a call over which it asks the host
 OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PRELOAD = (
     "argparse", "ast", "base64", "bisect", "calendar", "collections", "contextlib", "copy", "csv",
@@ -187,10 +188,10 @@ def _be_the_copy(spec: Spec, line: socket.socket) -> None:
     call, fds = wire.receive_with_fds(line)
     if call is None:
         os._exit(1)
+    line.detach()
     for number, fd in enumerate(fds):
-        os.dup2(fd, number)
-    line.close()
-    os.closerange(3, 1 << 16)
+        os.dup2(fd, number, inheritable=number < _QUESTIONS)
+    os.closerange(_QUESTIONS + 1, 1 << 16)
     os._exit(_run(spec, call))
 
 
@@ -236,6 +237,7 @@ def _run(spec: Spec, call: wire.Message) -> int:
     module.__dict__["__file__"] = os.path.join(spec["work"], call["name"])
     module.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = module
+    asking.offer_skills(module, _ask)
     code = 0
     try:
         exec(compile(call["code"], module.__dict__["__file__"], "exec", dont_inherit=True), module.__dict__)
@@ -245,6 +247,15 @@ def _run(spec: Spec, call: wire.Message) -> int:
         code = 1
         _show(error)
     return _finish(code)
+
+
+_asking = threading.Lock()
+
+
+def _ask(what: str, argument: object) -> wire.Message:
+    with _asking:
+        wire.send(_QUESTIONS, {"ask": what, "argument": argument})
+        return wire.receive(_QUESTIONS) or {"error": "the host is gone"}
 
 
 def _write(path: str, content: bytes) -> None:

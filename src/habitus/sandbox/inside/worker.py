@@ -21,7 +21,7 @@ import threading
 import traceback
 import types
 
-from . import confine, landlock, seccomp, wire
+from . import asking, confine, landlock, seccomp, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Worker:
 
     def serve(self) -> None:
         sys.modules["__main__"] = self._module
-        self._offer_skills()
+        asking.offer_skills(self._module, self._ask)
         logging.getLogger().addHandler(_ToHost(self._say))
         self._ready_streams()
         self._say({"ready": True})
@@ -188,24 +188,13 @@ class Worker:
         elif self._is_running and os.getpid() == self._own_pid:
             raise KeyboardInterrupt
 
-    def _offer_skills(self) -> None:
-        """`skills.list(tag)` and `skills.read(name)`: asked of the host, which only reads."""
-        skills = types.ModuleType("skills", "The skills the agent has, read-only.")
-        skills.__dict__["list"] = lambda tag=None: self._ask("skills.list", tag)
-        skills.__dict__["read"] = lambda name: self._ask("skills.read", name)
-        sys.modules["skills"] = skills
-        self._module.__dict__["skills"] = skills
-
-    def _ask(self, what: str, argument: object) -> object:
+    def _ask(self, what: str, argument: object) -> wire.Message:
         with self._speaking:
             self._asked += 1
             number = self._asked
             with self._undisturbed():
                 wire.send(self._line, {"ask": what, "argument": argument, "id": number})
-            answer = self._answer(number)
-        if "error" in answer:
-            raise LookupError(answer["error"])
-        return answer["answer"]
+            return self._answer(number)
 
     def _answer(self, number: int) -> wire.Message:
         """The answer to this question: one to a question that was interrupted may come before it, and a next cell."""

@@ -1,0 +1,29 @@
+"""Questions of sandboxed code to its host: `skills.list(tag)` and `skills.read(name)`, which only read."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+# Only for the type checker: these scripts start with every sandboxed process, and `typing` is slow to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from . import wire
+
+
+def offer_skills(module: types.ModuleType, ask: Callable[[str, object], wire.Message]) -> None:
+    """`skills` as a name of the code's own module, and as a module it can import."""
+
+    def answer(what: str, argument: object) -> object:
+        said = ask(what, argument)
+        if "error" in said:
+            raise LookupError(said["error"])
+        return said["answer"]
+
+    skills = types.ModuleType("skills", "The skills the agent has, read-only.")
+    skills.__dict__["list"] = lambda tag=None: answer("skills.list", tag)
+    skills.__dict__["read"] = lambda name: answer("skills.read", name)
+    sys.modules["skills"] = skills
+    module.__dict__["skills"] = skills

@@ -1,0 +1,72 @@
+"""What a person turns down: the agent that proposed it hears why, once, and can't propose it again in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from habitus.agent.session import Session
+from habitus.app import Habitus, inbox
+from habitus.llm.model import Ask, Asked, Returned, Text
+from habitus.llm.scripted import calls, says
+from tests.agent.conftest import Talk
+from tests.agent.test_code_tools import ADD
+
+pytestmark = pytest.mark.req("SK-21")
+
+TEA = {"name": "Tea", "title": "Tea", "description": "Brews tea", "content": "1. Boil."}
+REFUSAL = "This change of 'tea' (proposal 1) was turned down by ann: we only drink coffee here."
+
+
+def results(session: Session) -> list[str]:
+    return [message.content for message in session.history.messages if isinstance(message, Returned)]
+
+
+def beside(ask: Ask) -> str:
+    """What stands beside the last request of the person."""
+    asked = [message for message in ask.messages if isinstance(message, Asked)][-1]
+    return "\n".join(part.text for part in asked.parts if isinstance(part, Text))
+
+
+@pytest.mark.req("AG-09")
+async def test_the_reason_reaches_the_next_turn_of_the_conversation_once(talk: Talk, habitus: Habitus) -> None:
+    session, model = talk([calls("create_skill", TEA), *[says("ok")] * 3])
+    await session.turn("keep how tea is made")
+    inbox.reject(habitus, "1", "we only drink\ncoffee here")
+    await session.turn("what now?")
+    await session.turn("and now?")
+    assert f"## Turned down by the person\n\n- {REFUSAL}" in beside(model.asked[2])
+    assert "Turned down" not in beside(model.asked[3])
+    assert all((ask.system, ask.tools) == (model.asked[0].system, model.asked[0].tools) for ask in model.asked)
+
+
+async def test_the_reason_reaches_the_next_session_of_the_same_user_once(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk([calls("create_skill", TEA), says("ok")])
+    await session.turn("keep how tea is made")
+    inbox.reject(habitus, "1", "we only drink coffee here")
+    for user, is_told in (("bob", False), (None, True), (None, False)):
+        options = {} if user is None else {"user": user}
+        session, model = talk([says("ok")], **options)
+        await session.turn("hello")
+        assert (REFUSAL in beside(model.asked[0])) is is_told
+
+
+async def test_the_same_change_is_refused_with_the_earlier_reason_and_another_is_not(
+    talk: Talk, habitus: Habitus
+) -> None:
+    better = TEA | {"content": "1. Boil water.\n2. Wait."}
+    again = [calls("create_skill", TEA), calls("create_skill", better), says("ok")]
+    session, _ = talk([calls("create_skill", TEA), says("ok"), *again])
+    await session.turn("keep how tea is made")
+    inbox.reject(habitus, "1", "we only drink coffee here.")
+    await session.turn("once more")
+    refused, other = results(session)[1:]
+    assert refused == f"Error: {REFUSAL} Do it another way, or ask the person what they want."
+    assert '"proposal": 2' in other
+
+
+async def test_a_tool_that_was_turned_down_is_refused_with_the_reason(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk([calls("create_tool", ADD), says("ok"), calls("create_tool", ADD), says("ok")])
+    await session.turn("I add all day")
+    inbox.reject(habitus, "1", "a calculator does that")
+    await session.turn("make it a tool")
+    assert results(session)[1].startswith("Error: This change of 'add-up' (proposal 1) was turned down by ann: a calc")
