@@ -85,7 +85,7 @@ _PLACES = [
     "Leeds",
     "Brno",
 ]
-_FLOORS = (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7)
+_FLOORS = tuple(sorted({0.2, 0.25, 0.3, FLOOR, 0.4, 0.45, 0.5, 0.6}))
 
 
 def main() -> None:
