@@ -3,8 +3,7 @@ export PYTHON
 # Tests that were compiled once are read by every worker, whatever this machine says about writing bytecode.
 export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
-# Many tests wait for a process, so there are more workers than processors.
-PYTEST := $(BIN)/pytest -n $$(($$(nproc) + 2)) --dist worksteal
+PYTEST := $(BIN)/pytest -n auto --dist worksteal
 # What starts no process, no sandbox and no server.
 FAST := $(wildcard tests/test_*.py) $(addprefix tests/,journal learning memory screening search skills repl)
 # The type check runs beside the tests, and its failure is theirs.

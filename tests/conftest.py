@@ -22,7 +22,7 @@ from tests.homes import furnish
 from tests.real_model import real_model
 
 # The same few examples every time in `make test`; new and many ones in `make test-full`.
-settings.register_profile("quick", deadline=None, print_blob=True, max_examples=25, derandomize=True)
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=12, derandomize=True)
 settings.register_profile("full", deadline=None, print_blob=True, max_examples=250)
 settings.load_profile("quick")
 

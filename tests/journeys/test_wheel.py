@@ -77,6 +77,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert all(name.startswith("habitus/") or ".dist-info/" in name for name in names)
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-01", "SK-11", "SK-12")
 def test_the_installed_command_works_from_the_first_skill_to_the_last_undo(installed: Path, run_cli: Cli) -> None:
     cli = Cli(home=run_cli.home, user_home=run_cli.user_home, cwd=run_cli.cwd, command=(str(installed),))
@@ -105,6 +106,7 @@ def _own(listing: str) -> list[dict[str, str]]:
     return [skill for skill in json.loads(listing)["skills"] if skill["layer"] == "user"]
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-01")
 def test_bundled_skills_come_along_and_can_be_used(installed: Path, run_cli: Cli) -> None:
     cli = Cli(home=run_cli.home, user_home=run_cli.user_home, cwd=run_cli.cwd, command=(str(installed),))
