@@ -123,21 +123,29 @@ class OpenTurn:
         )
         return result
 
-    def saw(self, call: ToolCall, result: ToolResult) -> None:
-        """A call that somebody else has run: observers see it as one of ours."""
-        self._called(call)
-        self._returned(call, result)
+    def saw(self, call: ToolCall, result: ToolResult, *, intent: str = "", is_known: bool = True) -> None:
+        """A call that somebody else has run: observers see it as one of ours. Nobody may know how it went."""
+        self._called(call, intent)
+        self._returned(call, result, is_known=is_known)
         self.last_results = [result.outcome]
 
-    def _called(self, call: ToolCall) -> None:
-        redactor = self._parts.redactor
-        self.observe(tool_called(call.name, call.arguments, round_idx=self.rounds, call_id=call.id, redactor=redactor))
+    def _called(self, call: ToolCall, intent: str = "") -> None:
+        self.observe(
+            tool_called(
+                call.name,
+                call.arguments,
+                intent=intent,
+                round_idx=self.rounds,
+                call_id=call.id,
+                redactor=self._parts.redactor,
+            )
+        )
 
-    def _returned(self, call: ToolCall, result: ToolResult) -> None:
+    def _returned(self, call: ToolCall, result: ToolResult, *, is_known: bool = True) -> None:
         self.observe(
             tool_returned(
                 call.name,
-                success=result.outcome.is_ok,
+                success=result.outcome.is_ok if is_known else None,
                 error=result.outcome.reason,
                 result=result.content,
                 round_idx=self.rounds,

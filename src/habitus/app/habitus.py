@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import sqlalchemy as sa
 
@@ -21,7 +21,7 @@ from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.layers import open_library
 from habitus.errors import Refused
-from habitus.events import TurnObserver
+from habitus.events import OutcomeKind, TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
@@ -42,7 +42,9 @@ from habitus.skills.selection import Request, Selection, User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
+    from habitus.agent.host_turn import TurnDoor
     from habitus.agent.session import Session
+    from habitus.app.hosting import Hosting
     from habitus.learning.observer import Learner
     from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
@@ -118,6 +120,8 @@ class Habitus:
             raise
 
     def close(self) -> None:
+        if "_hosting" in self.__dict__:
+            self._hosting.close()
         self.local.dispose()
         self.shared.dispose()
         if self._scratch is not None:
@@ -197,6 +201,45 @@ class Habitus:
             cheap=cheap,
             learner=learner,
         )
+
+    def turn(
+        self,
+        text: str,
+        *,
+        user: str | None = None,
+        conversation: str = "",
+        source_type: str = "api",
+        tools: Collection[str] = (),
+        ask: AskPerson = nobody,
+        **more: Any,
+    ) -> TurnDoor:
+        """A turn of your own loop, for `with` or `async with`. `tools` are the names of your own.
+
+        Also: attachments, paths, resources, features, reply_to and caller_id, as `app.hosting.asked` takes them.
+        """
+        from habitus.app.hosting import HostRequest, asked
+
+        request = HostRequest(
+            asking=asked(text, **more),
+            user=self.user(user),
+            conversation=conversation,
+            source_type=source_type,
+            tools=frozenset(tools),
+            ask=ask,
+        )
+        return self._hosting.turn(request)
+
+    def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
+        """Somebody knows how a turn went; it may be over for long. The same source corrects itself."""
+        from habitus.app.judging import judge
+
+        judge(self, turn, OutcomeKind.OK if ok else OutcomeKind.FAILED, by=by, reason=reason)
+
+    @functools.cached_property
+    def _hosting(self) -> Hosting:
+        from habitus.app.hosting import Hosting  # the sandbox, for those who run a loop
+
+        return Hosting(self)
 
     @functools.cached_property
     def memory(self) -> Cortex:

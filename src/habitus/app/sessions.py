@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.consent import AskPerson, Consent, Question
+from habitus.agent.consent import AskPerson, Consent, Question, nobody
 from habitus.agent.conversation import Conversation, new_id
-from habitus.agent.history import resumed
+from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
@@ -25,11 +25,13 @@ from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
+from habitus.journal.model import Turn
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.skills.selection import User
+from habitus.tools.tools import Tools
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -56,9 +58,42 @@ def open_session(
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
     cheap = cheap or (habitus.models.cheap if model is None else None)
-    learner = learner or open_learner(habitus, habitus.open_memory(), cheap)  # a view for its own thread
-    id, history, outage = id or new_id(), resumed(past), Outage()
-    gates = habitus.gates(user)
+    history = resumed(past)
+    conversation = open_conversation(
+        habitus,
+        habitus.tools,
+        id=id or new_id(),
+        past=past,
+        history=history,
+        user=user,
+        source_type=source_type,
+        ask=ask,
+        observers=observers,
+        learner=learner or open_learner(habitus, habitus.open_memory(), cheap),  # a view for its own thread
+    )
+    closing = conversation.parts.closing
+    if model is None:
+        closing.push_async_callback(habitus.models.close)
+    closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus))
+    closing.push_async_callback(habitus.tools.close)
+    return Session(conversation, model or habitus.models.main, history)
+
+
+def open_conversation(
+    habitus: Habitus,
+    tools: Tools,
+    *,
+    id: str,
+    past: Sequence[Turn] = (),
+    history: History | None = None,
+    user: User,
+    source_type: str,
+    ask: AskPerson = nobody,
+    observers: Sequence[TurnObserver] = (),
+    learner: Learner,
+) -> Conversation:
+    """A conversation without a model behind it."""
+    outage, gates = Outage(), habitus.gates(user)
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
     pads = _scratchpads(habitus, ask, view)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
@@ -71,7 +106,7 @@ def open_session(
         ask=ask,
     )
     built_in = standard_tools(
-        changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory, cell_observers=(learner,)
+        changes, finder=habitus.finder, pads=pads, tools=tools, memory=memory, cell_observers=(learner,)
     )
     parts = Parts(
         view=view,
@@ -80,7 +115,7 @@ def open_session(
         journal=habitus.journal,
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
-        tools=OfferedTools(built_in, habitus.tools, habitus.finder, view, outage, gates),
+        tools=OfferedTools(built_in, tools, habitus.finder, view, outage, gates),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         outage=outage,
@@ -91,15 +126,11 @@ def open_session(
         project=habitus.project,
         source_type=source_type,
     )
-    if model is None:
-        parts.closing.push_async_callback(habitus.models.close)
-    parts.closing.push_async_callback(in_thread, lambda: _let_go_of_the_old(habitus))
-    parts.closing.push_async_callback(habitus.tools.close)
     parts.closing.push_async_callback(pads.close)
-    return Session(Conversation(parts, id, past), model or habitus.models.main, history)
+    return Conversation(parts, id, past)
 
 
-def _let_go_of_the_old(habitus: Habitus) -> None:
+def let_go_of_the_old(habitus: Habitus) -> None:
     """Turns are kept for a time, and the files of a session's pads no longer than its turns; memory is tidied."""
     with suppress(*away()):  # another time, then
         memory = habitus.open_memory()  # this is another thread than the session's

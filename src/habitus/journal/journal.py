@@ -60,8 +60,11 @@ class Journal:
             ):
                 _insert(connection, table, turn.id, rows)
 
-    def judge(self, turn: str, outcome: TurnOutcome) -> None:
-        """Judge a turn, by its id or the caller's own; a second word of the same source corrects the first."""
+    def judge(self, turn: str, outcome: TurnOutcome) -> str:
+        """Judge a turn, by its id or the caller's own; a second word of the same source corrects the first.
+
+        Returns the turn's id.
+        """
         with sql.writing(self._engine, lock="outcomes") as connection:
             query = sa.select(turns.c.id).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn))
             found = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).scalar()
@@ -73,6 +76,7 @@ class Journal:
             number = (connection.execute(last).scalar() or 0) + 1
             row = self._outcome(outcome) | {"turn": found, "number": number}
             connection.execute(outcomes.insert().values(row))
+        return str(found)
 
     def turn(self, id: str) -> Turn:
         """One turn with everything that was written of it."""

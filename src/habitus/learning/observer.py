@@ -56,6 +56,8 @@ class Learner:
 
     def observe(self, event: Event) -> None:
         self._acc.observe_event(event)
+        if self.mode is not Mode.OFF:
+            self._cerebellum.on_event(event)
 
     def on_pre_execute(self, cell: Cell) -> None:
         self._cerebellum.on_pre_execute(cell)
