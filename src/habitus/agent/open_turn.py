@@ -104,7 +104,8 @@ class OpenTurn:
 
     async def run(self, call: ToolCall, tools: Registry) -> ToolResult:
         """Run one call, and let everybody see it begin and end."""
-        began, redactor = time.monotonic(), self._parts.redactor
+        redactor, person = self._parts.redactor, self._parts.person
+        began, asked_s = time.monotonic(), person.took_s
         self._emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
         self._called(call)
         running = Running(
@@ -117,7 +118,7 @@ class OpenTurn:
         )
         result = await tools.run(call, running)
         self._returned(call, result)
-        seconds = time.monotonic() - began
+        seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
         self._emit(
             ToolFinished(call=call.id, tool=call.name, outcome=result.outcome, content=result.content, seconds=seconds)
         )

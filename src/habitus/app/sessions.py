@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.consent import AskPerson, Consent, Question, nobody
+from habitus.agent.consent import AskPerson, Consent, Question, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
@@ -27,8 +27,9 @@ from habitus.app.running_code import open_given, open_scratchpads
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
 from habitus.journal.model import Turn
-from habitus.learning.observer import Learner
+from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
+from habitus.memory.model import Encoded
 from habitus.sandbox.given import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
@@ -61,6 +62,7 @@ def open_session(
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
     cheap = cheap or (habitus.models.cheap if model is None else None)
     history = resumed(past)
+    memory = NotingKeeper(habitus.open_memory())  # a view for the learner's own thread
     conversation = open_conversation(
         habitus,
         habitus.tools,
@@ -71,7 +73,8 @@ def open_session(
         source_type=source_type,
         ask=ask,
         observers=observers,
-        learner=learner or open_learner(habitus, habitus.open_memory(), cheap),  # a view for its own thread
+        learner=learner or open_learner(habitus, memory, cheap),
+        learned=memory.take,
     )
     closing = conversation.parts.closing
     if model is None:
@@ -93,12 +96,13 @@ def open_conversation(
     ask: AskPerson = nobody,
     observers: Sequence[TurnObserver] = (),
     learner: Learner,
+    learned: Callable[[], tuple[Encoded, ...]] = tuple,
 ) -> Conversation:
     """A conversation without a model behind it."""
-    outage, gates = Outage(), habitus.gates(user)
+    outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
     given = open_given(habitus, f"{PADS}/{id}")
-    pads = _scratchpads(habitus, ask, view, given)
+    pads = _scratchpads(habitus, person, view, given)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(
         view=view,
@@ -106,7 +110,7 @@ def open_conversation(
         scan=habitus.scan,
         person=habitus.person(user=user.name),
         gates=gates,
-        ask=ask,
+        ask=person,
     )
     built_in = standard_tools(
         changes, finder=habitus.finder, pads=pads, tools=tools, memory=memory, cell_observers=(learner,)
@@ -126,6 +130,8 @@ def open_conversation(
         clock=habitus.clock,
         context_tokens=habitus.settings.context_tokens,
         user=user,
+        person=person,
+        learned=learned,
         project=habitus.project,
         source_type=source_type,
     )

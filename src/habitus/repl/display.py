@@ -64,11 +64,15 @@ class TurnDisplay:
         """Leave the terminal to somebody else for a moment."""
         self._flush()
         self._stop()
-        self.is_held = True
+        self.is_held, began = True, self.clock()
         try:
             yield
         finally:
             self.is_held = False
+            took = self.clock() - began  # a person's time, and nobody else's
+            self._began += took
+            for running in self._calls.values():
+                running.began += took
             self._start()
 
     def show_cancelled(self) -> None:

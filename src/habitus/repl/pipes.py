@@ -63,6 +63,8 @@ class JsonPipe:
     def tell(self, report: CommandReport) -> None:
         self.put({"type": report.type, **report.data})
 
+    note = tell
+
     def complain(self, message: str, mend: str = "") -> None:
         self.put({"type": "error", "error": message, "mend": mend})
 
@@ -116,10 +118,10 @@ class TextPipe:
                 pass
 
     def tell(self, report: CommandReport) -> None:
-        text = io.StringIO()
-        console = Console(file=text, width=100, highlight=False, markup=False, emoji=False, color_system=None)
-        console.print(report.shown)
-        self.write("\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n")
+        self.write(_plain(report, width=100) + "\n")
+
+    def note(self, report: CommandReport) -> None:
+        self.remark(_plain(report, width=1000))
 
     def complain(self, message: str, mend: str = "") -> None:
         self.remark(f"{message} {mend}".strip())
@@ -130,6 +132,13 @@ class TextPipe:
     @contextmanager
     def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
         yield
+
+
+def _plain(report: CommandReport, *, width: int) -> str:
+    text = io.StringIO()
+    console = Console(file=text, width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    console.print(report.shown)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 async def typed_lines(descriptor: int = 0) -> AsyncIterator[str]:
