@@ -591,3 +591,10 @@ def test_a_library_that_is_away_is_one_calm_line_and_the_message_is_answered(run
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
     assert "Traceback" not in seen
+
+
+def test_why_a_call_failed_is_told_once(run_cli: Cli) -> None:
+    model = _script(run_cli, {"call": "recall_skill", "arguments": {"name": "nothing-like-it"}}, {"say": "Sorry."})
+    ran = run_cli("ask", "-m", model, "remember it")
+    assert ran.err.count("nothing-like-it'") == 1
+    assert "failed: the last tool call failed" in ran.err

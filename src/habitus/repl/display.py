@@ -44,6 +44,7 @@ class TurnDisplay:
     _calls: dict[str, _Running] = field(default_factory=dict)
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
     _began: float = 0.0
+    _reasons: list[str] = field(default_factory=list)  # why calls failed, as far as it was told
 
     @asynccontextmanager
     async def drawing(self) -> AsyncIterator[None]:
@@ -96,6 +97,7 @@ class TurnDisplay:
                     self._calls[call].progress = text
             case ToolFinished(call=call):
                 running = self._calls.pop(call)
+                self._reasons.append(event.outcome.reason)
                 self._print(lines.finished(event, running.label))
                 if (undo := lines.undo(event, running.arguments)) is not None:
                     self._print(undo)
@@ -106,7 +108,7 @@ class TurnDisplay:
                 self._print(lines.notice(event))
             case Done():
                 self._flush()
-                for line in lines.done(event):
+                for line in lines.done(event, self._reasons):
                     self._print(line)
             case never:
                 assert_never(never)

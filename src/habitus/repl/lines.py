@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from rich.text import Text
 
@@ -93,23 +94,25 @@ def notice(event: Noticed) -> Text:
     return Text.assemble(INDENT, ("! ", "yellow"), (one_line(event.text, 400), "yellow"))
 
 
-def done(event: Done) -> list[Text]:
+def done(event: Done, told: Collection[str] = ()) -> list[Text]:
     """The end of a turn: that it failed, if it did (a fault of the provider was a notice); then what it took, and
-    what waits."""
+    what waits. Reasons that stand above were `told`, and are not said again."""
     parts = [*spent(event.usage), shown_seconds(event.seconds)]
     if event.waiting:
         parts.append(waiting(event.waiting))
     taken = Text(f"{INDENT}{' · '.join(parts)}", style="dim")
-    return [_ending(event.outcome), taken] if event.outcome.kind is OutcomeKind.FAILED else [taken]
+    return [_ending(event.outcome, told), taken] if event.outcome.kind is OutcomeKind.FAILED else [taken]
 
 
 def waiting(count: int) -> str:
     return f"{counted(count, 'change')} {'waits' if count == 1 else 'wait'}: /review"
 
 
-def _ending(outcome: Outcome) -> Text:
+def _ending(outcome: Outcome, told: Collection[str]) -> Text:
     mark, colour = _MARKS[outcome.kind]
-    line = Text.assemble(INDENT, (f"{mark} {outcome.kind.value}: ", colour), (one_line(outcome.reason), "dim"))
+    said = next((reason for reason in told if reason and outcome.reason.endswith(reason)), "")
+    reason = one_line(outcome.reason.removesuffix(said).rstrip(": ") or "see above")
+    line = Text.assemble(INDENT, (f"{mark} {outcome.kind.value}: ", colour), (reason, "dim"))
     line.no_wrap, line.overflow = True, "ellipsis"
     return line
 

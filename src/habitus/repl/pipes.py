@@ -7,7 +7,7 @@ import io
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -89,6 +89,7 @@ class TextPipe:
 
     async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
         done, labels, is_open = None, dict[str, str](), False
+        told: list[str] = []
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, Said):
@@ -100,11 +101,13 @@ class TextPipe:
                     is_open = False
                 if isinstance(event, ToolStarted):
                     labels[event.call] = lines.call_label(event.tool, event.arguments).plain
-                self._remark(event, labels)
+                elif isinstance(event, ToolFinished):
+                    told.append(event.outcome.reason)
+                self._remark(event, labels, told)
                 done = event if isinstance(event, Done) else done
         return done
 
-    def _remark(self, event: TurnEvent, labels: dict[str, str]) -> None:
+    def _remark(self, event: TurnEvent, labels: dict[str, str], told: Collection[str]) -> None:
         match event:
             case ToolFinished(call=call):
                 self.remark(lines.finished(event, Text(labels.get(call, event.tool))).plain)
@@ -113,7 +116,7 @@ class TextPipe:
             case Noticed():
                 self.remark(lines.notice(event).plain)
             case Done() if event.outcome.kind is OutcomeKind.FAILED:
-                self.remark(lines.done(event)[0].plain)
+                self.remark(lines.done(event, told)[0].plain)
             case _:
                 pass
 
