@@ -101,6 +101,7 @@ class TurnRecorder:
             parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
                 parts.review.told(one.id for one in turn.composed.turned_down)
+                parts.memory.told(turn.composed.unlearned)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, fingerprint.visible(view.snapshot, parts.gates))
 
