@@ -132,9 +132,10 @@ class TurnRecorder:
 
     def judge(self, turn: str, kind: OutcomeKind, source: str, reason: str) -> None:
         """Somebody who knows says how a turn went."""
-        self._parts.journal.judge(turn, outcome.explicit(kind, source, reason))
+        user = self._parts.user.name
+        self._parts.journal.judge(turn, outcome.explicit(kind, source, reason), user=user)
         if kind is OutcomeKind.OK:
-            judged = self._parts.journal.turn(turn)
+            judged = self._parts.journal.turn(turn, user=user)
             loaded = [entry.name for entry in judged.selected if entry.place is Place.LOADED]
             self._credit(judged.request, loaded, _SAID_GOOD)
 

@@ -23,7 +23,7 @@ from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
-from habitus.errors import NotFound
+from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
@@ -52,9 +52,11 @@ def open_session(
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
-    past = [turn for turn in habitus.journal.turns_of(id) if turn.user == user.name] if id and resume else []
+    past = habitus.journal.turns_of(id, user=user.name) if id and resume else []
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
+    if id and habitus.journal.user_of(id) not in ("", user.name):
+        raise Refused(f"'{id}' can't be a session of yours.", mend="Leave the id out, or take another.")
     cheap = cheap or (habitus.models.cheap if model is None else None)
     learner = learner or open_learner(habitus, habitus.open_memory(), cheap)  # a view for its own thread
     id, history, outage = id or new_id(), resumed(past), Outage()
@@ -93,16 +95,16 @@ def open_session(
     )
     if model is None:
         parts.closing.push_async_callback(habitus.models.close)
-    parts.closing.push_async_callback(in_thread, lambda: _let_go_of_the_old(habitus))
+    parts.closing.push_async_callback(in_thread, lambda: _let_go_of_the_old(habitus, user.name))
     parts.closing.push_async_callback(habitus.tools.close)
     parts.closing.push_async_callback(pads.close)
     return Session(Conversation(parts, id, past), model or habitus.models.main, history)
 
 
-def _let_go_of_the_old(habitus: Habitus) -> None:
+def _let_go_of_the_old(habitus: Habitus, user: str) -> None:
     """Turns are kept for a time, and the files of a session's pads no longer than its turns; memory is tidied."""
     with suppress(*away()):  # another time, then
-        memory = habitus.open_memory()  # this is another thread than the session's
+        memory = habitus.open_memory(user=user)  # this is another thread than the session's
         if memory.is_taking():
             tidy(memory)
         habitus.journal.prune()
