@@ -90,7 +90,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
 
 
 def _is_kept(parts: Parts, turn: str) -> bool:
-    return parts.outage.unless_away(lambda: parts.journal.brief(turn) is not None, True)
+    return parts.outage.unless_away(lambda: parts.journal.brief(turn, user=parts.user.name) is not None, True)
 
 
 def inside(path: str, project: str) -> str:

@@ -20,7 +20,6 @@ from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.layers import open_library
-from habitus.errors import Refused
 from habitus.events import OutcomeKind, TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
@@ -146,11 +145,6 @@ class Habitus:
         is_other = user not in ("", self.settings.user)
         return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
 
-    def refuse_unless_admin(self, what: str) -> None:
-        """What changes things for everybody on a shared database is for admins."""
-        if self.settings.database_url and not self.settings.is_admin:
-            raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
-
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
@@ -246,11 +240,11 @@ class Habitus:
         """Facts, rules and lessons. Opened when it is first asked for."""
         return self.open_memory()
 
-    def open_memory(self) -> Cortex:
-        """Another view of the same memory, for a thread of its own."""
+    def open_memory(self, *, user: str = "", all_users: bool = False) -> Cortex:
+        """Another view of the same memory: for a thread of its own, for another user, for an admin."""
         from habitus.app.memory import open_memory  # the rules of its gate, for those who remember
 
-        return open_memory(self)
+        return open_memory(self, user=user, all_users=all_users)
 
     @functools.cached_property
     def screening(self) -> Policy:
@@ -268,7 +262,7 @@ class Habitus:
 
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
-        return self.review.waiting_count() + waiting_lessons(self.shared)
+        return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
 
     def _land(self, lesson: PlaybookLesson) -> Result:
         from habitus.app.updating import landed  # memory and every layout, for those who import

@@ -95,7 +95,7 @@ class Hosting:
             user=request.user,
             source_type=request.source_type,
             ask=request.ask,
-            learner=open_learner(habitus, habitus.open_memory(), cheap),
+            learner=open_learner(habitus, habitus.open_memory(user=request.user.name), cheap),
         )
 
     async def _end(self, id: str) -> None:
@@ -110,7 +110,7 @@ class Hosting:
         await self._tools.close()
         if self._habitus.settings.cheap_model:
             await self._habitus.models.close()
-        await in_thread(lambda: let_go_of_the_old(self._habitus))
+        await in_thread(lambda: let_go_of_the_old(self._habitus, self._habitus.settings.user))
 
 
 def asked(

@@ -24,7 +24,7 @@ from habitus.agent.view import View
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
 from habitus.app.running_code import open_given, open_scratchpads
-from habitus.errors import NotFound
+from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.journal.model import Turn
 from habitus.learning.observer import Learner, NotingKeeper
@@ -57,12 +57,14 @@ def open_session(
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
-    past = [turn for turn in habitus.journal.turns_of(id) if turn.user == user.name] if id and resume else []
+    past = habitus.journal.turns_of(id, user=user.name) if id and resume else []
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
+    if id and habitus.journal.user_of(id) not in ("", user.name):
+        raise Refused(f"'{id}' can't be a session of yours.", mend="Leave the id out, or take another.")
     cheap = cheap or (habitus.models.cheap if model is None else None)
     history = resumed(past)
-    memory = NotingKeeper(habitus.open_memory())  # a view for the learner's own thread
+    memory = NotingKeeper(habitus.open_memory(user=user.name))  # a view for the learner's own thread
     conversation = open_conversation(
         habitus,
         habitus.tools,
@@ -79,7 +81,7 @@ def open_session(
     closing = conversation.parts.closing
     if model is None:
         closing.push_async_callback(habitus.models.close)
-    closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus))
+    closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus, user.name))
     closing.push_async_callback(habitus.tools.close)
     return Session(conversation, model or habitus.models.main, history)
 
@@ -103,7 +105,9 @@ def open_conversation(
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
     given = open_given(habitus, f"{PADS}/{id}")
     pads = _scratchpads(habitus, person, view, given)
-    memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
+    is_own = user.name == habitus.settings.user
+    cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
+    memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project)
     changes = Changes(
         view=view,
         review=habitus.review,
@@ -139,10 +143,10 @@ def open_conversation(
     return Conversation(parts, id, past)
 
 
-def let_go_of_the_old(habitus: Habitus) -> None:
+def let_go_of_the_old(habitus: Habitus, user: str) -> None:
     """Turns are kept for a time, and the files of a session's pads no longer than its turns; memory is tidied."""
     with suppress(*away()):  # another time, then
-        memory = habitus.open_memory()  # this is another thread than the session's
+        memory = habitus.open_memory(user=user)  # this is another thread than the session's
         if memory.is_taking():
             tidy(memory)
         habitus.journal.prune()

@@ -293,6 +293,7 @@ class Library:
         layer = self.layer(item.layer)
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", mend="Disable it instead.")
+        layer.allow_removal(author)
         layer.store.delete(item.name, author)
         return item
 
