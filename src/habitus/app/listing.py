@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from habitus.app.habitus import Habitus
+from habitus.errors import NotFound
 from habitus.skills import gates, trees
 from habitus.skills.gates import Packages
 from habitus.skills.lifecycle import reliability
 from habitus.skills.listing import Listed
-from habitus.skills.model import Manifest, Skill, Stage, State
+from habitus.skills.model import Archived, History, Manifest, Skill, Stage, State
 from habitus.skills.review import Action
 from habitus.skills.stores.base import TOLD
 
@@ -86,6 +87,19 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
     )
+
+
+def history(habitus: Habitus, name: str) -> tuple[str, str, History]:
+    """The name and the layer of a skill, of one in the archive too, and everything that was done to it."""
+    item: Listed | Archived
+    try:
+        item = habitus.skills.find(name)
+    except NotFound as unknown:
+        try:
+            item = habitus.skills.newest_archived(name)
+        except NotFound:
+            raise unknown from None
+    return item.name, item.layer, habitus.skills.layer(item.layer).store.whole_history(item.name)
 
 
 def stats(habitus: Habitus, name: str | None = None) -> tuple[StageStats, ...]:
