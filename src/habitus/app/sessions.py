@@ -14,6 +14,7 @@ from habitus.agent.history import resumed
 from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
+from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
@@ -63,6 +64,7 @@ def open_session(
     gates = habitus.gates(user)
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
     given = open_given(habitus, f"{PADS}/{id}")
+    files = OtherFiles(view, given)
     pads = _scratchpads(habitus, ask, view, given)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(
@@ -74,10 +76,17 @@ def open_session(
         ask=ask,
     )
     built_in = standard_tools(
-        changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory, cell_observers=(learner,)
+        changes,
+        files=files,
+        finder=habitus.finder,
+        pads=pads,
+        tools=habitus.tools,
+        memory=memory,
+        cell_observers=(learner,),
     )
     parts = Parts(
         view=view,
+        files=files,
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
