@@ -62,6 +62,7 @@ class OpenTurn:
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
         self._parts.view.begin()
+        self._parts.files.refresh()
         self._composer.refresh()
         if self.said.invoked is not None:
             self._parts.view.note_loaded(self.said.invoked)
@@ -115,6 +116,7 @@ class OpenTurn:
             progress=lambda text: self._emit(ToolProgress(call=call.id, text=text)),
             observe=self.observe,
             redactor=redactor,
+            sees_images=self.said.sees_images,
         )
         result = await tools.run(call, running)
         self._returned(call, result)

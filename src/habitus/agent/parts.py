@@ -12,6 +12,7 @@ from habitus.agent.consent import TimedPerson, nobody
 from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
+from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage
 from habitus.agent.transcription import Transcriber
 from habitus.agent.view import View
@@ -28,6 +29,7 @@ from habitus.skills.selection import User
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
     view: View
+    files: OtherFiles
     finder: Finder
     review: Review
     journal: Journal

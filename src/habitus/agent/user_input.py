@@ -44,6 +44,7 @@ class UserInput:
     notices: tuple[str, ...] = ()
     caller_id: str = ""
     invoked: Skill | None = None
+    sees_images: bool = False
 
 
 async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
@@ -77,15 +78,17 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         now=parts.clock(),
     )
     called = []
-    if asking.invoked is not None:
-        body = redactor.redact(encodable(asking.invoked.body)).text
-        called.append(prompt.invoked(replace(asking.invoked, body=body)))
+    if (skill := asking.invoked) is not None:
+        body = redactor.redact(encodable(skill.body)).text
+        files = await in_thread(lambda: parts.files.put(skill))
+        called.append(prompt.invoked(replace(skill, body=body), redactor.redact(files).text))
     return UserInput(
         request=request,
         parts=(*called, *attached.parts),
         notices=(*attached.notices, *_told(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
         caller_id=one_line(asking.caller_id),
         invoked=asking.invoked,
+        sees_images=asking.sees_images,
     )
 
 

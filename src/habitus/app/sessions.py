@@ -14,6 +14,7 @@ from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
+from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
@@ -104,6 +105,7 @@ def open_conversation(
     outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
     given = open_given(habitus, f"{PADS}/{id}")
+    files = OtherFiles(view, given)
     pads = _scratchpads(habitus, person, view, given)
     is_own = user.name == habitus.settings.user
     cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
@@ -117,10 +119,17 @@ def open_conversation(
         ask=person,
     )
     built_in = standard_tools(
-        changes, finder=habitus.finder, pads=pads, tools=tools, memory=memory, cell_observers=(learner,)
+        changes,
+        files=files,
+        finder=habitus.finder,
+        pads=pads,
+        tools=tools,
+        memory=memory,
+        cell_observers=(learner,),
     )
     parts = Parts(
         view=view,
+        files=files,
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
