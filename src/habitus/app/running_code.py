@@ -9,6 +9,7 @@ from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.view import View
 from habitus.app.habitus import Habitus
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import base_python
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.base import Runtime
@@ -18,11 +19,11 @@ from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
-from habitus.tools.environments import Environments
 from habitus.tools.health import ToolHealth
 from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 
+ENVIRONMENTS = "cache/environments"  # below the home
 MayInstall = Callable[[str], Awaitable[bool]]
 
 
@@ -65,7 +66,7 @@ def _runtime(habitus: Habitus, folder: str) -> Runtime:
     return LocalRuntime(
         habitus.machine,
         habitus.place / folder,
-        Venvs(os.environ, python=base_python()),
+        _environments(habitus),
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
@@ -73,9 +74,13 @@ def _runtime(habitus: Habitus, folder: str) -> Runtime:
 
 
 def _workshop(habitus: Habitus) -> Workshop:
-    cache = habitus.place / "cache"
-    warm = Warm(habitus.machine, cache / "calls", allow_weaker=habitus.settings.allow_weaker_sandbox)
-    return Workshop(warm, Environments(cache / "environments", Venvs(os.environ, python=base_python())))
+    warm = Warm(habitus.machine, habitus.place / "cache" / "calls", allow_weaker=habitus.settings.allow_weaker_sandbox)
+    return Workshop(warm, _environments(habitus))
+
+
+def _environments(habitus: Habitus) -> Environments:
+    """One cache for the tools and the pads of this home."""
+    return Environments(habitus.place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
 
 
 async def _always(package: str) -> bool:

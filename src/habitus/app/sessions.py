@@ -23,10 +23,12 @@ from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
+from habitus.app.running_code import ENVIRONMENTS
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
+from habitus.sandbox import environments
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.skills.selection import User
@@ -108,6 +110,7 @@ def _let_go_of_the_old(habitus: Habitus) -> None:
         habitus.journal.prune()
         kept = habitus.journal.session_ids()
         limit = (habitus.clock() - habitus.journal.kept_for).timestamp()
+        environments.let_go(habitus.place / ENVIRONMENTS, unused_since=limit)
         for folder in (habitus.place / PADS).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
                 with suppress(OSError):
