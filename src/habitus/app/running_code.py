@@ -10,6 +10,8 @@ from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.view import View
 from habitus.app.habitus import Habitus
 from habitus.sandbox.environments import Environments
+from habitus.sandbox.given import Given
+from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import base_python
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.base import Runtime
@@ -24,6 +26,8 @@ from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 
 ENVIRONMENTS = "cache/environments"  # below the home
+_GIVEN = ".given"  # no pad can be called that
+
 MayInstall = Callable[[str], Awaitable[bool]]
 
 
@@ -49,16 +53,28 @@ def _view(habitus: Habitus) -> View:
     return View(habitus.skills, habitus.review, Outage(), habitus.redactor, conversation="")
 
 
+def open_given(habitus: Habitus, folder: str) -> Given | None:
+    """What the code of these pads is given, kept with them; nothing reaches pads on another machine."""
+    if habitus.settings.sandbox.runtime != "local":
+        return None
+    place = habitus.place / folder / _GIVEN
+    return Given(place, seen_at=given_at(habitus.machine, place))
+
+
 def open_scratchpads(
-    habitus: Habitus, folder: str, may_install: MayInstall | None, services: Services | None
+    habitus: Habitus,
+    folder: str,
+    may_install: MayInstall | None,
+    services: Services | None,
+    given: Given | None = None,
 ) -> Scratchpads:
     """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked."""
     if habitus.settings.install_missing:
         may_install = _always
-    return Scratchpads(_runtime(habitus, folder), services=services, may_install=may_install)
+    return Scratchpads(_runtime(habitus, folder, given), services=services, may_install=may_install)
 
 
-def _runtime(habitus: Habitus, folder: str) -> Runtime:
+def _runtime(habitus: Habitus, folder: str, given: Given | None) -> Runtime:
     where, may_be_weaker = habitus.settings.sandbox.runtime, habitus.settings.allow_weaker_sandbox
     permissions, limits = Permissions(), Limits(cpu_s=None)
     if where != "local":
@@ -70,6 +86,7 @@ def _runtime(habitus: Habitus, folder: str) -> Runtime:
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
+        given=given.folder if given else None,
     )
 
 

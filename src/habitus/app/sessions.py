@@ -23,12 +23,13 @@ from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
-from habitus.app.running_code import ENVIRONMENTS
+from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
 from habitus.sandbox import environments
+from habitus.sandbox.given import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.skills.selection import User
@@ -62,7 +63,8 @@ def open_session(
     id, history, outage = id or new_id(), resumed(past), Outage()
     gates = habitus.gates(user)
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
-    pads = _scratchpads(habitus, ask, view)
+    given = open_given(habitus, f"{PADS}/{id}")
+    pads = _scratchpads(habitus, ask, view, given)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(
         view=view,
@@ -117,12 +119,10 @@ def _let_go_of_the_old(habitus: Habitus) -> None:
                     folders.remove(str(folder))
 
 
-def _scratchpads(habitus: Habitus, ask: AskPerson, view: View) -> Scratchpads:
+def _scratchpads(habitus: Habitus, ask: AskPerson, view: View, given: Given | None) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
 
     async def may_install(package: str) -> bool:
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
-    return habitus.scratchpads(
-        folder=f"{PADS}/{view.conversation}", may_install=may_install, services=sandbox_services(view)
-    )
+    return open_scratchpads(habitus, f"{PADS}/{view.conversation}", may_install, sandbox_services(view), given)

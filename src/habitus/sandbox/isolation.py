@@ -17,9 +17,9 @@ from habitus.sandbox.machine import INSIDE, NO_NESTING, Machine, boot
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.protections import describe, require
 
-__all__ = ["WORK", "Jail", "Launch", "describe", "launch", "require", "rlimits"]
+__all__ = ["GIVEN", "WORK", "Jail", "Launch", "describe", "given_at", "launch", "require", "rlimits"]
 
-WORK = "/sandbox"  # a name no host has, so that it hides nothing that is granted
+WORK, GIVEN = "/sandbox", "/given"  # names no host has, so that they hide nothing that is granted
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _FORBIDDEN = tuple(Path(path) for path in ("/", "/proc", "/sys", "/dev"))
 _PER_CALL = confine.CLONE_NEWNS | confine.CLONE_NEWPID | confine.CLONE_NEWIPC | confine.CLONE_NEWUTS
@@ -35,6 +35,7 @@ class Jail:
     permissions: Permissions = field(default_factory=Permissions)
     limits: Limits = field(default_factory=Limits)
     folder: Path | None = None
+    given: Path | None = None  # a folder it may read at `given_at`, and what is put there later, too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +62,11 @@ def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_we
     return Launch(argv=tuple(command), env=_environment(work), spec=spec, tidies_up=not machine.has_namespaces)
 
 
+def given_at(machine: Machine, folder: Path) -> str:
+    """Where code finds the folder it is given: a sandbox that can't mount leaves it where it lies."""
+    return GIVEN if machine.bubblewrap else str(folder)
+
+
 def _bubblewrap(jail: Jail) -> list[str]:
     makes_calls = jail.folder is None
     argv = ["--unshare-all", "--unshare-user", "--new-session", "--die-with-parent"]
@@ -84,6 +90,7 @@ def _bubblewrap(jail: Jail) -> list[str]:
         argv += ["--ro-bind", str(path.resolve()), str(path)]
     for path in jail.permissions.write:
         argv += ["--bind", str(path.resolve()), str(path)]
+    argv += ["--ro-bind", str(jail.given), GIVEN] if jail.given else []
     argv += ["--dir", WORK] if jail.folder is None else ["--bind", str(jail.folder), WORK]
     # What the server would keep writable, one call could leave for the next.
     argv += ["--remount-ro", "/dev/shm", "--remount-ro", "/tmp"] if makes_calls else []
@@ -162,7 +169,8 @@ def _tasks_of_this_user() -> int:
 
 def _landlock(machine: Machine, jail: Jail, work: str) -> dict[str, object]:
     wrapped = machine.bubblewrap is not None
-    read = [*jail.interpreter.files(network=jail.permissions.network), *jail.permissions.read]
+    given = [given_at(machine, jail.given)] if jail.given else []
+    read = [*jail.interpreter.files(network=jail.permissions.network), *jail.permissions.read, *given]
     processes = "/proc" if wrapped or machine.has_namespaces else "/proc/self"
     write = [work, *jail.permissions.write, *_DEVICES, *(["/tmp", "/dev/shm"] if wrapped else [])]
     return {

@@ -30,7 +30,8 @@ class LocalRuntime:
     """Keeps each pad in `folder/<name>/`: `venv` (read-only inside), `files` (its own folder), what it was asked to
     have installed, and a lock.
 
-    The lock names its `owner`; who comes in the name of the same owner may share the pad.
+    The lock names its `owner`; who comes in the name of the same owner may share the pad. `given` is a folder that the
+    code of every pad may read (`given.py`).
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class LocalRuntime:
         limits: Limits,
         allow_weaker: bool = False,
         owner: str = "",
+        given: Path | None = None,
     ) -> None:
         self._machine = machine
         self._owner = owner or f"{os.getpid()}-{os.urandom(4).hex()}"
@@ -51,14 +53,21 @@ class LocalRuntime:
         self._permissions = permissions
         self._limits = limits
         self._allow_weaker = allow_weaker
+        self._given = given
         self._locks: dict[str, int] = {}
 
     async def start(self, name: str) -> LocalWorker:
         pad = self._own(name)
         venv, files = pad / "venv", pad / "files"
         files.mkdir(exist_ok=True)
+        if self._given:
+            self._given.mkdir(parents=True, exist_ok=True, mode=0o700)  # what is bound has to be there
         jail = Jail(
-            interpreter=this_interpreter(venv), permissions=self._permissions, limits=self._limits, folder=files
+            interpreter=this_interpreter(venv),
+            permissions=self._permissions,
+            limits=self._limits,
+            folder=files,
+            given=self._given,
         )
         await self._environments.make_own(venv)
         plan = launch(self._machine, jail, "worker", scratch=files, allow_weaker=self._allow_weaker)

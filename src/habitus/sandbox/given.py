@@ -1,0 +1,170 @@
+"""Files given to code: one folder a session, which its pads and tools see read-only and under one path.
+
+What is put there shows at once in code that runs already, because the folder is bound and not copied. Every method
+waits for a disk: call it beside the event loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import itertools
+import os
+import stat
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from habitus.errors import Invalid
+from habitus.files import File, Tree, checked_path, tree_hash
+from habitus.sandbox.inside import folders
+from habitus.sandbox.model import MIB
+
+SKILLS, ATTACHED = "skills", "attached"
+MOST_FILES, LARGEST_FILE, MOST_BYTES = 2_000, 32 * MIB, 128 * MIB  # of one tree
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """Where a tree lies for code, and what of it does not lie there: path → why."""
+
+    path: str
+    left_out: dict[str, str]
+
+
+class Given:
+    """`seen_at` is where code finds the folder. Only its user may read it, and not even they write to its files."""
+
+    def __init__(self, folder: Path, *, seen_at: str) -> None:
+        self.folder = folder
+        self._seen_at = seen_at
+        self._lock = threading.Lock()
+        self._placed: dict[str, tuple[str, Placed]] = {}  # name → hash of the tree that was put, and what came of it
+
+    def path_of(self, *parts: str) -> str:
+        """What code calls a file or folder of it."""
+        return "/".join((self._seen_at, *parts))
+
+    def put_tree(self, name: str, tree: Tree, *, origin: Path | None = None) -> Placed:
+        """Have a skill's folder consist of these files. What a tree is too small to hold is taken from `origin`."""
+        digest = tree_hash(tree)
+        with self._lock:
+            known = self._placed.get(name)
+            if known is None or known[0] != digest:
+                known = (digest, self._replaced(_folder_name(name), tree, origin))
+                self._placed[name] = known
+            return known[1]
+
+    def drop_tree(self, name: str) -> None:
+        with self._lock:
+            self._placed.pop(name, None)
+            _remove(self._below(SKILLS) / _folder_name(name))
+
+    def put_file(self, source: Path) -> str:
+        """A copy of a person's file as it is now; what code calls it. A name that is taken gets a number.
+
+        `OSError`: it can't be read, or there is no room.
+        """
+        with self._lock:
+            top = self._below(ATTACHED)
+            name = _free_name(top, source.name)
+            with _opened(source) as original:
+                _write(top / name, original, executable=False)
+            return self.path_of(ATTACHED, name)
+
+    def _replaced(self, name: str, tree: Tree, origin: Path | None) -> Placed:
+        """The new folder takes the old one's place at once, so that code never finds half of one."""
+        top = self._below(SKILLS)
+        new, old = top / f".new-{name}", top / f".old-{name}"
+        for rest in (new, old):
+            _remove(rest)
+        new.mkdir(mode=0o700)
+        left_out = _filled(new, tree, origin)
+        if (top / name).exists():
+            (top / name).rename(old)
+        new.rename(top / name)
+        _remove(old)
+        return Placed(path=self.path_of(SKILLS, name), left_out=left_out)
+
+    def _below(self, name: str) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        below = self.folder / name
+        below.mkdir(mode=0o700, exist_ok=True)
+        return below
+
+
+def _filled(folder: Path, tree: Tree, origin: Path | None) -> dict[str, str]:
+    left_out, room, count = {}, MOST_BYTES, 0
+    for path, file in sorted(tree.items()):
+        if count >= MOST_FILES:
+            left_out[path] = f"there are more than {MOST_FILES:,} files"
+        elif file.size > LARGEST_FILE:
+            left_out[path] = f"it is larger than {LARGEST_FILE // MIB} MiB"
+        elif file.size > room:
+            left_out[path] = f"all files together are larger than {MOST_BYTES // MIB} MiB"
+        elif reason := _copied(folder, path, file, origin):
+            left_out[path] = reason
+        else:
+            room, count = room - file.size, count + 1
+    return left_out
+
+
+def _copied(folder: Path, path: str, file: File, origin: Path | None) -> str:
+    """Put one file there; why not, if not."""
+    target = folder / checked_path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with io.BytesIO(file.content) if file.content is not None else _opened_within(origin, path) as source:
+            digest = _write(target, source, executable=file.executable)
+    except OSError:
+        return "it can't be read any more" if file.content is None else "no file can be called that here"
+    if digest != file.sha256:
+        target.unlink()
+        return "it was changed meanwhile"
+    return ""
+
+
+def _opened_within(origin: Path | None, path: str) -> BinaryIO:
+    """A file of the folder that a tree was read from; a link that leads out of it leads nowhere."""
+    if origin is None or not (origin / path).resolve().is_relative_to(origin.resolve()):
+        raise FileNotFoundError(path)
+    return _opened(origin / path)
+
+
+def _opened(source: Path) -> BinaryIO:
+    """A regular file, and nothing that would keep us waiting."""
+    fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no file")
+    return os.fdopen(fd, "rb")
+
+
+def _write(target: Path, source: BinaryIO, *, executable: bool) -> str:
+    """Copy it all; the hash of what was copied."""
+    digest = hashlib.sha256()
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o500 if executable else 0o400)
+    with os.fdopen(fd, "wb") as copy:
+        while data := source.read(MIB):
+            digest.update(data)
+            copy.write(data)
+    return digest.hexdigest()
+
+
+def _folder_name(name: str) -> str:
+    if name.startswith(".") or "/" in checked_path(name):
+        raise Invalid(f"'{name}' can't be the name of a folder for code.")
+    return name
+
+
+def _free_name(top: Path, wanted: str) -> str:
+    named = Path(wanted)
+    numbered = (f"{named.stem}-{number}{named.suffix}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([wanted], numbered) if not (top / name).exists())
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_dir():
+        folders.remove(str(folder))
