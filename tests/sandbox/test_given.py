@@ -119,10 +119,10 @@ def test_what_is_given_is_private_and_not_writable(tmp_path: Path) -> None:
     given.put_tree("fill-form", TREE)
     attached = tmp_path / "sales.csv"
     attached.write_text("a,b")
-    assert [given.put_file(attached), given.put_file(attached)] == [
-        "/given/attached/sales.csv",
-        "/given/attached/sales-2.csv",
-    ]
+    first = given.put_file(attached)
+    assert given.put_file(attached) == first
+    attached.write_text("a,b\n1,2")
+    assert [first.path, given.put_file(attached).path] == ["/given/attached/sales.csv", "/given/attached/sales-2.csv"]
     modes = {
         str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o777)
         for path in (given.folder, *given.folder.rglob("*"))

@@ -17,6 +17,7 @@ from habitus.agent.view import View
 from habitus.events import TurnObserver
 from habitus.journal.journal import Journal
 from habitus.redact import Redactor
+from habitus.sandbox.given import Given
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext
 from habitus.skills.review import Review
@@ -39,6 +40,7 @@ class Parts:
     clock: Callable[[], datetime]
     context_tokens: int
     user: User
+    given: Given | None = None  # where what is attached is laid for the code that runs
     project: str = ""
     source_type: str = "repl"
     background: Background = field(default_factory=Background)

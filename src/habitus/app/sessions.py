@@ -92,6 +92,7 @@ def open_session(
         clock=habitus.clock,
         context_tokens=habitus.settings.context_tokens,
         user=user,
+        given=given,
         project=habitus.project,
         source_type=source_type,
     )
