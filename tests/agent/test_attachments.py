@@ -204,3 +204,38 @@ async def test_where_cells_run_elsewhere_the_model_is_told_that_they_cannot_open
             await session.turn("look", [tmp_path / "note.txt"])
     assert "note.txt, 6 bytes, out of reach of cells, which run on another machine" in said(model.asked[0])
     assert "hello" in said(model.asked[0])
+
+
+async def test_a_folder_to_read_is_where_it_is_and_read_only(talk: Talk, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "sales.csv").write_text("region,units\n")
+    code = f"print(open('{data}/sales.csv').read())\nopen('{data}/new', 'w')"
+    session, model = talk([calls("scratchpad", {"action": "exec", "code": code}), says("ok")], read=[data])
+    await session.turn("look into the data")
+    [described] = [tool.description for tool in model.asked[0].tools if tool.name == "scratchpad"]
+    assert f"Cells may read, not write, what the person has in: {data}." in described
+    assert result(model.asked[1]).startswith("region,units")
+    assert re.search("Read-only file system|Permission denied", result(model.asked[1]))
+    assert not (data / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [
+        ("/", "holds the home of Habitus"),
+        ("/proc", "that would open the whole machine"),
+        ("home", "holds the home of Habitus"),
+        ("home/skills", "holds the home of Habitus"),
+        (".", "holds the home of Habitus"),
+        ("none", "There is no folder"),
+        ("sales.csv", "There is no folder"),
+    ],
+)
+def test_a_folder_that_holds_more_than_anybody_means_is_refused(
+    habitus: Habitus, tmp_path: Path, folder: str, why: str
+) -> None:
+    (tmp_path / "sales.csv").write_text("x")
+    (habitus.settings.home / "skills").mkdir(exist_ok=True)
+    with pytest.raises(Invalid, match=why):
+        habitus.session(ScriptedModel([]), read=[Path(folder)])

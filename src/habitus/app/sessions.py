@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.agent.background import in_thread
@@ -23,7 +24,7 @@ from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
-from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads
+from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
 from habitus.errors import NotFound
 from habitus.events import TurnObserver
 from habitus.learning.observer import Learner
@@ -52,6 +53,7 @@ def open_session(
     observers: Sequence[TurnObserver],
     cheap: Model | None,
     learner: Learner | None,
+    read: Sequence[Path],
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
@@ -64,7 +66,8 @@ def open_session(
     gates = habitus.gates(user)
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
     given = open_given(habitus, f"{PADS}/{id}")
-    pads = _scratchpads(habitus, ask, view, given)
+    can_read = readable(habitus, read)
+    pads = _scratchpads(habitus, ask, view, given, can_read)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
     changes = Changes(
         view=view,
@@ -75,7 +78,13 @@ def open_session(
         ask=ask,
     )
     built_in = standard_tools(
-        changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory, cell_observers=(learner,)
+        changes,
+        finder=habitus.finder,
+        pads=pads,
+        tools=habitus.tools,
+        memory=memory,
+        cell_observers=(learner,),
+        readable=can_read,
     )
     parts = Parts(
         view=view,
@@ -120,10 +129,12 @@ def _let_go_of_the_old(habitus: Habitus) -> None:
                     folders.remove(str(folder))
 
 
-def _scratchpads(habitus: Habitus, ask: AskPerson, view: View, given: Given | None) -> Scratchpads:
+def _scratchpads(
+    habitus: Habitus, ask: AskPerson, view: View, given: Given | None, read: Sequence[Path]
+) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
 
     async def may_install(package: str) -> bool:
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
-    return open_scratchpads(habitus, f"{PADS}/{view.conversation}", may_install, sandbox_services(view), given)
+    return open_scratchpads(habitus, f"{PADS}/{view.conversation}", may_install, sandbox_services(view), given, read)

@@ -24,6 +24,7 @@ from habitus.cli.main import app
 from habitus.cli.opening import opened, shared
 from habitus.cli.options import Features, Paths, Resources
 from habitus.errors import Invalid, UserError
+from habitus.files import given_path
 from habitus.repl.chat import Around, Chat
 from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
 from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
@@ -32,6 +33,9 @@ from habitus.repl.terminal import Terminal, converse
 
 Model = Annotated[str, typer.Option("--model", "-m", help="provider:model, or script:PATH; else HABITUS_MODEL.")]
 Attach = Annotated[list[Path] | None, typer.Option("--attach", "-a", help="Send this file along; may be repeated.")]
+Read = Annotated[
+    list[Path] | None, typer.Option("--read", help="A folder that code may read where it is; may be repeated.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print every event as one line of JSON.")]
 
 
@@ -41,6 +45,7 @@ def chat(
     resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on with an earlier session.")] = False,
     model: Model = "",
     attach: Attach = None,
+    read: Read = None,
     path: Paths = None,
     resource: Resources = None,
     feature: Features = None,
@@ -49,7 +54,7 @@ def chat(
     """Talk to the agent. Without a terminal every line of standard input is a turn; exit code 1 if one failed."""
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
-    around = Around(paths=path or (), resources=resource or (), features=feature or ())
+    around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         past = past_session(habitus, session) if resume else None
         try:
@@ -67,13 +72,14 @@ def ask(
     request: Annotated[str | None, typer.Argument(help="What to ask; '-' or nothing reads standard input.")] = None,
     model: Model = "",
     attach: Attach = None,
+    read: Read = None,
     path: Paths = None,
     resource: Resources = None,
     feature: Features = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask one thing and print the answer; exit code 1 if that failed."""
-    around = Around(paths=path or (), resources=resource or (), features=feature or ())
+    around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
@@ -143,7 +149,7 @@ async def _chatting(
         chat = Chat(
             habitus,
             surface,
-            open_session=_sessions(habitus, past, surface.ask),
+            open_session=_sessions(habitus, past, surface.ask, around.read),
             run_command=partial(_run, habitus, surface),
             drafter=lambda: habitus.models.cheap,
             attached=attach,
@@ -159,13 +165,15 @@ async def _chatting(
         await habitus.models.close()
 
 
-def _sessions(habitus: Habitus, past: PastSession | None, ask: AskPerson) -> Callable[[], Session]:
+def _sessions(
+    habitus: Habitus, past: PastSession | None, ask: AskPerson, read: Sequence[Path]
+) -> Callable[[], Session]:
     """The session that is resumed first, then new ones."""
     waiting = [past.session] if past is not None else []
 
     def open_session() -> Session:
         id = waiting.pop() if waiting else None
-        return habitus.session(id=id, resume=id is not None, ask=ask)
+        return habitus.session(id=id, resume=id is not None, ask=ask, read=[given_path(folder) for folder in read])
 
     return open_session
 

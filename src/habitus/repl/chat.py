@@ -16,9 +16,8 @@ from habitus.agent.consent import Consent, Question
 from habitus.agent.session import Session
 from habitus.agent.stream import Done
 from habitus.app import Habitus, saving
-from habitus.errors import HabitusError, NotFound, Refused, UserError
+from habitus.errors import HabitusError, Refused, UserError
 from habitus.events import OutcomeKind
-from habitus.files import given_path
 from habitus.llm.model import Model
 from habitus.repl import markdown, why
 from habitus.repl.commands import (
@@ -37,6 +36,7 @@ from habitus.repl.commands import (
     filled,
     meaning,
 )
+from habitus.repl.dropping import dropped_files, named_files
 from habitus.repl.plain import clean
 from habitus.repl.surface import CommandReport, Surface
 from habitus.skills import names
@@ -52,6 +52,7 @@ class Around:
     paths: Sequence[str] = ()
     resources: Sequence[str] = ()
     features: Sequence[str] = ()
+    read: Sequence[Path] = ()  # folders that its cells may read
 
 
 class Chat:
@@ -81,6 +82,9 @@ class Chat:
         if not line.strip():
             return True
         try:
+            if dropped := dropped_files(line, self.habitus.settings.cwd):
+                self._attach(dropped)
+                return True
             meant = meaning(line, self.invocable())
             if isinstance(meant, Quit):
                 return False
@@ -140,7 +144,7 @@ class Chat:
             case Judge(is_good=is_good, reason=reason):
                 self._judge(is_good, reason)
             case Attach(path=path):
-                self._attach(path)
+                self._attach(named_files(path, self.habitus.settings.cwd))
             case New():
                 await self._begin_anew()
             case Help():
@@ -177,13 +181,11 @@ class Chat:
         said = f"Noted: the last turn {'went well' if is_good else 'went wrong'}{f', {reason}' if reason else ''}."
         self._surface.tell(replace(_line("judged", said), data={"turn": turn, "kind": kind.value, "reason": reason}))
 
-    def _attach(self, given: str) -> None:
-        path = self.habitus.settings.cwd / given_path(given.strip("'\""))
-        if not path.is_file():
-            raise NotFound(f"There is no file {path}.", mend="Check the path.")
-        self._attached.append(path)
-        said = f"{path.name} goes along with what you say next."
-        self._surface.tell(replace(_line("attached", said), data={"path": str(path)}))
+    def _attach(self, files: Sequence[Path]) -> None:
+        self._attached += files
+        for path in files:
+            said = f"{path.name} goes along with what you say next."
+            self._surface.tell(replace(_line("attached", said), data={"path": str(path)}))
 
     async def _begin_anew(self) -> None:
         await self.session.close()
