@@ -57,6 +57,7 @@ class ToolResult:
 
     content: str
     outcome: Outcome = OK
+    made: tuple[str, ...] = ()  # files for the person to open
 
 
 class EventKind(StrEnum):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.stream import Noticed
+from habitus.agent.stream import Noticed, ToolFinished
 from habitus.app import Habitus
 from habitus.errors import Invalid
 from habitus.llm.model import Ask, Asked, Text
@@ -239,3 +239,15 @@ def test_a_folder_that_holds_more_than_anybody_means_is_refused(
     (habitus.settings.home / "skills").mkdir(exist_ok=True)
     with pytest.raises(Invalid, match=why):
         habitus.session(ScriptedModel([]), read=[Path(folder)])
+
+
+async def test_a_picture_that_a_cell_makes_is_kept_and_the_person_is_shown_where(
+    talk: Talk, habitus: Habitus, tmp_path: Path
+) -> None:
+    cell = {"action": "exec", "code": "open('plot.png', 'wb').write(b'\\x89PNG')"}
+    session, model = talk([calls("scratchpad", cell), calls("scratchpad", {"action": "remove"}), says("see the plot")])
+    seen = [event async for event in session.turn_stream("plot it")]
+    kept = habitus.settings.home / "sessions" / session.id / "_made" / "plot.png"
+    assert [event.made for event in seen if isinstance(event, ToolFinished)] == [(str(kept),), ()]
+    assert f"[made] The person is shown {kept}" in result(model.asked[1])
+    assert kept.read_bytes() == b"\x89PNG"

@@ -119,7 +119,14 @@ class OpenTurn:
         self._returned(call, result)
         seconds = time.monotonic() - began
         self._emit(
-            ToolFinished(call=call.id, tool=call.name, outcome=result.outcome, content=result.content, seconds=seconds)
+            ToolFinished(
+                call=call.id,
+                tool=call.name,
+                outcome=result.outcome,
+                content=result.content,
+                seconds=seconds,
+                made=result.made,
+            )
         )
         return result
 

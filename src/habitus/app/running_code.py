@@ -28,7 +28,7 @@ from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 
 ENVIRONMENTS = "cache/environments"  # below the home
-_GIVEN = ".given"  # no pad can be called that
+_GIVEN, MADE = ".given", "_made"  # no pad can be called that
 
 MayInstall = Callable[[str], Awaitable[bool]]
 
@@ -71,10 +71,18 @@ def open_scratchpads(
     given: Given | None = None,
     read: Sequence[Path] = (),
 ) -> Scratchpads:
-    """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked."""
+    """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked.
+
+    What the cells of a session make for a person to open is kept beside its pads, so that it outlives them.
+    """
     if habitus.settings.install_missing:
         may_install = _always
-    return Scratchpads(_runtime(habitus, folder, given, read), services=services, may_install=may_install)
+    return Scratchpads(
+        _runtime(habitus, folder, given, read),
+        services=services,
+        may_install=may_install,
+        keep_made=given.folder.with_name(MADE) if given else None,
+    )
 
 
 def readable(habitus: Habitus, folders: Sequence[Path]) -> tuple[Path, ...]:

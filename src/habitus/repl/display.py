@@ -93,6 +93,8 @@ class TurnDisplay:
             case ToolFinished(call=call):
                 running = self._calls.pop(call)
                 self._print(lines.finished(event, running.label))
+                for line in lines.made(event):
+                    self._print(line)
                 if (undo := lines.undo(event, running.arguments)) is not None:
                     self._print(undo)
             case Nudged():

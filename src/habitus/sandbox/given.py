@@ -89,7 +89,7 @@ class Given:
             if identity not in self._files:
                 top = self._below(ATTACHED)
                 _check_room(top, found.st_size)
-                name = _free_name(top, _harmless(source.name))
+                name = free_name(top, harmless(source.name))
                 size = _copy(original, top / name, found.st_size)
                 self._files[identity] = GivenFile(path=self.path_of(ATTACHED, name), copy=top / name, size=size)
             return self._files[identity]
@@ -208,7 +208,7 @@ def _copy(original: BinaryIO, target: Path, size: int) -> int:
         raise
 
 
-def _harmless(name: str) -> str:
+def harmless(name: str) -> str:
     """A name that stays what it is in a prompt, a program and a shell: its letters, digits and ending."""
     kept = re.sub(r"[^\w.+() -]", "_", encodable(name)).strip()
     ending = Path(kept).suffix[:_LONGEST_ENDING]
@@ -218,7 +218,7 @@ def _harmless(name: str) -> str:
     return f"_{stem}{ending}" if stem.startswith((".", "-")) or not stem else f"{stem}{ending}"
 
 
-def _free_name(top: Path, wanted: str) -> str:
+def free_name(top: Path, wanted: str) -> str:
     named = Path(wanted)
     numbered = (f"{named.stem}-{number}{named.suffix}" for number in itertools.count(2))
     return next(name for name in itertools.chain([wanted], numbered) if not (top / name).exists())

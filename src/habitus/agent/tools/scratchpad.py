@@ -103,7 +103,7 @@ async def _exec(
         watch=_lines(running),
     )
     running.observe(_what_came_of_it(given.name, cell, running))
-    return ToolResult(content=_shown(cell), outcome=_outcome(cell))
+    return ToolResult(content=_shown(cell), outcome=_outcome(cell), made=cell.made)
 
 
 def _what_came_of_it(name: str, cell: Cell, running: Running) -> Event:
@@ -151,6 +151,7 @@ def _shown(cell: Cell) -> str:
         parts.append(f"[error]\n{block(cell.error.rstrip())}")
     parts += [f"[progress] {one_line(line)}" for line in cell.progress]
     parts += [f"[log] {one_line(line)}" for line in cell.logs]
+    parts += [f"[made] The person is shown {one_line(path)}" for path in cell.made]
     return "\n\n".join(parts) or "(The cell ran and printed nothing.)"
 
 

@@ -58,7 +58,7 @@ class LocalRuntime:
 
     async def start(self, name: str) -> LocalWorker:
         pad = self._own(name)
-        venv, files = pad / "venv", pad / "files"
+        venv, files = pad / "venv", self.files(name)
         files.mkdir(exist_ok=True)
         if self._given:
             self._given.mkdir(parents=True, exist_ok=True, mode=0o700)  # what is bound has to be there
@@ -112,6 +112,9 @@ class LocalRuntime:
         if not self._folder.is_dir():
             return []
         return sorted(pad.name for pad in self._folder.iterdir() if (pad / "lock").is_file())
+
+    def files(self, name: str) -> Path:
+        return self._folder / check_name(name) / "files"
 
     async def close(self) -> None:
         while self._locks:
