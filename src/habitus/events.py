@@ -64,6 +64,7 @@ class ToolResult:
     content: str
     outcome: Outcome = OK
     images: tuple[Image, ...] = ()
+    made: tuple[str, ...] = ()  # files for the person to open
 
 
 class EventKind(StrEnum):

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from habitus.sandbox.machine import probe
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, PseudoTerminal, at_a_terminal
 from tests.conftest import Cli
@@ -598,3 +599,26 @@ def test_why_a_call_failed_is_told_once(run_cli: Cli) -> None:
     ran = run_cli("ask", "-m", model, "remember it")
     assert ran.err.count("nothing-like-it'") == 1
     assert "failed: the last tool call failed" in ran.err
+
+
+@pytest.mark.req("AG-11")
+def test_ask_attaches_a_file_and_reads_a_folder(run_cli: Cli) -> None:
+    if probe().bubblewrap is None:
+        pytest.skip("without bubblewrap the path depends on the session")
+    (run_cli.cwd / "data").mkdir()
+    (run_cli.cwd / "data" / "rates.txt").write_text("north 2\n")
+    (run_cli.cwd / "umsatz.csv").write_bytes("Gebiet;Stück\nMünchen;3\n".encode("latin-1") * 50_000)
+    code = (
+        "rows = open('/given/attached/umsatz.csv', encoding='cp1252').readlines()\n"
+        f"print(len(rows), rows[1].strip(), open('{run_cli.cwd}/data/rates.txt').read())"
+    )
+    model = _script(
+        run_cli, {"call": "scratchpad", "arguments": {"action": "exec", "code": code}}, {"say": "Three in Munich."}
+    )
+    ran = run_cli("ask", "how many?", "--model", model, "--attach", "umsatz.csv", "--read", "data", "--json")
+    rows = {row["type"]: row for row in _rows(ran.out)}
+    assert rows["tool_finished"]["content"] == "100000 München;3 north 2"
+    where = "read-only at /given/attached/umsatz.csv"
+    assert rows["notice"]["text"] == f"umsatz.csv, 1.1 MB, {where}: the model sees a preview."
+    assert rows["done"]["usage"]["input_tokens"] < 12_000
+    assert run_cli("ask", "x", "--model", model, "--read", "nowhere").err.startswith("habitus: There is no folder ")

@@ -11,6 +11,7 @@ import pytest
 
 from habitus.errors import Invalid
 from habitus.files import File, file_of
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import LARGEST_FILE, MOST_FILES, Given
 from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import Machine, base_python
@@ -69,7 +70,7 @@ async def pads(strength: Machine, pads_folder: Path, given: Given) -> AsyncItera
     runtime = LocalRuntime(
         strength,
         pads_folder,
-        Venvs(os.environ, python=base_python()),
+        Environments(pads_folder.with_name("environments"), Venvs(os.environ, python=base_python())),
         permissions=Permissions(),
         limits=Limits(cpu_s=None, memory=512 * MIB),
         allow_weaker=True,
@@ -122,10 +123,10 @@ def test_what_is_given_is_private_and_not_writable(tmp_path: Path) -> None:
     given.put_tree("fill-form", TREE)
     attached = tmp_path / "sales.csv"
     attached.write_text("a,b")
-    assert [given.put_file(attached), given.put_file(attached)] == [
-        "/given/attached/sales.csv",
-        "/given/attached/sales-2.csv",
-    ]
+    first = given.put_file(attached)
+    assert given.put_file(attached) == first
+    attached.write_text("a,b\n1,2")
+    assert [first.path, given.put_file(attached).path] == ["/given/attached/sales.csv", "/given/attached/sales-2.csv"]
     modes = {
         str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o777)
         for path in (given.folder, *given.folder.rglob("*"))

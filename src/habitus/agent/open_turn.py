@@ -122,7 +122,14 @@ class OpenTurn:
         self._returned(call, result)
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
         self._emit(
-            ToolFinished(call=call.id, tool=call.name, outcome=result.outcome, content=result.content, seconds=seconds)
+            ToolFinished(
+                call=call.id,
+                tool=call.name,
+                outcome=result.outcome,
+                content=result.content,
+                seconds=seconds,
+                made=result.made,
+            )
         )
         return result
 

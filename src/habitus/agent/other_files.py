@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from habitus.agent.view import View
 from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.files import File
-from habitus.sandbox.given import LARGEST_FILE, SKILLS, Given, Placed, opened
+from habitus.sandbox.given import LARGEST_FILE, SKILLS, Given, Placed, content_of
 from habitus.sandbox.model import MIB
 from habitus.skills.copies import SkillFiles
 from habitus.skills.listing import Snapshot
@@ -170,7 +170,7 @@ def _read(path: str, files: SkillFiles, in_pad: str) -> OtherFile:
     if file.size > LARGEST_FILE:
         raise Refused(f"'{path}' has {file.size:,} bytes; {LARGEST_FILE // MIB} MiB is the most that can be read.")
     try:
-        with opened(path, file, files.folders.get(path)) as source:
+        with content_of(path, file, files.folders.get(path)) as source:
             data = source.read(LARGEST_FILE + 1)
     except OSError:
         raise NotFound(f"'{path}' can't be read where it lies: it may be gone.", mend="") from None

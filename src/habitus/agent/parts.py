@@ -20,6 +20,7 @@ from habitus.events import TurnObserver
 from habitus.journal.journal import Journal
 from habitus.memory.model import Encoded
 from habitus.redact import Redactor
+from habitus.sandbox.given import Given
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext
 from habitus.skills.review import Review
@@ -45,6 +46,7 @@ class Parts:
     user: User
     person: TimedPerson = field(default_factory=lambda: TimedPerson(nobody))
     learned: Callable[[], tuple[Encoded, ...]] = tuple  # what is new in memory since it was last asked for
+    given: Given | None = None  # where what is attached is laid for the code that runs
     project: str = ""
     source_type: str = "repl"
     background: Background = field(default_factory=Background)

@@ -56,6 +56,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
 
     attached = await attachments.read(
         asking.attach,
+        given=parts.given,
         sees_images=asking.sees_images,
         transcribe=parts.transcribe,
         budget=int(parts.context_tokens * budget.ATTACHED_SHARE),

@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -94,7 +93,7 @@ class Habitus:
             local=local,
             clock=clock,
             auto=settings.review.auto,
-            duplicates=partial(near_duplicates, self.finder),
+            duplicates=functools.partial(near_duplicates, self.finder),
             redacted=self.redacted,
         )
         self.importer = Importer(
@@ -137,8 +136,7 @@ class Habitus:
     @property
     def fill(self) -> dict[str, str]:
         """What placeholders in skills become."""
-        settings = self.settings
-        return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
+        return {"BOT_NAME": self.settings.bot_name, "BOT_DIR": str(self.settings.home), "USER": self.settings.user}
 
     def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
@@ -175,11 +173,12 @@ class Habitus:
         cheap: Model | None = None,
         observers: Sequence[TurnObserver] = (),
         learner: Learner | None = None,
+        read: Sequence[Path] = (),
     ) -> Session:
         """A conversation with a model, by default the one of the settings. Close it, or use `async with`.
 
         `cheap` is the model that draws lessons from failed cells; with a model of your own there is none by default.
-        `learner` takes the place of what otherwise learns from its errors.
+        `learner` takes the place of what otherwise learns from its errors. `read` are folders that its cells may read.
         """
         from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
 
@@ -194,6 +193,7 @@ class Habitus:
             observers=observers,
             cheap=cheap,
             learner=learner,
+            read=read,
         )
 
     def turn(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.agent.background import in_thread
@@ -24,13 +25,14 @@ from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
-from habitus.app.running_code import open_given, open_scratchpads
+from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.journal.model import Turn
 from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
 from habitus.memory.model import Encoded
+from habitus.sandbox import environments
 from habitus.sandbox.given import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
@@ -55,6 +57,7 @@ def open_session(
     observers: Sequence[TurnObserver],
     cheap: Model | None,
     learner: Learner | None,
+    read: Sequence[Path],
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
@@ -78,6 +81,7 @@ def open_session(
         observers=observers,
         learner=learner or open_learner(habitus, memory, cheap),
         learned=memory.take,
+        read=read,
     )
     closing = conversation.parts.closing
     if model is None:
@@ -100,13 +104,15 @@ def open_conversation(
     observers: Sequence[TurnObserver] = (),
     learner: Learner,
     learned: Callable[[], tuple[Encoded, ...]] = tuple,
+    read: Sequence[Path] = (),
 ) -> Conversation:
     """A conversation without a model behind it."""
     outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
     given = open_given(habitus, f"{PADS}/{id}")
     files = OtherFiles(view, given)
-    pads = _scratchpads(habitus, person, view, given)
+    can_read = readable(habitus, read)
+    pads = _scratchpads(habitus, person, view, given, can_read)
     is_own = user.name == habitus.settings.user
     cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
     memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project)
@@ -126,6 +132,7 @@ def open_conversation(
         tools=tools,
         memory=memory,
         cell_observers=(learner,),
+        readable=can_read,
     )
     parts = Parts(
         view=view,
@@ -145,6 +152,7 @@ def open_conversation(
         user=user,
         person=person,
         learned=learned,
+        given=given,
         project=habitus.project,
         source_type=source_type,
     )
@@ -161,16 +169,19 @@ def let_go_of_the_old(habitus: Habitus, user: str) -> None:
         habitus.journal.prune()
         kept = habitus.journal.session_ids()
         limit = (habitus.clock() - habitus.journal.kept_for).timestamp()
+        environments.let_go(habitus.place / ENVIRONMENTS, unused_since=limit)
         for folder in (habitus.place / PADS).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
                 with suppress(OSError):
                     folders.remove(str(folder))
 
 
-def _scratchpads(habitus: Habitus, ask: AskPerson, view: View, given: Given | None) -> Scratchpads:
+def _scratchpads(
+    habitus: Habitus, ask: AskPerson, view: View, given: Given | None, read: Sequence[Path]
+) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
 
     async def may_install(package: str) -> bool:
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
-    return open_scratchpads(habitus, f"{PADS}/{view.conversation}", may_install, sandbox_services(view), given)
+    return open_scratchpads(habitus, f"{PADS}/{view.conversation}", may_install, sandbox_services(view), given, read)

@@ -26,6 +26,7 @@ from habitus.cli.main import app
 from habitus.cli.opening import opened, shared
 from habitus.cli.options import Features, Paths, Resources
 from habitus.errors import Invalid, UserError
+from habitus.files import given_path
 from habitus.repl.chat import Around, Chat
 from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
 from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
@@ -34,6 +35,9 @@ from habitus.repl.terminal import Terminal, converse
 
 Model = Annotated[str, typer.Option("--model", "-m", help="provider:model, or script:PATH; else HABITUS_MODEL.")]
 Attach = Annotated[list[Path] | None, typer.Option("--attach", "-a", help="Send this file along; may be repeated.")]
+Read = Annotated[
+    list[Path] | None, typer.Option("--read", help="A folder that code may read where it is; may be repeated.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print every event as one line of JSON.")]
 
 
@@ -43,6 +47,7 @@ def chat(
     resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on with an earlier session.")] = False,
     model: Model = "",
     attach: Attach = None,
+    read: Read = None,
     path: Paths = None,
     resource: Resources = None,
     feature: Features = None,
@@ -51,7 +56,7 @@ def chat(
     """Talk to the agent. Without a terminal every line of standard input is a turn; exit code 1 if one failed."""
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
-    around = Around(paths=path or (), resources=resource or (), features=feature or ())
+    around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         past = past_session(habitus, session) if resume else None
         try:
@@ -69,13 +74,14 @@ def ask(
     request: Annotated[str | None, typer.Argument(help="What to ask; '-' or nothing reads standard input.")] = None,
     model: Model = "",
     attach: Attach = None,
+    read: Read = None,
     path: Paths = None,
     resource: Resources = None,
     feature: Features = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask one thing and print the answer; exit code 1 if that failed."""
-    around = Around(paths=path or (), resources=resource or (), features=feature or ())
+    around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
@@ -147,7 +153,7 @@ async def _chatting(
         chat = Chat(
             habitus,
             surface,
-            open_session=partial(_open_session, habitus, surface.ask),
+            open_session=partial(_open_session, habitus, surface.ask, around.read),
             run_command=partial(_run, habitus, surface),
             models=habitus.models,
             resume=past.session if past is not None else "",
@@ -165,8 +171,9 @@ async def _chatting(
         await habitus.models.close()
 
 
-def _open_session(habitus: Habitus, ask: AskPerson, resume: str) -> Session:
-    return habitus.session(id=resume or None, resume=bool(resume), ask=ask)
+def _open_session(habitus: Habitus, ask: AskPerson, read: Sequence[Path], resume: str) -> Session:
+    folders = [given_path(folder) for folder in read]
+    return habitus.session(id=resume or None, resume=bool(resume), ask=ask, read=folders)
 
 
 def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> list[tuple[str, ...]]:

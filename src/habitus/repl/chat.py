@@ -23,7 +23,6 @@ from habitus.app.models import chosen_by, models_named
 from habitus.app.past_sessions import past_session
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
-from habitus.files import given_path
 from habitus.llm.model import Usage
 from habitus.llm.roles import Models
 from habitus.memory.model import Status
@@ -48,6 +47,7 @@ from habitus.repl.commands import (
     filled,
     meaning,
 )
+from habitus.repl.dropping import dropped_files, named_files
 from habitus.repl.plain import clean, one_line
 from habitus.repl.surface import CommandReport, Surface
 from habitus.skills import names
@@ -64,6 +64,7 @@ class Around:
     paths: Sequence[str] = ()
     resources: Sequence[str] = ()
     features: Sequence[str] = ()
+    read: Sequence[Path] = ()  # folders that its cells may read
 
 
 class Chat:
@@ -99,6 +100,9 @@ class Chat:
         if not line.strip():
             return True
         try:
+            if dropped := dropped_files(line, self.habitus.settings.cwd):
+                self._attach(dropped)
+                return True
             meant = meaning(line, self.invocable())
             if isinstance(meant, Quit):
                 return False
@@ -190,7 +194,7 @@ class Chat:
             case Judge(is_good=is_good, reason=reason):
                 self._judge(is_good, reason)
             case Attach(path=path):
-                self._attach(path)
+                self._attach(named_files(path, self.habitus.settings.cwd))
             case New():
                 await self._go_over_to("")
             case Resume(session=wanted):
@@ -235,13 +239,10 @@ class Chat:
         said = f"Noted: the last turn {'went well' if is_good else 'went wrong'}{f', {reason}' if reason else ''}."
         self._surface.tell(_line("judged", said, turn=turn, kind=kind.value, reason=reason))
 
-    def _attach(self, given: str) -> None:
-        path = self.habitus.settings.cwd / given_path(given.strip("'\""))
-        if not path.is_file():
-            raise NotFound(f"There is no file {path}.", mend="Check the path.")
-        self._attached.append(path)
-        said = f"{path.name} goes along with what you say next."
-        self._surface.tell(_line("attached", said, path=str(path)))
+    def _attach(self, files: Sequence[Path]) -> None:
+        self._attached += files
+        for path in files:
+            self._surface.tell(_line("attached", f"{path.name} goes along with what you say next.", path=str(path)))
 
     async def _go_over_to(self, session: str) -> None:
         if session == self.session.id:

@@ -99,6 +99,8 @@ class TurnDisplay:
                 running = self._calls.pop(call)
                 self._reasons.append(event.outcome.reason)
                 self._print(lines.finished(event, running.label))
+                for line in lines.made(event):
+                    self._print(line)
                 if (undo := lines.undo(event, running.arguments)) is not None:
                     self._print(undo)
             case Nudged():

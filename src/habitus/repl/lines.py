@@ -81,6 +81,11 @@ def undoing(event: ToolFinished, arguments: str) -> str | None:
             return None
 
 
+def made(event: ToolFinished) -> list[Text]:
+    """Where the files are that a call made for the person."""
+    return [Text(f"{INDENT}  open: {one_line(path, 400)}", style="green", overflow="fold") for path in event.made]
+
+
 def cancelled_call(label: Text) -> Text:
     return Text.assemble(INDENT, ("–", "dim"), " ", label, ("  cancelled", "dim"), no_wrap=True, overflow="ellipsis")
 

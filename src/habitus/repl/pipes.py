@@ -110,7 +110,8 @@ class TextPipe:
     def _remark(self, event: TurnEvent, labels: dict[str, str], told: Collection[str]) -> None:
         match event:
             case ToolFinished(call=call):
-                self.remark(lines.finished(event, Text(labels.get(call, event.tool))).plain)
+                for line in (lines.finished(event, Text(labels.get(call, event.tool))), *lines.made(event)):
+                    self.remark(line.plain)
             case Nudged():
                 self.remark(lines.nudge(event).plain)
             case Noticed():
