@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
     from habitus.memory.cortex import Cortex
+    from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads
     from habitus.sandbox.services import Services
@@ -286,6 +287,13 @@ class Habitus:
         from habitus.app.running_code import open_tools  # the sandbox, for those who run code
 
         return open_tools(self)
+
+    @functools.cached_property
+    def recipes(self) -> RecipeCatalogue:
+        """The recipes of the skills, how they fare, and which may run."""
+        from habitus.app.recipes import open_recipes
+
+        return open_recipes(self)
 
     def scratchpads(
         self,
