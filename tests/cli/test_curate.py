@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Kind, Producer, Scope
 from tests.cli.conftest import Direct
@@ -124,6 +127,47 @@ def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stay
     assert direct.json("tools", "list")["tools"] == []
     direct.ok(*runs[2].splitlines()[-1].removeprefix("Undo: habitus ").split())
     assert direct.json("tools", "list")["tools"][0]["status"] == "active"
+
+
+@pytest.mark.req("SB-06", "SB-08")
+def test_a_tool_whose_cases_fail_with_another_interpreter_is_degraded_and_the_model_told(
+    direct: Direct, tmp_path: Path
+) -> None:
+    """The case notices what is different by a file that the tool may read."""
+    marker = tmp_path / "data/interpreter"
+    marker.parent.mkdir()
+    marker.write_text("3.11")
+    code = f"import sys\nassert open({str(marker)!r}).read() == '3.11', 'distutils is gone'\nprint('ok')\n"
+    new = ("tools", "new", "probe", "-d", "Probes.", "--code", "-", "--read", str(marker.parent), "--yes")
+    direct.ok(*new, stdin=code)
+    marker.write_text("3.12")
+    with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:
+        database.execute("UPDATE tool_health SET proved_as = 'another interpreter'")
+    (tested,) = direct.json("curate", "--apply")["steps"]
+    assert tested["action"] == "test"
+    assert "1 of 1 cases fail, and it is degraded" in tested["reason"]
+    (listed,) = direct.json("tools", "list")["tools"]
+    assert listed["status"] == "degraded"
+    assert "failed its own cases" in listed["reason"]
+    assert "distutils is gone" in listed["reason"]
+
+    async def told() -> tuple[list[str], str]:
+        model = ScriptedModel([calls("recall_skill", {"name": "probe"}), says("I will do without.")])
+        with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
+            async with habitus.session(model) as session:
+                await session.turn("probe it")
+        answers = [message.content for message in model.asked[-1].messages if isinstance(message, Returned)]
+        return [tool.name for tool in model.asked[0].tools], answers[0]
+
+    tools, recalled = asyncio.run(told())
+    assert "probe" not in tools
+    assert "is degraded, it failed its own cases" in recalled
+    assert "distutils is gone" in recalled
+
+    marker.write_text("3.11")
+    direct.ok("tools", "test", "probe")
+    assert direct.json("tools", "list")["tools"][0]["status"] == "active"
+    assert direct.ok("curate") == "Nothing has aged.\n"
 
 
 @pytest.mark.req("ME-03", "LP-07")
