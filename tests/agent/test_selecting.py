@@ -62,6 +62,13 @@ async def test_a_skill_that_needs_a_tool_is_there_where_the_session_has_it(talk:
     assert "- in-a-pad —" in model.asked[0].system
     assert "on-the-web" not in model.asked[0].system
     assert places(habitus, done.turn)["on-the-web"] == (Place.LEFT_OUT, "gated: needs the tool 'browser'")
+    request = explaining.request_of(habitus, "hello")
+    told = {name: explaining.why(habitus, name, request) for name in ("in-a-pad", "on-the-web")}
+    assert [(why.place, why.reason) for why in told.values()] == [
+        (Place.MENU, "eligible, and no rule puts it into the prompt"),
+        (Place.LEFT_OUT, "gated: needs the tool 'browser'"),
+    ]
+    assert "on-the-web" not in explaining.prospect(habitus, request).on_menu
 
 
 @pytest.mark.req("SE-03")

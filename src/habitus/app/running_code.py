@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
+from habitus.agent.background import in_thread
 from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.view import View
@@ -44,7 +47,7 @@ def open_tools(habitus: Habitus) -> Tools:
 
 
 def _view(habitus: Habitus) -> View:
-    """The library as a tool sees it that no conversation has called."""
+    """The library as code sees it that no conversation has called."""
     return View(habitus.skills, habitus.review, Outage(), habitus.redactor, conversation="")
 
 
@@ -54,7 +57,18 @@ def open_scratchpads(
     """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked."""
     if habitus.settings.install_missing:
         may_install = _always
-    return Scratchpads(_runtime(habitus, folder), services=services, may_install=may_install)
+    asked = _services(habitus) if services is None else services
+    return Scratchpads(_runtime(habitus, folder), services=asked, may_install=may_install)
+
+
+def _services(habitus: Habitus) -> Services:
+    """What cells may ask where no conversation runs them: a pad lives long, so each question sees the library anew."""
+
+    async def answer(question: str, given: Any) -> Any:
+        view = await in_thread(lambda: _view(habitus))
+        return await sandbox_services(view)[question](given)
+
+    return {question: partial(answer, question) for question in sandbox_services(_view(habitus))}
 
 
 def _runtime(habitus: Habitus, folder: str) -> Runtime:
