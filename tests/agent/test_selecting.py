@@ -121,6 +121,17 @@ async def test_a_turn_that_failed_leaves_nothing_behind(talk: Talk, habitus: Hab
     assert places(habitus, done.turn)["read-log"][0] is Place.MENU
 
 
+@pytest.mark.req("SE-03")
+async def test_a_skill_that_was_switched_off_since_does_not_stay(talk: Talk, habitus: Habitus, tmp_path: Path) -> None:
+    keep(habitus, "read-log", manifest=Manifest(file_types=("log",)))
+    (tmp_path / "a.log").write_text("line\n")
+    session, _ = talk([says("one"), says("two")])
+    await session.turn("read this log", [tmp_path / "a.log"])
+    habitus.skills.set_enabled("read-log", False, habitus.person())
+    done = await session.turn("a wholly different question")
+    assert places(habitus, done.turn)["read-log"][0] is Place.LEFT_OUT
+
+
 # The menu
 
 

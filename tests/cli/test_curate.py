@@ -75,6 +75,29 @@ def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> Non
     assert {each["text"] for each in lessons} == {*LESSONS[1:], "Invoices are numbered by year."}
 
 
+@pytest.mark.req("LP-07")
+def test_a_run_prunes_a_quarter_at_most_and_nothing_that_is_verified(direct: Direct) -> None:
+    things = ("invoices", "ledgers", "receipts", "payslips", "budgets", "audits", "tariffs", "refunds")
+    with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
+        ids = []
+        for number, thing in enumerate(things):
+            draft = Draft(
+                text=f"The {thing} live in folder {number}.",
+                kind=Kind.LESSON,
+                produced_by=Producer.CEREBELLUM,
+                verified=number == 0,
+            )
+            kept = habitus.memory.encode(draft).engram
+            assert kept is not None
+            ids.append(kept.id)
+        for _ in range(5):
+            habitus.memory.record_retrieval(ids)
+    steps = direct.json("curate", "--apply")["steps"]
+    assert [step["action"] for step in steps] == ["prune", "prune"]
+    assert not {ids[0]} & {step["item"] for step in steps}
+    assert {lesson["id"] for lesson in direct.json("lessons", "archive")["archived"]} == {s["item"] for s in steps}
+
+
 @pytest.mark.req("LP-07", "ME-07", "AG-10")
 async def test_the_end_of_a_session_tidies_memory_without_a_model_or_a_sandbox(direct: Direct) -> None:
     taught(direct)
