@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from habitus.app import Habitus, learning, read_settings
+from habitus.app import Habitus, models, read_settings
 from habitus.cli import main
 from habitus.llm.model import Answered, Ask, ProviderFault
 from habitus.llm.roles import Models
@@ -170,7 +170,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
     def named(habitus: Habitus, name: str) -> Models:
         return Models(name, open_model=lambda _: scripted)
 
-    monkeypatch.setattr(learning, "models_named", named)
+    monkeypatch.setattr(models, "models_named", named)
     return scripted
 
 

@@ -124,7 +124,9 @@ class Composer:
         chosen = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
         there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
         room = int(self._parts.context_tokens * budget.EAGER_SHARE)
-        section, shown = prompt.eager(chosen, room, already=there, unreviewed=view.unreviewed)
+        section, shown = prompt.eager(
+            chosen, room, already=there, unreviewed=view.unreviewed, files=self._parts.files.put
+        )
         for skill, _ in chosen:
             if skill.name in shown:
                 view.saw(skill)

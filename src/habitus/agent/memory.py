@@ -44,7 +44,7 @@ class SessionMemory:
 
     def waiting(self) -> int:
         """How many lessons wait for a person."""
-        return len(self.cortex.waiting())
+        return len(self.cortex.waiting(user=self.user))
 
     @cached_property
     def in_scratchpad(self) -> tuple[Note, ...]:

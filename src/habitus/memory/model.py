@@ -197,6 +197,10 @@ class Engram:
         """Whether it is this user's, or one of their conversations taught it, for whomever it holds."""
         return bool(user) and (self.evidence.user == user or (self.scope is Scope.USER and self.owner == user))
 
+    def is_open_to(self, user: str) -> bool:
+        """Whether somebody may see it: what holds for one user is for nobody else's eyes."""
+        return self.scope is not Scope.USER or self.owner == user
+
     @property
     def refusal(self) -> str:
         """Of one that was turned down: that it was, why and by whom, in a sentence."""
