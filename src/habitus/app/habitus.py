@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 import sqlalchemy as sa
 
 from habitus import search, sql
-from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
@@ -36,7 +35,7 @@ from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
 from habitus.skills.review import Review
-from habitus.skills.selection import Request, Selection, User
+from habitus.skills.selection import User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
@@ -310,10 +309,6 @@ class Habitus:
     def _approved(self, proposal: Proposal) -> None:
         if trees.TOOL_CODE in proposal.change.tree:
             self.tools.approved(proposal)
-
-    def select(self, request: Request) -> Selection:
-        """The skills for a request, with stickiness from the journal."""
-        return choose(self.skills.snapshot(user=request.user.name), request, self.gates(request.user), self.journal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from habitus.agent.background import in_thread
 from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.view import View
@@ -51,7 +54,7 @@ def open_tools(habitus: Habitus) -> Tools:
 
 
 def _view(habitus: Habitus) -> View:
-    """The library as a tool sees it that no conversation has called."""
+    """The library as code sees it that no conversation has called."""
     return View(habitus.skills, habitus.review, Outage(), habitus.redactor, conversation="")
 
 
@@ -79,10 +82,20 @@ def open_scratchpads(
         may_install = _always
     return Scratchpads(
         _runtime(habitus, folder, given, read),
-        services=services,
+        services=_services(habitus) if services is None else services,
         may_install=may_install,
         keep_made=given.folder.with_name(MADE) if given else None,
     )
+
+
+def _services(habitus: Habitus) -> Services:
+    """What cells may ask where no conversation runs them: a pad lives long, so each question sees the library anew."""
+
+    async def answer(question: str, asked: Any) -> Any:
+        view = await in_thread(lambda: _view(habitus))
+        return await sandbox_services(view)[question](asked)
+
+    return {question: partial(answer, question) for question in sandbox_services(_view(habitus))}
 
 
 def readable(habitus: Habitus, folders: Sequence[Path]) -> tuple[Path, ...]:

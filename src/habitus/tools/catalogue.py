@@ -115,7 +115,7 @@ class ToolCatalogue:
         if objection := self.objection(item):
             return ToolStatus.UNAPPROVED, objection
         if health.is_degraded(read.code):
-            return ToolStatus.DEGRADED, f"failed {health.streak} times in a row: {health.last_failure}"
+            return ToolStatus.DEGRADED, health.why_degraded
         return ToolStatus.ACTIVE, ""
 
     def objection(self, item: Listed) -> str:

@@ -64,7 +64,8 @@ class Tools:
         self.create, self.approve, self.approved = maker.create, maker.approve, maker.approved
         self.run, self.test = runner.run, runner.test
         self.waiting, self.run_waiting = runner.waiting, runner.run_waiting
-        self.curate, self.retire, self.restore = curator.curate, curator.retire, curator.restore
+        self.curate, self.renew = curator.curate, curator.renew
+        self.retire, self.restore = curator.retire, curator.restore
 
     async def __aenter__(self) -> Self:
         return self
