@@ -17,6 +17,7 @@ from habitus.cli.options import AsJson, SkillName
 from habitus.errors import Invalid, did_you_mean
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Severity, Skill, State
+from habitus.text import one_line
 
 
 def list_skills(
@@ -132,7 +133,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
     width = max(len(label) for label, _ in facts)
     for label, value in facts:
         if value:
-            output.say(f"{label:<{width}}  {value}")
+            output.say(f"{label:<{width}}  {one_line(value)}")
     for diagnostic in item.diagnostics:
         output.say(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
     output.say()
