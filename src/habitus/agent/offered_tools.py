@@ -11,6 +11,7 @@ from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.code_tools import code_tools
 from habitus.agent.tools.registry import Registry, Tool
 from habitus.agent.view import View
+from habitus.sandbox.given import Given
 from habitus.sandbox.model import ToolRun
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext, is_barred
@@ -35,7 +36,9 @@ class OfferedTools:
         view: View,
         outage: Outage,
         gates: GateContext,
+        given: Given | None = None,
     ) -> None:
+        self._given = given
         self._built_in = tuple(built_in)
         self._tools = tools
         self._finder = finder
@@ -77,12 +80,13 @@ class OfferedTools:
         usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
         services = sandbox_services(self._view)
-        run = partial(self._tools.run, services=services)
+        run = partial(self._tools.run, services=services, given=self._given)
         self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
-            return await self._tools.run_waiting(conversation, name, payload, services=services)
+            run = self._tools.run_waiting
+            return await run(conversation, name, payload, services=services, given=self._given)
 
         return [*code_tools(active.values(), run), *code_tools(waiting, run_waiting)]
 

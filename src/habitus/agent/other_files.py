@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import mimetypes
 import posixpath
@@ -11,9 +10,8 @@ from dataclasses import dataclass
 
 from habitus.agent.view import View
 from habitus.errors import NotFound, Refused, did_you_mean
-from habitus.files import File
-from habitus.sandbox.given import LARGEST_FILE, SKILLS, Given, Placed, opened
-from habitus.sandbox.model import MIB
+from habitus.files import File, content_of
+from habitus.sandbox.given import SKILLS, Given, Placed
 from habitus.skills.copies import SkillFiles
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill
@@ -166,16 +164,11 @@ def _first_line(file: File) -> str:
 
 
 def _read(path: str, files: SkillFiles, in_pad: str) -> OtherFile:
-    file = files.tree[path]
-    if file.size > LARGEST_FILE:
-        raise Refused(f"'{path}' has {file.size:,} bytes; {LARGEST_FILE // MIB} MiB is the most that can be read.")
     try:
-        with opened(path, file, files.folders.get(path)) as source:
-            data = source.read(LARGEST_FILE + 1)
-    except OSError:
-        raise NotFound(f"'{path}' can't be read where it lies: it may be gone.", mend="") from None
-    if hashlib.sha256(data).hexdigest() != file.sha256:
-        raise Refused(f"'{path}' was changed a moment ago.", mend="Try again.")
+        data = content_of(path, files.tree[path], files.folders.get(path))
+    except OSError as error:
+        size = files.tree[path].size
+        raise Refused(f"'{path}' ({size:,} bytes) can't be read: {error.strerror or error}.") from None
     try:
         text = None if b"\0" in data else data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -92,7 +92,7 @@ def open_session(
         journal=habitus.journal,
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
-        tools=OfferedTools(built_in, habitus.tools, habitus.finder, view, outage, gates),
+        tools=OfferedTools(built_in, habitus.tools, habitus.finder, view, outage, gates, given),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         outage=outage,
