@@ -51,9 +51,12 @@ def is_same(a: Tree, b: Tree) -> bool:
 def opened(source: Path) -> BinaryIO:
     """A regular file, and nothing that would keep us waiting."""
     fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "it is no file")
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, "it is a folder")
+        raise OSError(errno.EINVAL, "it is no ordinary file")
     return os.fdopen(fd, "rb")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from habitus.errors import Invalid
 from habitus.files import READ_BYTES, File, file_of
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import MOST_FILES, Given
 from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import Machine, base_python
@@ -69,7 +70,7 @@ async def pads(strength: Machine, pads_folder: Path, given: Given) -> AsyncItera
     runtime = LocalRuntime(
         strength,
         pads_folder,
-        Venvs(os.environ, python=base_python()),
+        Environments(pads_folder.with_name("environments"), Venvs(os.environ, python=base_python())),
         permissions=Permissions(),
         limits=Limits(cpu_s=None, memory=512 * MIB),
         allow_weaker=True,
@@ -122,10 +123,10 @@ def test_what_is_given_is_private_and_not_writable(tmp_path: Path) -> None:
     given.put_tree("fill-form", TREE)
     attached = tmp_path / "sales.csv"
     attached.write_text("a,b")
-    assert [given.put_file(attached), given.put_file(attached)] == [
-        "/given/attached/sales.csv",
-        "/given/attached/sales-2.csv",
-    ]
+    first = given.put_file(attached)
+    assert given.put_file(attached) == first
+    attached.write_text("a,b\n1,2")
+    assert [first.path, given.put_file(attached).path] == ["/given/attached/sales.csv", "/given/attached/sales-2.csv"]
     modes = {
         str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o777)
         for path in (given.folder, *given.folder.rglob("*"))
@@ -155,7 +156,7 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
     placed = plain(tmp_path).put_tree("x", tree, folders=dict.fromkeys(tree, origin))
     assert placed.left_out == {
         "changed": "it was changed meanwhile",
-        "gone": "it is no file",
+        "gone": "it is no ordinary file",
         "link": "it can't be read where it lies",
     }
     assert sorted(path.name for path in (tmp_path / "given/skills/x").iterdir()) == ["kept"]

@@ -85,6 +85,7 @@ class Composed:
     menu: Menu | None = None
     news: News | None = None
     turned_down: tuple[Proposal, ...] = ()  # of what the agent proposed
+    unlearned: tuple[Note, ...] = ()  # of what it wanted remembered, and was turned down
 
 
 def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu: Menu) -> tuple[Section, ...]:

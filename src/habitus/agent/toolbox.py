@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from habitus.agent.changes import Changes
 from habitus.agent.memory import SessionMemory
@@ -36,11 +37,12 @@ def standard_tools(
     cell_observers: Sequence[CellObserver] = (),
     tools: Tools,
     memory: SessionMemory,
+    readable: Sequence[Path] = (),
 ) -> list[Tool]:
     """Built-in tools (`names.BUILT_IN_TOOLS`); what comes of skills' code is offered beside them."""
     view = changes.view
     return [
-        scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad]),
+        scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad], readable),
         recall_skill(view, files, tools),
         search_skills(finder, view),
         create_skill(changes),

@@ -12,6 +12,7 @@ import fcntl
 import io
 import itertools
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -22,11 +23,15 @@ from typing import BinaryIO
 from habitus.errors import Invalid
 from habitus.files import READ_BYTES, File, Tree, checked_path, content_of, opened, tree_hash
 from habitus.sandbox.inside import folders
-from habitus.sandbox.model import MIB
+from habitus.sandbox.model import GIB, MIB
+from habitus.text import encodable
 
 NOWHERE: Mapping[str, Path] = {}
 SKILLS, ATTACHED = "skills", "attached"
+LARGEST_ATTACHED, LEFT_FREE = 8 * GIB, GIB // 2
 MOST_FILES, MOST_BYTES = 2_000, 128 * MIB  # of one tree
+
+_LONGEST_NAME, _LONGEST_ENDING = 120, 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +42,15 @@ class Placed:
     left_out: dict[str, str]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GivenFile:
+    """One file of a person's: what code calls it, and where our copy of it lies."""
+
+    path: str
+    copy: Path
+    size: int
+
+
 class Given:
     """`seen_at` is where code finds the folder. Only its user may read it, and not even they write to its files."""
 
@@ -44,6 +58,7 @@ class Given:
         self.folder = folder
         self._seen_at = seen_at
         self._lock = threading.Lock()
+        self._files: dict[tuple[int, ...], GivenFile] = {}
         self._placed: dict[str, tuple[str, Placed]] = {}  # name → hash of the tree that was put, and what came of it
 
     def path_of(self, *parts: str) -> str:
@@ -77,17 +92,21 @@ class Given:
             self._placed.pop(name, None)
             _remove(self._below(SKILLS) / _folder_name(name))
 
-    def put_file(self, source: Path) -> str:
-        """A copy of a person's file as it is now; what code calls it. A name that is taken gets a number.
+    def put_file(self, source: Path) -> GivenFile:
+        """A copy of a person's file as it is now, under its name as far as that is harmless; a taken one gets a number.
 
-        `OSError`: it can't be read, or there is no room.
+        The same file again is the copy that is there. `OSError`: it can't be read, or there is no room.
         """
-        with self._alone():
-            top = self._below(ATTACHED)
-            name = _free_name(top, source.name)
-            with opened(source) as original:
-                _write(top / name, original, executable=False)
-            return self.path_of(ATTACHED, name)
+        with self._alone(), opened(source) as original:
+            found = os.fstat(original.fileno())
+            identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if identity not in self._files:
+                top = self._below(ATTACHED)
+                _check_room(top, found.st_size)
+                name = free_name(top, harmless(source.name))
+                size = _copy(original, top / name, found.st_size)
+                self._files[identity] = GivenFile(path=self.path_of(ATTACHED, name), copy=top / name, size=size)
+            return self._files[identity]
 
     def _replaced(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> Placed:
         """The new folder takes the old one's place at once, so that code never finds half of one."""
@@ -163,7 +182,43 @@ def _folder_name(name: str) -> str:
     return name
 
 
-def _free_name(top: Path, wanted: str) -> str:
+def _check_room(top: Path, size: int) -> None:
+    if size > LARGEST_ATTACHED:
+        raise OSError(errno.EFBIG, f"it is larger than {LARGEST_ATTACHED // GIB} GiB")
+    free = shutil.disk_usage(top).free
+    if free - size < LEFT_FREE:
+        raise OSError(errno.ENOSPC, f"{size // MIB:,} MiB is too much for the {free // MIB:,} MiB that are free")
+
+
+def _copy(original: BinaryIO, target: Path, size: int) -> int:
+    """By the kernel, which shares the blocks where the disk can; whole, or not at all. How many bytes it has."""
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    try:
+        with os.fdopen(fd, "wb") as copy:
+            try:
+                while size > 0 and (count := os.copy_file_range(original.fileno(), copy.fileno(), size)):
+                    size -= count
+            except (AttributeError, OSError):  # another system, or two disks
+                original.seek(0)
+                copy.seek(0)
+                shutil.copyfileobj(original, copy, MIB)
+        return target.stat().st_size
+    except BaseException:
+        target.unlink()
+        raise
+
+
+def harmless(name: str) -> str:
+    """A name that stays what it is in a prompt, a program and a shell: its letters, digits and ending."""
+    kept = re.sub(r"[^\w.+() -]", "_", encodable(name)).strip()
+    ending = Path(kept).suffix[:_LONGEST_ENDING]
+    stem = kept.removesuffix(ending)
+    while len(f"{stem}{ending}".encode()) > _LONGEST_NAME:
+        stem = stem[:-1]
+    return f"_{stem}{ending}" if stem.startswith((".", "-")) or not stem else f"{stem}{ending}"
+
+
+def free_name(top: Path, wanted: str) -> str:
     named = Path(wanted)
     numbered = (f"{named.stem}-{number}{named.suffix}" for number in itertools.count(2))
     return next(name for name in itertools.chain([wanted], numbered) if not (top / name).exists())

@@ -17,7 +17,7 @@ from habitus.sandbox.machine import INSIDE, NO_NESTING, Machine, boot
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.protections import describe, require
 
-__all__ = ["GIVEN", "WORK", "Jail", "Launch", "describe", "given_at", "launch", "require", "rlimits"]
+__all__ = ["GIVEN", "WORK", "Jail", "Launch", "check_grants", "describe", "given_at", "launch", "require", "rlimits"]
 
 WORK, GIVEN = "/sandbox", "/given"  # names no host has, so that they hide nothing that is granted
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -51,7 +51,7 @@ class Launch:
 def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_weaker: bool) -> Launch:
     """Plan one sandboxed process, or refuse. `scratch` is an empty host folder for a sandbox that can't mount one."""
     require(machine, allow_weaker=allow_weaker)
-    _check_grants(jail.permissions)
+    check_grants(jail.permissions)
     command = boot(jail.interpreter.executable, script)
     if machine.bubblewrap:
         program = [str(machine.bubblewrap), *([] if machine.bubblewrap_nests else [NO_NESTING])]
@@ -194,7 +194,8 @@ def _seccomp(machine: Machine, jail: Jail) -> dict[str, object]:
     }
 
 
-def _check_grants(permissions: Permissions) -> None:
+def check_grants(permissions: Permissions) -> None:
+    """Refuse what would open more than anybody means."""
     for path in (*permissions.read, *permissions.write):
         if not path.is_absolute() or not path.exists():
             raise Invalid(f"Can't grant '{path}': it is not an existing absolute path.")

@@ -275,29 +275,20 @@ class Library:
         layer = self.layer(item.layer)
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", mend="Disable it instead.")
+        layer.allow_removal(author)
         layer.store.delete(item.name, author)
         return item
 
     def restore(self, wanted: str, author: Author, *, new_name: str | None = None) -> tuple[str, str]:
-        """Bring back the newest archived skill of a name (`name`, `name@layer`), or the archive's entry `#ID`."""
+        """Bring back the newest archived skill of a name (`name`, `name@layer`), or the one with that `#ID`."""
         self._allow(author)
-        candidates = self.archived()
-        if wanted.lstrip("#").isdecimal():
-            matching = [item for item in candidates if item.id == int(wanted.lstrip("#"))]
-        else:
-            address = names.parse_address(wanted)
-            matching = [item for item in candidates if _matches(address, item)]
-        if not matching:
-            near = names.closest_match(wanted, {item.name for item in candidates})
-            mend = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
-            raise NotFound(f"The archive has no skill '{wanted}'.", mend=mend)
-        chosen = matching[0]
+        chosen = self.newest_archived(wanted)
         return self.layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
 
     def set_enabled(self, address: str, enabled: bool, author: Author) -> Listed:
         self._allow(author)
         item = self.find(address)
-        self.layer(item.layer).store.set_enabled(item.name, enabled)
+        self.layer(item.layer).store.set_enabled(item.name, enabled, author)
         return self.find(address)
 
     def rollback(self, address: str, to: int, author: Author) -> int:
@@ -375,6 +366,17 @@ class Library:
         """What can be restored, newest first."""
         found = [item for layer in self.layers if layer.can_write for item in layer.store.list_archived()]
         return sorted(found, key=lambda item: (item.archived_on, item.id), reverse=True)
+
+    def newest_archived(self, wanted: str) -> Archived:
+        """What `name`, `name@layer` or `#ID` stands for in the archive; `name@layer#ID` is both."""
+        named, _, number = (f"#{wanted}" if wanted.isdecimal() else wanted).partition("#")
+        address, candidates = names.parse_address(named), self.archived()
+        for item in candidates:
+            if (not named or _matches(address, item)) and (not number or str(item.id) == number):
+                return item
+        near = names.closest_match(wanted, {item.name for item in candidates})
+        mend = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
+        raise NotFound(f"The archive has no skill '{wanted}'.", mend=mend)
 
     def counters(self, address: str, *, version: int | None = None) -> dict[Stage, Counters]:
         item = self.find(address)

@@ -97,6 +97,9 @@ class Registry:
     def _find(self, name: str) -> Tool | None:
         return self._tools.get(name) or self._unlisted.get(name)
 
+    def knows(self, name: str) -> bool:
+        return self._find(name) is not None
+
     def is_parallel(self, call: ToolCall) -> bool:
         tool = self._find(call.name)
         return tool is None or tool.is_parallel
