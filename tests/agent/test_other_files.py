@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from collections.abc import Sequence
@@ -91,7 +92,15 @@ RUN = cell(
 
 async def test_a_recalled_skill_names_its_files_and_its_script_runs_in_a_cell(talk: Talk, habitus: Habitus) -> None:
     own(habitus)
-    recalled, ran, page, folder = await said(talk, [recall(), RUN, read("references/fields.md"), read("references/")])
+    script = [
+        recall(),
+        RUN,
+        read("references/fields.md"),
+        read("references/"),
+        calls("read_skill", {"name": "fill-form"}),
+    ]
+    recalled, ran, page, folder, data = await said(talk, script)
+    assert json.loads(data.content)["files"] == sorted(FILES)
     lines = recalled.content.splitlines()
     where = next(line for line in lines if line.startswith("Other files of this skill."))
     assert lines[lines.index(where) + 1 :] == [
@@ -261,13 +270,14 @@ async def test_where_pads_are_on_another_machine_the_text_says_so(tmp_path: Path
 async def test_code_asks_for_a_file_by_name_and_path(talk: Talk, habitus: Habitus) -> None:
     own(habitus)
     code = (
-        "read = skills.read\n"
+        "read = skills.read\nprint(read('fill-form')['files'])\n"
         "print(read('fill_form', 'references/fields.md').split(), read('fill-form', 'assets/blank.pdf'))\n"
         "for path in ('../../habitus.db', '/etc/passwd', 'references', 'nope'):\n"
         "    try: print(read('fill-form', path))\n    except LookupError as error: print(error)"
     )
     (answer,) = await said(talk, [cell(code)])
     assert answer.content.splitlines() == [
+        "['assets/blank.pdf', 'assets/x.png', 'references/fields.md', 'scripts/fill.py']",
         "['#', 'Fields', 'name,', 'street'] b'%PDF-1.7\\n\\x00\\xff'",
         "'fill-form' has no file '../../habitus.db'. Its folder is '.'.",
         "'fill-form' has no file '/etc/passwd'. Its folder is '.'.",

@@ -20,7 +20,7 @@ from habitus.text import one_line
 log = logging.getLogger(__name__)
 
 _MOST_LINES, _MOST_CHARACTERS = 40, 5_000  # of the list below a skill's text
-_LONGEST_LINE, _LONGEST_PATH = 60, 80
+_LONGEST_LINE, _LONGEST_PATH, _MOST_PATHS = 60, 80, 100
 _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
@@ -65,9 +65,14 @@ class OtherFiles:
             _where(skill.name, placed),
             *shown,
             _rest(skill.name, len(files.others) - len(shown)),
-            _withheld(skill.name) if files.untrusted else "",
+            _withheld(skill.name) if files.untrusted.intersection(files.others) else "",
         ]
         return "\n".join(line for line in lines if line)
+
+    def paths(self, name: str) -> list[str]:
+        """The first hundred of them; a folder of `find` has all."""
+        files = self._view.files(name)
+        return list(files.others[:_MOST_PATHS]) if files else []
 
     def refresh(self) -> None:
         """A turn begins: what was put follows the library, and goes with the skill or with a person's trust in it."""
@@ -76,10 +81,10 @@ class OtherFiles:
         self._seen = self._view.snapshot
         for name in self._given.trees():
             files = self._view.files(name)
-            if files is None or not files.others:
-                self._given.drop_tree(name)
-            else:
+            if files is not None and files.others:
                 self._placed(name, files)
+            elif files is not None or not self._view.is_in_use(name):  # else the database is away
+                self._given.drop_tree(name)
 
     def find(self, name: str, path: str) -> OtherFile | tuple[str, ...]:
         """A file of a skill, or the lines of those in a folder of it; '.' is all of it."""

@@ -31,17 +31,19 @@ def sandbox_services(view: View) -> Mapping[str, Callable[[Any], Awaitable[Any]]
 
     async def read(argument: Any) -> dict[str, Any]:
         name, path = argument if isinstance(argument, list) and len(argument) == 2 else (argument, None)
-        if names.canonical(str(name)) not in view.may_load():
+        wanted = names.canonical(str(name))
+        if wanted not in view.may_load():
             raise NotFound(f"No skill '{name}'.")
         if path is not None:
-            return await in_thread(lambda: _content(files.find(names.canonical(str(name)), str(path)), str(path)))
-        skill = await in_thread(lambda: view.load(str(name)))
+            return await in_thread(lambda: _content(files.find(wanted, str(path)), str(path)))
+        skill, paths = await in_thread(lambda: (view.load(wanted), files.paths(wanted)))
         return {
             "name": skill.name,
             "title": skill.title,
             "description": skill.description,
             "content": skill.body,
             "tags": list(skill.tags),
+            "files": paths,
         }
 
     return {"skills.list": listed, "skills.read": read}
