@@ -104,6 +104,7 @@ async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, hab
         "tags": ["kitchen"],
         "source": "agent",
         "version": 2,
+        "files": [],
     }
     assert json.loads(disabled) == {"name": "tea-time", "enabled": False}
     assert json.loads(listed) == {"skills": []}

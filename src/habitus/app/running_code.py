@@ -50,6 +50,7 @@ def open_tools(habitus: Habitus) -> Tools:
         redacted=habitus.redacted,
         retention=habitus.settings.retention,
         services=lambda: sandbox_services(_view(habitus)),
+        given=lambda digest: _given(habitus, f"cache/given/{digest}"),
     )
 
 
@@ -60,9 +61,11 @@ def _view(habitus: Habitus) -> View:
 
 def open_given(habitus: Habitus, folder: str) -> Given | None:
     """What the code of these pads is given, kept with them; nothing reaches pads on another machine."""
-    if habitus.settings.sandbox.runtime != "local":
-        return None
-    place = habitus.place / folder / _GIVEN
+    return _given(habitus, f"{folder}/{_GIVEN}") if habitus.settings.sandbox.runtime == "local" else None
+
+
+def _given(habitus: Habitus, folder: str) -> Given:
+    place = habitus.place / folder
     return Given(place, seen_at=given_at(habitus.machine, place))
 
 

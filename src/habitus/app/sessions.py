@@ -142,7 +142,7 @@ def open_conversation(
         journal=habitus.journal,
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
-        tools=OfferedTools(built_in, tools, habitus.finder, view, outage, gates, habitus.recipes),
+        tools=OfferedTools(built_in, tools, habitus.finder, view, outage, gates, habitus.recipes, given),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         outage=outage,

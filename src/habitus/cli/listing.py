@@ -84,10 +84,14 @@ def show(
     name: SkillName,
     version: Annotated[int | None, typer.Option("--version", "-v", help="An earlier version.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print SKILL.md as it is stored.")] = False,
+    file: Annotated[str | None, typer.Option("--file", help="Print one of its other files as it is.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """One skill: its fields, its steps, its files and what is odd about them."""
     with opened(context) as habitus:
+        if file is not None:
+            output.write_file(use_case.file_of(habitus, name, file, version), file)
+            return
         shown = use_case.shown(habitus, name, version)
         item, files = shown.item, list(shown.files)
         if not as_json and (raw or version is not None or item.summary is None):
