@@ -79,8 +79,12 @@ class Environments:
 
 
 def together(before: Iterable[str], added: Iterable[str]) -> list[str]:
-    """One requirement for each package; what is asked later of the same package counts."""
-    found = {canonicalize_name(Requirement(text).name): text for text in map(checked, [*before, *added])}
+    """One requirement for each package, however its name is spelled; what is asked later of the same one counts."""
+    found = {}
+    for text in map(checked, [*before, *added]):
+        requirement = Requirement(text)
+        requirement.name = canonicalize_name(requirement.name)
+        found[requirement.name] = str(requirement)
     return sorted(found.values())
 
 
