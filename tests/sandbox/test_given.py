@@ -82,7 +82,8 @@ async def pads(strength: Machine, pads_folder: Path, given: Given) -> AsyncItera
 
 
 async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(pads: Scratchpads, given: Given) -> None:
-    await pads.exec("one", "import os, runpy, subprocess, sys")
+    began = await pads.exec("one", "import os, subprocess, sys\nprint(os.environ['GIVEN'])")
+    assert began.stdout == f"{given.path_of()}\n"
     placed = given.put_tree("fill-form", TREE)
     assert placed.left_out == {}
     cell = await pads.exec(
@@ -102,7 +103,10 @@ async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(p
 
 async def test_a_call_of_a_tool_reads_what_it_is_given(strength: Machine, given: Given, tmp_path: Path) -> None:
     placed = given.put_tree("fill-form", TREE)
-    code = f"there = {placed.path!r}\nprint(open(there + '/references/fields.md').read())\n{ATTACK}"
+    code = (
+        "import os\nthere = os.environ['GIVEN'] + '/skills/fill-form'\n"
+        f"print(open(there + '/references/fields.md').read())\n{ATTACK}"
+    )
     async with Warm(strength, tmp_path / "calls", allow_weaker=True) as warm:
         run = await warm.run(Program(code=code, given=given.folder))
         assert run.stdout.splitlines() == ["name, street", " ".join(["refused"] * 6)], run.stderr
@@ -149,11 +153,11 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
     (origin / "changed").write_text("otherwise")
     (origin / "gone").unlink()
     os.mkfifo(origin / "gone")
-    placed = plain(tmp_path).put_tree("x", tree, origin=origin)
+    placed = plain(tmp_path).put_tree("x", tree, folders=dict.fromkeys(tree, origin))
     assert placed.left_out == {
         "changed": "it was changed meanwhile",
-        "gone": "it can't be read any more",
-        "link": "it can't be read any more",
+        "gone": "it can't be read where it lies",
+        "link": "it can't be read where it lies",
     }
     assert sorted(path.name for path in (tmp_path / "given/skills/x").iterdir()) == ["kept"]
 

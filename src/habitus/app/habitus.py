@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import sqlalchemy as sa
 
@@ -19,8 +19,7 @@ from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.layers import open_library
-from habitus.errors import Refused
-from habitus.events import TurnObserver
+from habitus.events import OutcomeKind, TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
@@ -41,7 +40,9 @@ from habitus.skills.selection import Request, Selection, User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
+    from habitus.agent.host_turn import TurnDoor
     from habitus.agent.session import Session
+    from habitus.app.hosting import Hosting
     from habitus.learning.observer import Learner
     from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
@@ -117,6 +118,8 @@ class Habitus:
             raise
 
     def close(self) -> None:
+        if "_hosting" in self.__dict__:
+            self._hosting.close()
         self.local.dispose()
         self.shared.dispose()
         if self._scratch is not None:
@@ -139,11 +142,6 @@ class Habitus:
         """The person at this process, or the user of a session, as the author of a change."""
         is_other = user not in ("", self.settings.user)
         return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
-
-    def refuse_unless_admin(self, what: str) -> None:
-        """What changes things for everybody on a shared database is for admins."""
-        if self.settings.database_url and not self.settings.is_admin:
-            raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
 
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
@@ -198,16 +196,55 @@ class Habitus:
             read=read,
         )
 
+    def turn(
+        self,
+        text: str,
+        *,
+        user: str | None = None,
+        conversation: str = "",
+        source_type: str = "api",
+        tools: Collection[str] = (),
+        ask: AskPerson = nobody,
+        **more: Any,
+    ) -> TurnDoor:
+        """A turn of your own loop, for `with` or `async with`. `tools` are the names of your own.
+
+        Also: attachments, paths, resources, features, reply_to and caller_id, as `app.hosting.asked` takes them.
+        """
+        from habitus.app.hosting import HostRequest, asked
+
+        request = HostRequest(
+            asking=asked(text, **more),
+            user=self.user(user),
+            conversation=conversation,
+            source_type=source_type,
+            tools=frozenset(tools),
+            ask=ask,
+        )
+        return self._hosting.turn(request)
+
+    def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
+        """Somebody knows how a turn went; it may be over for long. The same source corrects itself."""
+        from habitus.app.judging import judge
+
+        judge(self, turn, OutcomeKind.OK if ok else OutcomeKind.FAILED, by=by, reason=reason)
+
+    @functools.cached_property
+    def _hosting(self) -> Hosting:
+        from habitus.app.hosting import Hosting  # the sandbox, for those who run a loop
+
+        return Hosting(self)
+
     @functools.cached_property
     def memory(self) -> Cortex:
         """Facts, rules and lessons. Opened when it is first asked for."""
         return self.open_memory()
 
-    def open_memory(self) -> Cortex:
-        """Another view of the same memory, for a thread of its own."""
+    def open_memory(self, *, user: str = "", all_users: bool = False) -> Cortex:
+        """Another view of the same memory: for a thread of its own, for another user, for an admin."""
         from habitus.app.memory import open_memory  # the rules of its gate, for those who remember
 
-        return open_memory(self)
+        return open_memory(self, user=user, all_users=all_users)
 
     @functools.cached_property
     def screening(self) -> Policy:
@@ -225,7 +262,7 @@ class Habitus:
 
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
-        return self.review.waiting_count() + waiting_lessons(self.shared)
+        return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
 
     def _land(self, lesson: PlaybookLesson) -> Result:
         from habitus.app.updating import landed  # memory and every layout, for those who import

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.text import Text
 from habitus.agent.consent import AskPerson
 from habitus.agent.session import Session
 from habitus.app import Habitus
+from habitus.app.models import chosen_by
 from habitus.app.past_sessions import PastSession, past_session
 from habitus.cli import output
 from habitus.cli.main import app
@@ -123,7 +125,8 @@ async def _chat(
 
 
 def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
-    terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}  ", ("/help", "dim")))
+    by = chosen_by(chat.habitus.settings, os.environ)
+    terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}", (f"{by}  /help", "dim")))
     if past is not None:
         last = output.clean(" ".join(past.turns[-1].request.split()))[:60]
         turns = output.counted(len(past.turns), "turn")
@@ -131,7 +134,7 @@ def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
 
 
 async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], around: Around, as_json: bool) -> bool:
-    async with _chatting(habitus, _surface(as_json), around) as chat:
+    async with _chatting(habitus, _surface(as_json), around, prefix="habitus ") as chat:
         await chat.say(text, [habitus.settings.cwd / path for path in attach])
     return chat.went_well
 
@@ -143,17 +146,20 @@ async def _chatting(
     around: Around,
     past: PastSession | None = None,
     attach: Sequence[Path] = (),
+    prefix: str = "/",
 ) -> AsyncIterator[Chat]:
     """A chat on a surface, and at its end everything closed that it opened."""
     with silent_keyboard():
         chat = Chat(
             habitus,
             surface,
-            open_session=_sessions(habitus, past, surface.ask, around.read),
+            open_session=partial(_open_session, habitus, surface.ask, around.read),
             run_command=partial(_run, habitus, surface),
-            drafter=lambda: habitus.models.cheap,
+            models=habitus.models,
+            resume=past.session if past is not None else "",
             attached=attach,
             around=around,
+            prefix=prefix,
         )
     if isinstance(surface, Terminal):
         names = Names(invocable=chat.invocable, known=chat.known)
@@ -165,31 +171,24 @@ async def _chatting(
         await habitus.models.close()
 
 
-def _sessions(
-    habitus: Habitus, past: PastSession | None, ask: AskPerson, read: Sequence[Path]
-) -> Callable[[], Session]:
-    """The session that is resumed first, then new ones."""
-    waiting = [past.session] if past is not None else []
-
-    def open_session() -> Session:
-        id = waiting.pop() if waiting else None
-        return habitus.session(id=id, resume=id is not None, ask=ask, read=[given_path(folder) for folder in read])
-
-    return open_session
+def _open_session(habitus: Habitus, ask: AskPerson, read: Sequence[Path], resume: str) -> Session:
+    folders = [given_path(folder) for folder in read]
+    return habitus.session(id=resume or None, resume=bool(resume), ask=ask, read=folders)
 
 
-def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> None:
-    """A command of the command line, in this conversation."""
+def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> list[tuple[str, ...]]:
+    """A command of the command line, in this conversation; the commands that take it back."""
     if not isinstance(surface, JsonPipe):
-        _run_here(habitus, words)
-        return
+        return _run_here(habitus, words)
     with redirect_stdout(io.StringIO()) as said:
-        _run_here(habitus, [*words, "--json"])
+        undos = _run_here(habitus, [*words, "--json"])
     surface.put({"type": "command", "command": " ".join(words), "output": json.loads(said.getvalue())})
+    return undos
 
 
-def _run_here(habitus: Habitus, words: Sequence[str]) -> None:
-    in_chat = output.in_chat.set(True)
+def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
+    undos: list[tuple[str, ...]] = []
+    in_chat, undone = output.in_chat.set(True), output.can_be_undone.set(undos.append)
     try:
         with shared(habitus):
             app(list(words), standalone_mode=False)
@@ -197,6 +196,8 @@ def _run_here(habitus: Habitus, words: Sequence[str]) -> None:
         raise Invalid(error.format_message(), mend="See /help.") from None
     finally:
         output.in_chat.reset(in_chat)
+        output.can_be_undone.reset(undone)
+    return undos
 
 
 def _surface(as_json: bool) -> Terminal | JsonPipe | TextPipe:

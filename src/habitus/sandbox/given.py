@@ -15,6 +15,7 @@ import re
 import shutil
 import stat
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -25,6 +26,7 @@ from habitus.sandbox.inside import folders
 from habitus.sandbox.model import GIB, MIB
 from habitus.text import encodable
 
+NOWHERE: Mapping[str, Path] = {}
 SKILLS, ATTACHED = "skills", "attached"
 LARGEST_ATTACHED, LEFT_FREE = 8 * GIB, GIB // 2
 MOST_FILES, LARGEST_FILE, MOST_BYTES = 2_000, 32 * MIB, 128 * MIB  # of one tree
@@ -63,15 +65,21 @@ class Given:
         """What code calls a file or folder of it."""
         return "/".join((self._seen_at, *parts))
 
-    def put_tree(self, name: str, tree: Tree, *, origin: Path | None = None) -> Placed:
-        """Have a skill's folder consist of these files. What a tree is too small to hold is taken from `origin`."""
+    def put_tree(self, name: str, tree: Tree, *, folders: Mapping[str, Path] = NOWHERE) -> Placed:
+        """Have a skill's folder consist of these files; what is too large to be in a tree is taken from its folder."""
         digest = tree_hash(tree)
         with self._lock:
             known = self._placed.get(name)
             if known is None or known[0] != digest:
-                known = (digest, self._replaced(_folder_name(name), tree, origin))
+                known = (digest, self._replaced(_folder_name(name), tree, folders))
                 self._placed[name] = known
             return known[1]
+
+    def trees(self) -> list[str]:
+        """The skills whose files are there, also from before a session was resumed."""
+        with self._lock:
+            top = self.folder / SKILLS
+            return sorted(path.name for path in top.iterdir() if path.name[0] != ".") if top.is_dir() else []
 
     def drop_tree(self, name: str) -> None:
         with self._lock:
@@ -94,14 +102,14 @@ class Given:
                 self._files[identity] = GivenFile(path=self.path_of(ATTACHED, name), copy=top / name, size=size)
             return self._files[identity]
 
-    def _replaced(self, name: str, tree: Tree, origin: Path | None) -> Placed:
+    def _replaced(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> Placed:
         """The new folder takes the old one's place at once, so that code never finds half of one."""
         top = self._below(SKILLS)
         new, old = top / f".new-{name}", top / f".old-{name}"
         for rest in (new, old):
             _remove(rest)
         new.mkdir(mode=0o700)
-        left_out = _filled(new, tree, origin)
+        left_out = _filled(new, tree, folders)
         if (top / name).exists():
             (top / name).rename(old)
         new.rename(top / name)
@@ -115,7 +123,7 @@ class Given:
         return below
 
 
-def _filled(folder: Path, tree: Tree, origin: Path | None) -> dict[str, str]:
+def _filled(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, str]:
     left_out, room, count = {}, MOST_BYTES, 0
     for path, file in sorted(tree.items()):
         if count >= MOST_FILES:
@@ -124,7 +132,7 @@ def _filled(folder: Path, tree: Tree, origin: Path | None) -> dict[str, str]:
             left_out[path] = f"it is larger than {LARGEST_FILE // MIB} MiB"
         elif file.size > room:
             left_out[path] = f"all files together are larger than {MOST_BYTES // MIB} MiB"
-        elif reason := _copied(folder, path, file, origin):
+        elif reason := _copied(folder, path, file, origins.get(path)):
             left_out[path] = reason
         else:
             room, count = room - file.size, count + 1
@@ -136,18 +144,20 @@ def _copied(folder: Path, path: str, file: File, origin: Path | None) -> str:
     target = folder / checked_path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with io.BytesIO(file.content) if file.content is not None else _opened_within(origin, path) as source:
+        with content_of(path, file, origin) as source:
             digest = _write(target, source, executable=file.executable)
     except OSError:
-        return "it can't be read any more" if file.content is None else "no file can be called that here"
+        return "it can't be read where it lies" if file.content is None else "no file can be called that here"
     if digest != file.sha256:
         target.unlink()
         return "it was changed meanwhile"
     return ""
 
 
-def _opened_within(origin: Path | None, path: str) -> BinaryIO:
-    """A file of the folder that a tree was read from; a link that leads out of it leads nowhere."""
+def content_of(path: str, file: File, origin: Path | None) -> BinaryIO:
+    """A file of a tree, or of the folder that the tree was read from; a link that leads out of it leads nowhere."""
+    if file.content is not None:
+        return io.BytesIO(file.content)
     if origin is None or not (origin / path).resolve().is_relative_to(origin.resolve()):
         raise FileNotFoundError(path)
     return opened(origin / path)

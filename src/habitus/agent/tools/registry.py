@@ -41,6 +41,7 @@ class Running:
     progress: Callable[[str], None] = lambda text: None
     observe: Callable[[Event], None] = lambda event: None
     redactor: Redactor = PATTERNS_ONLY
+    sees_images: bool = False  # whether the model that called it does
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +96,9 @@ class Registry:
 
     def _find(self, name: str) -> Tool | None:
         return self._tools.get(name) or self._unlisted.get(name)
+
+    def knows(self, name: str) -> bool:
+        return self._find(name) is not None
 
     def is_parallel(self, call: ToolCall) -> bool:
         tool = self._find(call.name)
