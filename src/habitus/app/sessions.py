@@ -181,7 +181,6 @@ def _scratchpads(
     habitus: Habitus, ask: AskPerson, view: View, given: Given | None, read: Sequence[Path]
 ) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
-
     return open_scratchpads(
         habitus,
         f"{PADS}/{view.conversation}",
