@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 from habitus.agent.previews.tables import LOOKED_AT, table
@@ -32,7 +33,8 @@ def look_into(path: Path, kind: str) -> list[str]:
 def main(kind: str, path: str) -> None:
     """The process itself."""
     for what, most in ((resource.RLIMIT_CPU, _SECONDS), (resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_FSIZE, 0)):
-        resource.setrlimit(what, (most, most))
+        with suppress(ValueError, OSError):  # a system that has no such limit
+            resource.setrlimit(what, (most, most))
     warnings.simplefilter("ignore")
     logging.disable()
     try:
