@@ -13,7 +13,7 @@ from pathlib import Path
 
 from habitus.agent.previews.tables import LOOKED_AT, table
 
-_SECONDS, _MEMORY = 10, 2 * 1024**3
+_SECONDS, _MEMORY = 5, 2 * 1024**3
 _MOST_SHEETS, _MOST_PAGES, _PDF_TEXT = 8, 5, 1_500
 SHEETS = frozenset({".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"})
 _PROGRAM = "import sys; from habitus.agent.previews.documents import main; main(*sys.argv[1:])"
