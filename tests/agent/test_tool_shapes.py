@@ -203,7 +203,7 @@ async def test_a_missing_module_is_asked_for_in_a_conversation(
     session, _ = talk([calls("scratchpad", {"action": "exec", "code": code}), says("ok")], ask=person)
     await session.turn("greet me")
     (shown,) = (message.content for message in session.history.messages if isinstance(message, Returned))
-    assert asked == ["Install the package 'habitus_greeting' into the scratchpad?"]
+    assert asked == ["Install the package 'habitus_greeting'?"]
     assert ("hello" in shown) == (answer is Consent.YES)
     assert ("ModuleNotFoundError" in shown) == (answer is Consent.NO)
 

@@ -76,6 +76,7 @@ def open_scratchpads(
     services: Services | None,
     given: Given | None = None,
     read: Sequence[Path] = (),
+    begin_with: Callable[[], Sequence[str]] = tuple,
 ) -> Scratchpads:
     """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked.
 
@@ -87,6 +88,7 @@ def open_scratchpads(
         _runtime(habitus, folder, given, read),
         services=_services(habitus) if services is None else services,
         may_install=may_install,
+        begin_with=begin_with,
         keep_made=given.folder.with_name(MADE) if given else None,
     )
 

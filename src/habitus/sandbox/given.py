@@ -191,21 +191,28 @@ def _check_room(top: Path, size: int) -> None:
 
 
 def _copy(original: BinaryIO, target: Path, size: int) -> int:
-    """By the kernel, which shares the blocks where the disk can; whole, or not at all. How many bytes it has."""
+    """As many bytes as the file had when it was opened; whole, or not at all. How many there were."""
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    left = size
     try:
         with os.fdopen(fd, "wb") as copy:
-            try:
-                while size > 0 and (count := os.copy_file_range(original.fileno(), copy.fileno(), size)):
-                    size -= count
-            except (AttributeError, OSError):  # another system, or two disks
-                original.seek(0)
-                copy.seek(0)
-                shutil.copyfileobj(original, copy, MIB)
-        return target.stat().st_size
+            while left > 0 and (count := _copy_some(original, copy, left)):
+                left -= count
     except BaseException:
         target.unlink()
         raise
+    return size - left
+
+
+def _copy_some(original: BinaryIO, copy: BinaryIO, most: int) -> int:
+    """By the kernel, which shares the blocks where the disk can; by hand between two disks, or on another system."""
+    try:
+        return os.copy_file_range(original.fileno(), copy.fileno(), most)
+    except (AttributeError, OSError):
+        data = original.read(min(most, MIB))
+        copy.write(data)
+        copy.flush()
+        return len(data)
 
 
 def harmless(name: str) -> str:
