@@ -128,7 +128,7 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
     if joined is not None:
         yield joined
         return
-    with storage_errors(engine), engine.connect() as connection, connection.begin():
+    with storage_errors(engine), engine.connect() as connection, _waiting(connection), connection.begin():
         yield connection
 
 
@@ -213,8 +213,9 @@ def _upgrade(engine: sa.Engine) -> None:
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     raw: Any = connection
     raw.isolation_level = None  # SQLAlchemy's "begin" event opens transactions, not the driver
-    raw.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+    raw.execute(f"PRAGMA busy_timeout = {int(_patience.get() * 1000)}")
     raw.execute("PRAGMA journal_mode = WAL")
+    raw.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
     raw.execute("PRAGMA synchronous = NORMAL")
     raw.execute("PRAGMA foreign_keys = ON")
 
@@ -229,7 +230,7 @@ _patience: ContextVar[float] = ContextVar("patience", default=_BUSY_SECONDS)
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """What is written inside waits no longer than this for a database that somebody else keeps busy."""
+    """What is read and written inside waits no longer than this for a database that somebody else keeps busy."""
     before = _patience.set(seconds)
     try:
         yield

@@ -45,7 +45,8 @@ class OfferedTools:
         self._gates = gates
         self._looks = -1
         self._degraded: Sequence[Tool] = ()
-        self.code: list[Tool] = sorted(self._current(), key=lambda tool: tool.name)
+        none: Sequence[Tool] = ()
+        self.code: list[Tool] = sorted(outage.unless_away(self._current, none), key=lambda tool: tool.name)
 
     @property
     def gates(self) -> GateContext:

@@ -63,8 +63,8 @@ def open_given(habitus: Habitus, folder: str) -> Given | None:
 def open_scratchpads(
     habitus: Habitus,
     folder: str,
-    may_install: MayInstall | None,
-    services: Services | None,
+    may_install: MayInstall | None = None,
+    services: Services | None = None,
     given: Given | None = None,
 ) -> Scratchpads:
     """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked."""

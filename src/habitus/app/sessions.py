@@ -99,7 +99,7 @@ def open_conversation(
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
     given = open_given(habitus, f"{PADS}/{id}")
     pads = _scratchpads(habitus, ask, view, given)
-    memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
+    memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project, outage=outage)
     changes = Changes(
         view=view,
         review=habitus.review,
