@@ -142,7 +142,7 @@ class Hosting:
             user=request.user,
             source_type=request.source_type,
             ask=request.ask,
-            learner=open_learner(habitus, habitus.open_memory(), cheap),
+            learner=open_learner(habitus, habitus.open_memory(user=request.user.name), cheap),
         )
 
     def _known(self, id: str) -> tuple[str, Sequence[Turn]]:
@@ -168,7 +168,9 @@ class Hosting:
 
     async def _close(self) -> None:
         async with AsyncExitStack() as closing:  # one that fails keeps nothing else open
-            closing.push_async_callback(in_thread, lambda: let_go_of_the_old(self._habitus))
+            closing.push_async_callback(
+                in_thread, lambda: let_go_of_the_old(self._habitus, self._habitus.settings.user)
+            )
             if self._habitus.settings.cheap_model:
                 closing.push_async_callback(self._habitus.models.close)
             closing.push_async_callback(self._tools.close)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from habitus.errors import NotFound
@@ -13,7 +12,6 @@ from habitus.learning.transcripts.applying import Applier
 from habitus.learning.transcripts.ledger import TurnLedger
 from habitus.learning.transcripts.model import SkillUse
 from habitus.llm.model import Model
-from habitus.llm.roles import Models
 from habitus.redact import Redactor
 from habitus.settings import MemoryMode
 
@@ -57,10 +55,3 @@ def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> 
 def turn_ledger(habitus: Habitus) -> TurnLedger:
     """Which turns of transcripts have been learned from."""
     return TurnLedger(habitus.shared, clock=habitus.clock)
-
-
-def models_named(habitus: Habitus, name: str) -> Models:
-    """A model by its name, whatever the settings say."""
-    from habitus.app.models import models  # a provider's library, for those who call a model
-
-    return models(habitus.settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)
