@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from habitus import extras
 from habitus.errors import StorageFailed
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
     try:
         return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
     except ImportError:
-        raise StorageFailed("The PostgreSQL driver is not installed.", mend="Install 'habitus[postgres]'.") from None
+        raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
 
 
 def sqlite_url(path: Path) -> str:

@@ -167,12 +167,11 @@ class Hosting:
                 self._open.pop(id)
 
     async def _close(self) -> None:
+        habitus = self._habitus
         async with AsyncExitStack() as closing:  # one that fails keeps nothing else open
-            closing.push_async_callback(
-                in_thread, lambda: let_go_of_the_old(self._habitus, self._habitus.settings.user)
-            )
-            if self._habitus.settings.cheap_model:
-                closing.push_async_callback(self._habitus.models.close)
+            closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus, habitus.settings.user))
+            if habitus.settings.cheap_model:
+                closing.push_async_callback(habitus.models.close)
             closing.push_async_callback(self._tools.close)
             for id in self._open:
                 closing.push_async_callback(self._end, id)
