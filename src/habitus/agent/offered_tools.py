@@ -53,7 +53,8 @@ class OfferedTools:
         self._looks = -1
         self._degraded: Sequence[Tool] = ()
         self._steps: Sequence[Tool] = ()  # the code that steps of recipes may call
-        self.code: list[Tool] = sorted(self._current(), key=lambda tool: tool.name)
+        none: Sequence[Tool] = ()
+        self.code: list[Tool] = sorted(outage.unless_away(self._current, none), key=lambda tool: tool.name)
 
     @property
     def gates(self) -> GateContext:

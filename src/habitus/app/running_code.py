@@ -72,8 +72,8 @@ def _given(habitus: Habitus, folder: str) -> Given:
 def open_scratchpads(
     habitus: Habitus,
     folder: str,
-    may_install: MayInstall | None,
-    services: Services | None,
+    may_install: MayInstall | None = None,
+    services: Services | None = None,
     given: Given | None = None,
     read: Sequence[Path] = (),
     begin_with: Callable[[], Sequence[str]] = tuple,

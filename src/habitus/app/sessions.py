@@ -116,7 +116,7 @@ def open_conversation(
     pads = _scratchpads(habitus, person, view, given, can_read)
     is_own = user.name == habitus.settings.user
     cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
-    memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project)
+    memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project, outage=outage)
     changes = Changes(
         view=view,
         review=habitus.review,
