@@ -68,3 +68,15 @@ async def test_always_for_this_project_is_an_answer_that_can_be_taken_back(
     assert "ModuleNotFoundError" in await _printed(habitus, no)
     files = [path for path in habitus.settings.home.rglob("habitus_greeting.py") if "sessions" in path.parts]
     assert len({path.stat().st_ino for path in files}) == 1, "every pad has a link to the cached file"
+
+
+async def test_a_model_that_installs_asks_the_person_first(habitus: Habitus, shelf: Path) -> None:
+    for wanted in ("habitus_greeting>=1", f"habitus_greeting @ file://{shelf}/habitus_greeting-1.0-py3-none-any.whl"):
+        install, no = {"action": "install", "packages": [wanted]}, Person(Consent.NO)
+        model = ScriptedModel([calls("scratchpad", install), calls("scratchpad", IMPORT), says("ok")])
+        async with habitus.session(model, ask=no) as session:
+            await session.turn("greet")
+        refused, ran = (str(getattr(ask.messages[-1], "content", "")) for ask in model.asked[1:])
+        assert f"Nobody allowed installing '{wanted}'" in refused
+        assert "ModuleNotFoundError" in ran
+        assert no.asked[0].text == f"Install the package '{wanted}'?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from habitus.agent.background import in_thread
@@ -28,7 +29,7 @@ def asking(habitus: Habitus, ask: AskPerson) -> Callable[[str], Awaitable[bool]]
     """Whether a package may be installed: as said before for this project, or as the person who is there says now."""
 
     async def may_install(package: str) -> bool:
-        name = canonicalize_name(package)
+        name = _name(package)
         if name in await in_thread(lambda: allowed(habitus)):
             return True
         answer = await ask(Question(text=f"Install the package '{package}'?", choices=_CHOICES))
@@ -37,6 +38,15 @@ def asking(habitus: Habitus, ask: AskPerson) -> Callable[[str], Awaitable[bool]]
         return answer in (Consent.YES, Consent.ALWAYS)
 
     return may_install
+
+
+def _name(package: str) -> str:
+    """What a word once given for a package goes by; one from an address of its own goes by all of it."""
+    try:
+        wanted = Requirement(package)
+    except InvalidRequirement:
+        return package
+    return package if wanted.url else canonicalize_name(wanted.name)
 
 
 def _allow(habitus: Habitus, name: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from habitus.errors import HabitusError, NotFound, did_you_mean
+from habitus.errors import HabitusError, NotFound, Refused, did_you_mean
 from habitus.sandbox import made
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad
@@ -141,7 +141,10 @@ class Scratchpads:
         await self._runtime.remove(name)
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
-        """Add packages to the pad's environment; a running pad can import them at once."""
+        """Add packages to the pad's environment, if that is allowed; a running pad can import them at once."""
+        for requirement in requirements:
+            if self._may_install is not None and not await self._may_install(requirement):
+                raise Refused(f"Nobody allowed installing '{requirement}'.", mend="Do without it, or ask the person.")
         return await self._runtime.install(check_name(name), requirements)
 
     async def names(self) -> list[str]:
