@@ -28,8 +28,9 @@ _BREAKS = frozenset([*",;:()|—–→>", "and", "then", "but"])
 _ENGLISH = frozenset(  # words that hardly any other language has
     re.findall(
         r"\w+",
-        "the of and with this that is are your you when after any from it its not be their they them by each every into "
-        "has should must never always before without only which what how than to for if does did can cannot these those",
+        "the of and with this that is are your you when after any from it its not be their they them by each every "
+        "into has should must never always before without only which what how than to for if does did can cannot "
+        "these those",
     )
 )
 _UNFINISHED = re.compile(r"(?![#|]).*[\w,]$")
