@@ -62,8 +62,11 @@ class Journal:
 
     # Of what follows, `user` is whose turns are looked at: another's is as if it were not there. None is everybody.
 
-    def judge(self, turn: str, outcome: TurnOutcome, *, user: str | None = None) -> None:
-        """Judge a turn, by its id or the caller's own; a second word of the same source corrects the first."""
+    def judge(self, turn: str, outcome: TurnOutcome, *, user: str | None = None) -> str:
+        """Judge a turn, by its id or the caller's own; a second word of the same source corrects the first.
+
+        Returns the turn's id.
+        """
         with sql.writing(self._engine, lock="outcomes") as connection:
             query = sa.select(turns.c.id).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _of(user))
             found = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).scalar()
@@ -75,6 +78,7 @@ class Journal:
             number = (connection.execute(last).scalar() or 0) + 1
             row = self._outcome(outcome) | {"turn": found, "number": number}
             connection.execute(outcomes.insert().values(row))
+        return str(found)
 
     def turn(self, id: str, *, user: str | None = None) -> Turn:
         """One turn with everything that was written of it."""

@@ -145,9 +145,13 @@ class Cortex:
         rule_tokens: int = RULE_TOKENS,
         profile_tokens: int = PROFILE_TOKENS,
         most: int = MOST_LESSONS,
+        as_read_last: bool = False,
     ) -> Recall:
-        """What a prompt should hold for this request. Changes nothing: `record_retrieval` says that it was shown."""
-        here = self._in_sight(user, project)
+        """What a prompt should hold for this request. Changes nothing: `record_retrieval` says that it was shown.
+
+        `as_read_last` does without the store, for when it is away.
+        """
+        here = self._mirror.in_sight(user or self._user, project) if as_read_last else self._in_sight(user, project)
         is_full = sum(tokens(rule.text) for rule in here.rules) > rule_tokens
         told = recalling.standing(here.profile, {}, profile_tokens)
         held = recalling.standing(here.rules, self._relevance(request, here.rules) if is_full else {}, rule_tokens)
@@ -331,8 +335,18 @@ class Cortex:
         return self._changed(decisions.approved(self.get(id)), by, "approved")
 
     def reject(self, id: str, *, by: str, reason: str = "") -> Engram:
-        """Turn down what waited; the same is not asked again."""
-        return self._changed(decisions.rejected(self.get(id), by, reason), by, "turned down")
+        """Turn down what waited; the same is not asked again, and an agent that proposed it is told why."""
+        return self._changed(decisions.rejected(self.get(id), by, self._intake.clean(reason)), by, "turned down")
+
+    def turned_down(self, user: str) -> tuple[Engram, ...]:
+        """What this user's agent wanted remembered, a person turned down, and no agent has heard of yet; as it was at
+        the last look into memory."""
+        return tuple(e for e in self._mirror.engrams.values() if e.is_untold and e.is_of(user))
+
+    def told(self, ids: Iterable[str]) -> None:
+        """The agent has heard that these were turned down, and why."""
+        with self._ledger.counting(tuple(ids)) as found:
+            found.update({id: replace(engram, is_untold=False) for id, engram in found.items()})
 
     def _changed(self, engram: Engram, by: str, reason: str) -> Engram:
         self._ledger.allow()

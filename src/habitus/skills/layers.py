@@ -14,6 +14,7 @@ _MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Manifest)} - {"ex
 _PLAIN_FIELDS = {"title", "description", "when_to_use", "tags", "license", "compatibility", "allowed_tools"}
 
 USER = "user"
+PROMPT = "prompt"  # texts of the system prompt that have a history; no listing shows them
 OWN = frozenset({"bundled", "operator", USER})  # what is in them comes from the person or whoever set Habitus up
 AGENTS = ("agents", "claude", "codex")  # the skill folders of other agents in a person's home, lowest first
 _CHANGELOG_BYTES = 256 * 1024  # the newest lines stand first
