@@ -280,7 +280,7 @@ def test_the_identity_is_shown_and_changed_with_a_history(direct: Direct) -> Non
     said = direct.ok("identity", "--set", "You are Ada. You answer in verse.")
     assert said.splitlines() == [
         "You are Ada. You answer in verse.",
-        "Undo: habitus skills remove identity@prompt",
+        "Undo: habitus undo identity@prompt:1",
     ]
     direct.ok("identity", "--set", "You are Ada. You answer in prose.")
     assert direct.json("identity") == {"text": "You are Ada. You answer in prose.", "version": 2}

@@ -134,7 +134,7 @@ def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(direct: Direct
     said = direct.ok("learn", str(folder), "--apply")
     *_, kept, undo = said.splitlines()
     assert kept == "Lessons: 2 stored, 1 reinforced. Skill uses counted: 1."
-    assert undo.startswith("Undo: habitus rollback --to ")
+    assert undo.startswith("Undo: habitus undo ")
     again = direct.ok("learn", str(folder), "--apply")
     assert again.splitlines()[-2:] == ["Lessons: nothing new.", "Already learned from: 3 turns."]
     lessons = direct.json("lessons", "list")["lessons"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -70,7 +71,6 @@ class Habitus:
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.settings, self.clock = settings, clock
-        self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
         self.local = local  # what is known of this machine's directories
@@ -139,8 +139,8 @@ class Habitus:
 
     def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
-        is_other = user not in ("", self.settings.user)
-        return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
+        name = user if user not in ("", self.settings.user) else self.settings.signature
+        return Author(actor=Actor.USER, name=name, reason=reason, change=secrets.token_hex(4))
 
     def refuse_unless_admin(self, what: str) -> None:
         """What changes things for everybody on a shared database is for admins."""

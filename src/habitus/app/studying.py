@@ -135,7 +135,7 @@ class Study:
         if apply:
             habitus.refuse_if_read_only()
             habitus.pause.refuse_if_paused()
-            self._applier = learning.open_applier(habitus, habitus.open_memory(), self._redactor)
+            self._applier = learning.open_applier(habitus, habitus.memory, self._redactor)
         self._files: list[FileRead] = []
         self._seen: dict[str, _Seen] = {}
         self._skills: dict[str, Counter[str]] = {}

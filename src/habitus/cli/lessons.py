@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from habitus.app import Habitus, retracting
-from habitus.app.going_back import back_to
+from habitus.app.undoing import of_lessons
 from habitus.cli import completion, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
@@ -116,15 +116,14 @@ def add(
 ) -> None:
     """Remember something; what is known already is made stronger."""
     with opened(context) as habitus:
-        encoded = habitus.memory.add(text, kind=kind, scope=scope, topic=topic, project=habitus.project)
+        with habitus.memory.noting() as made:
+            encoded = habitus.memory.add(text, kind=kind, scope=scope, topic=topic, project=habitus.project)
         assert encoded.engram is not None
         lines = [f"{encoded.status.value.capitalize()}: {encoded.engram.id}  {encoded.engram.text}"]
         if encoded.redacted:
             lines.append(f"{output.counted(sum(encoded.redacted.values()), 'secret')} taken out.")
         lines += [f"Archived to make room: {gone.id}  {gone.text}" for gone in encoded.archived]
-        is_new = encoded.engram.version == 1
-        undo = ("lessons", "remove", encoded.engram.id) if is_new else back_to(habitus.opened_on)
-        output.done(context, as_json, _encoded(encoded), *lines, undo=undo)
+        output.done(context, as_json, _encoded(encoded), *lines, undo=_undo(made))
 
 
 def _encoded(encoded: Encoded) -> dict[str, Any]:
@@ -156,11 +155,15 @@ def edit(
         if text is None and kind is None and scope is None and topic is None:
             text = _edited_text(habitus, before)
         by, project = habitus.settings.signature, habitus.project
-        after = habitus.memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
-        is_changed = after != before
-        said = f"Changed: {after.id}  {after.text}" if is_changed else "Nothing was changed."
-        undo = back_to(habitus.opened_on) if is_changed else ()
-        output.done(context, as_json, {"changed": is_changed, "lesson": as_plain(after)}, said, undo=undo)
+        with habitus.memory.noting() as made:
+            after = habitus.memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
+        said = f"Changed: {after.id}  {after.text}" if made else "Nothing was changed."
+        output.done(context, as_json, {"changed": bool(made), "lesson": as_plain(after)}, said, undo=_undo(made))
+
+
+def _undo(made: Sequence[Engram]) -> tuple[str, ...]:
+    """The command that takes back what was made of lessons, and nothing else."""
+    return ("undo", *of_lessons(made)) if made else ()
 
 
 def _edited_text(habitus: Habitus, engram: Engram) -> str:
@@ -183,10 +186,10 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
             _print_understood(found)
         if not is_sure and not as_json and not typer.confirm("Apply this?", default=True):
             raise typer.Abort
-        looked = habitus.memory.apply_texts(_unbundle(content.decode("utf-8", "replace")))
+        with habitus.memory.noting() as made:
+            looked = habitus.memory.apply_texts(_unbundle(content.decode("utf-8", "replace")))
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
-    undo = back_to(habitus.opened_on)
-    output.done(context, as_json, _looked(looked), *looked.notes, counts, undo=undo)
+    output.done(context, as_json, _looked(looked), *looked.notes, counts, undo=_undo(made))
 
 
 _DIVIDER = "<!-- page: {} -->"

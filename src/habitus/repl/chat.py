@@ -204,7 +204,7 @@ class Chat:
             said, undo = f"'{saved.name}' waits as proposal {saved.proposal}.", f"/review approve {saved.proposal}"
             shown = Group(Text(said), Text(f"Decide: {undo}", style="dim"))
         else:
-            said, undo = f"Saved {saved.name}, version {saved.version}.", f"/skill remove {saved.name}"
+            said, undo = f"Saved {saved.name}, version {saved.version}.", f"/undo {saved.name}:{saved.version}"
             shown = Group(Text(said), Text(f"Undo: {undo}", style="dim"))
         data = {"name": saved.name, "version": saved.version, "proposal": saved.proposal}
         self._surface.tell(CommandReport(type="saved", shown=shown, data=data))

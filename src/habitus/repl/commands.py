@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Command] = {
         help="Save what was just worked out as a skill; look at skills and change them.",
     ),
     "skills": Command(usage="", help="Every skill with its state."),
+    "undo": Command(usage="WHAT", help="Take back one change, as it was printed after it."),
     "lessons": Command(usage="[today | week | all]", help="What is remembered, the newest first."),
     "review": Command(
         usage="[show N | approve N | reject N [REASON]]", help="What waits for you, and your word on it."
@@ -148,6 +149,10 @@ def _command(name: str, rest: str) -> Meant:
             if not rest:
                 raise Invalid("Which file?", mend="Write /attach PATH.")
             return Attach(path=rest)
+        case "undo":
+            if not rest:
+                raise Invalid("Undo what?", mend="Write /undo NAME:VERSION; /skill history NAME lists the versions.")
+            return CommandLine(words=("undo", *rest.split()))
         case "review":
             return _review(rest)
         case _:

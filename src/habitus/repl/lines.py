@@ -62,18 +62,18 @@ def undo(event: ToolFinished, arguments: str) -> Text | None:
         return None
     match event.tool:
         case "create_skill":
-            words = f"remove {name}"
+            words = f"/undo {name}:{version or 1}"
         case "update_skill" if isinstance(version, int) and version > 1:
-            words = f"rollback {name} {version - 1}"
+            words = f"/undo {name}:{version}"
         case "delete_skill" if told.get("deleted"):
-            words = f"restore {name}"
+            words = f"/skill restore {name}"
         case "enable_skill":
-            words = f"disable {name}"
+            words = f"/skill disable {name}"
         case "disable_skill":
-            words = f"enable {name}"
+            words = f"/skill enable {name}"
         case _:
             return None
-    return Text(f"{INDENT}  Undo: /skill {one_line(words)}", style="dim")
+    return Text(f"{INDENT}  Undo: {one_line(words)}", style="dim")
 
 
 def cancelled_call(label: Text) -> Text:
