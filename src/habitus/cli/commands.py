@@ -53,6 +53,7 @@ def _skills() -> TyperGroup:
         _OfSkill("diff", "listing:diff"),
         _OfSkill("rollback", "going_back:rollback_skill"),
         _OfSkill("lint", "checking:lint"),
+        Command("scan", "scanning:scan"),
         _OfSkill("stats", "listing:stats"),
         Command("import", "sources:import_skills"),
         Command("add", "sources:add"),
