@@ -30,6 +30,7 @@ def commands() -> list[TyperCommand | TyperGroup]:
         Command("pause", "pausing:pause", panel=_CURATE),
         Command("resume", "pausing:resume", panel=_CURATE),
         Command("doctor", "checking:doctor", panel=_OPERATE),
+        _config(),
         _skills(),
         _tools(),
         _pads(),
@@ -37,6 +38,16 @@ def commands() -> list[TyperCommand | TyperGroup]:
         _sessions(),
         _review(),
     ]
+
+
+def _config() -> TyperGroup:
+    below = [
+        Command("list", "config:list_values"),
+        Command("get", "config:get"),
+        Command("set", "config:put"),
+        Command("unset", "config:unset"),
+    ]
+    return group("config", "Look at the settings, and change them.", below, panel=_OPERATE)
 
 
 def _skills() -> TyperGroup:
