@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 
+from habitus.app import Habitus, read_settings
 from habitus.settings import account_name
 from tests.cli.conftest import Direct
 
@@ -260,6 +261,29 @@ def test_a_broken_skill_is_shown_as_it_is_with_what_is_wrong(stocked: Direct) ->
 def test_stats_are_per_stage(stocked: Direct) -> None:
     assert stocked.ok("skills", "stats") == "Nothing has been counted yet.\n"
     assert stocked.json("skills", "stats") == {"stats": []}
+
+
+@pytest.mark.req("SK-11")
+def test_the_counters_of_a_skill_stand_in_list_show_and_stats(stocked: Direct) -> None:
+    assert "\nused " not in stocked.ok("skills", "show", "csv-summary")
+    with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
+        habitus.skills.count_recommended("csv-summary")
+        habitus.skills.count_use("csv-summary")
+    assert "shown 1 times, used 1: not judged yet, last " in stocked.ok("skills", "show", "csv-summary")
+    assert stocked.ok("skills", "stats").splitlines()[1].endswith("not judged yet")
+    assert stocked.json("skills", "stats")["stats"][0]["reliability"] is None
+    with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
+        habitus.skills.count_use("csv-summary", succeeded=True)
+    assert "used 2: succeeded 1, failed 0, last " in stocked.ok("skills", "show", "csv-summary")
+    header, row = stocked.ok("skills", "list", "--layer", "user").splitlines()
+    assert (header.split()[:5], row.split()[:5]) == (
+        ["name", "state", "layer", "version", "used"],
+        ["csv-summary", "ok", "user", "v1", "2"],
+    )
+    assert "last used" in stocked.ok("skills", "list", "--wide").splitlines()[0]
+    counters = stocked.own()[0]["counters"]
+    assert (counters["recommended"], counters["used"], counters["succeeded"], counters["failed"]) == (1, 2, 1, 0)
+    assert stocked.json("skills", "show", "csv-summary")["counters"] == counters
 
 
 def test_the_doctor_says_what_is_broken_and_fails_then(stocked: Direct) -> None:

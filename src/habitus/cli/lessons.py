@@ -13,7 +13,7 @@ from habitus.app.undoing import of_lessons
 from habitus.cli import completion, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson
+from habitus.cli.options import AsJson, Wide
 from habitus.memory.cortex import Looked
 from habitus.memory.model import Encoded, Engram, Kind
 from habitus.memory.retention import utility
@@ -33,6 +33,7 @@ def list_lessons(
     kind: KindOption = None,
     scope: Annotated[str, typer.Option("--scope", help="today, week, all or self-play.")] = "all",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = _OLDEST_SHOWN,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """What is remembered, the newest first."""
@@ -42,7 +43,8 @@ def list_lessons(
         when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(scope, " yet")
         empty = f"Nothing was learned{when}. Add something: habitus lessons add 'Dates are day-first.'"
         rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in found]
-        output.listed(as_json, data, ("id", "kind", "for", "trust", "helped", "text"), rows, wide="text", empty=empty)
+        columns = ("id", "kind", "for", "trust", "helped", "text")
+        output.listed(as_json, data, columns, rows, wide="text", is_cut=not wide, empty=empty)
 
 
 def _whom(engram: Engram) -> str:
