@@ -7,6 +7,7 @@ from functools import partial
 from typer.core import TyperCommand, TyperGroup
 
 from habitus.cli.completion import lesson_ids, skill_names
+from habitus.cli.examples import EXAMPLES
 from habitus.cli.lazy import LazyCommand as Command
 from habitus.cli.lazy import group
 
@@ -16,6 +17,19 @@ _OfLesson = partial(Command, completes=lesson_ids)
 
 
 def commands() -> list[TyperCommand | TyperGroup]:
+    found = _commands()
+    for command in found:
+        _exemplify(command, command.name or "")
+    return found
+
+
+def _exemplify(command: TyperCommand | TyperGroup, words: str) -> None:
+    command.epilog = f"Example: {EXAMPLES[words]}" if words in EXAMPLES else None
+    for name, below in getattr(command, "commands", {}).items():
+        _exemplify(below, f"{words} {name}")
+
+
+def _commands() -> list[TyperCommand | TyperGroup]:
     return [
         Command("chat", "chat:chat", panel=_EVERYDAY),
         Command("ask", "chat:ask", panel=_EVERYDAY),

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from habitus.cli import output
 from habitus.cli.commands import commands
+from habitus.cli.lazy import Group
 from habitus.errors import ToolFailed, UserError, did_you_mean
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """All that `habitus` can do."""
 
     def __init__(self, **given: Any) -> None:
@@ -32,7 +32,8 @@ app = typer.Typer(
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with 'habitus tour'. Every command has -h. Example: habitus skills list",
 )
 
 
