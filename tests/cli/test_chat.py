@@ -273,7 +273,7 @@ def test_every_event_of_a_piped_chat_is_a_line_of_json(run_cli: Cli) -> None:
     )
     ran = run_cli("chat", "--json", "--model", model, stdin="tea?\n\n/skills\n/why\n/good\nkeep it\n/quit\nnever\n")
     rows = _rows(ran.out)
-    assert (ran.code, ran.err) == (0, "1 change waits for you: habitus review list\n")
+    assert (ran.code, ran.err) == (0, "")
     assert [row["type"] for row in rows if row["type"] != "text"] == [
         *("session", "tool_started", "tool_finished", "done", "command", "why", "judged"),
         *("tool_started", "tool_finished", "done"),

@@ -14,7 +14,7 @@ from typing import Any
 from habitus import settings as settings_module
 from habitus.app import home
 from habitus.errors import Invalid, NotFound, StorageFailed, did_you_mean
-from habitus.redact import Redactor
+from habitus.redact import Redactor, secret_values
 from habitus.settings import FILE, Settings
 
 
@@ -59,7 +59,7 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
     if environ.get(settings_module.variable(key)):
         origin = Origin.ENVIRONMENT
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _plain(value)
-    clean = Redactor(home.secret_values(environ)).redact(shown).text
+    clean = Redactor(secret_values(environ)).redact(shown).text
     is_secret = clean != shown
     return Value(key=key, value=clean if is_secret else _json(value), origin=origin, shown=clean)
 
@@ -90,7 +90,7 @@ def _undo(key: str, before: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
     if before is None:
         return ("config", "unset", key)
     text = ", ".join(map(str, before)) if isinstance(before, list) else _plain(before)
-    is_secret = Redactor(home.secret_values(environ)).redact(text).text != text
+    is_secret = Redactor(secret_values(environ)).redact(text).text != text
     return () if is_secret else ("config", "set", key, text)
 
 

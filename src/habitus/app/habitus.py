@@ -28,7 +28,7 @@ from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
-from habitus.redact import Redactor
+from habitus.redact import Redactor, secret_values
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills import names, trees
@@ -81,7 +81,7 @@ class Habitus:
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
-        self.redactor = Redactor(home.secret_values(os.environ))
+        self.redactor = Redactor(secret_values(os.environ))
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)

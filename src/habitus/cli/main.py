@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.cli import output
+from habitus.cli import logs, output
 from habitus.cli.commands import commands
 from habitus.cli.lazy import Group
 from habitus.errors import ToolFailed, UserError, did_you_mean
@@ -43,6 +43,7 @@ def options(
     home: Annotated[
         Path | None, typer.Option("--home", help="Use this home instead of HABITUS_HOME or ~/.habitus.")
     ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is logged; so does HABITUS_LOG.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
 ) -> None:
     if version:
@@ -51,6 +52,8 @@ def options(
         output.say(f"habitus {installed_version('habitus')}")
         raise typer.Exit
     context.obj = home
+    if not context.resilient_parsing:
+        context.with_resource(logs.listening(is_verbose=verbose))
     if context.invoked_subcommand is None:
         output.explain(context)
 

@@ -50,10 +50,10 @@ def prepare() -> None:
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_OneLine())
+        logging.lastResort.setFormatter(OneLine())
 
 
-class _OneLine(logging.Formatter):
+class OneLine(logging.Formatter):
     """What is logged where nobody listens is one line for the person; HABITUS_DEBUG adds where it happened."""
 
     def format(self, record: logging.LogRecord) -> str:
