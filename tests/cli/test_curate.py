@@ -10,6 +10,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Kind, Producer, Scope
+from habitus.settings import account_name
 from tests.cli.conftest import Direct
 
 FEW = {"HABITUS_RETENTION_ENTRIES": "2", "HABITUS_RETENTION_LESSONS": "4"}
@@ -18,7 +19,7 @@ LESSONS = ("The export has a header.", "Dates are day-first.", "Totals include t
 
 
 def opened(direct: Direct) -> Habitus:
-    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(), **FEW}))
+    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(), **FEW, "USER": account_name()}))
 
 
 def taught(direct: Direct) -> list[str]:

@@ -36,6 +36,7 @@ class OfferedTools:
         outage: Outage,
         gates: GateContext,
     ) -> None:
+        self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
         self._built_in = tuple(built_in)
         self._tools = tools
         self._finder = finder
@@ -52,7 +53,8 @@ class OfferedTools:
         return self._with_tools(tool.name for tool in self.code)
 
     def _with_tools(self, code: Iterable[str]) -> GateContext:
-        return replace(self._gates, tools=frozenset((*(tool.name for tool in self._built_in), *code)))
+        ours = (tool.name for tool in self._built_in)
+        return replace(self._gates, tools=frozenset((*ours, *code, *self.theirs)))
 
     def registry(self, request: Request) -> Registry:
         if self._looks != self._view.looks:
@@ -60,7 +62,8 @@ class OfferedTools:
             self._looks = self._view.looks
         few = len(self.code) <= CODE_TOOLS
         offered = self.code if few else self._most_fitting(request)
-        return Registry([*self._built_in, *offered], unlisted=self._degraded)
+        mine = [tool for tool in (*self._built_in, *offered) if tool.name not in self.theirs]
+        return Registry(mine, unlisted=self._degraded)
 
     def _look(self) -> None:
         known: Sequence[Tool] = self.code

@@ -115,9 +115,10 @@ def why(habitus: Habitus, name: str, request: Request) -> Why:
     return _why(habitus, habitus.skills.find(name), request.text, seen.selection, seen.menu)
 
 
-def why_in_turn(habitus: Habitus, name: str, turn: str) -> PastWhy:
+def why_in_turn(habitus: Habitus, name: str, turn: str, *, user: str | None) -> PastWhy:
+    """Why a skill did, or did not, reach the prompt of a turn of this user; None is anybody's."""
     item = habitus.skills.find(name)
-    found = tuple(entry for entry in habitus.journal.turn(turn).selected if entry.name == item.name)
+    found = tuple(entry for entry in habitus.journal.turn(turn, user=user).selected if entry.name == item.name)
     return PastWhy(name=item.name, turn=turn, selected=found)
 
 
@@ -132,7 +133,7 @@ def why_in_session(habitus: Habitus, session: Session, name: str) -> tuple[Why, 
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or Menu(text="", tokens=0, budget=0, shown=())
     found = _why(habitus, item, last.said.request.text, last.selection, drawn)
-    return found, why_in_turn(habitus, item.name, last.id)
+    return found, why_in_turn(habitus, item.name, last.id, user=last.said.request.user.name)
 
 
 def _why(habitus: Habitus, item: Listed, text: str, selection: Selection, drawn: Menu) -> Why:

@@ -6,12 +6,11 @@ import functools
 import os
 import secrets
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import sqlalchemy as sa
 
@@ -21,8 +20,7 @@ from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.layers import open_library
-from habitus.errors import Refused
-from habitus.events import TurnObserver
+from habitus.events import OutcomeKind, TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
@@ -43,7 +41,9 @@ from habitus.skills.selection import Request, Selection, User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
+    from habitus.agent.host_turn import TurnDoor
     from habitus.agent.session import Session
+    from habitus.app.hosting import Hosting
     from habitus.learning.observer import Learner
     from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
@@ -93,7 +93,7 @@ class Habitus:
             local=local,
             clock=clock,
             auto=settings.review.auto,
-            duplicates=partial(near_duplicates, self.finder),
+            duplicates=functools.partial(near_duplicates, self.finder),
             redacted=self.redacted,
         )
         self.importer = Importer(
@@ -118,6 +118,8 @@ class Habitus:
             raise
 
     def close(self) -> None:
+        if "_hosting" in self.__dict__:
+            self._hosting.close()
         self.local.dispose()
         self.shared.dispose()
         if self._scratch is not None:
@@ -134,18 +136,12 @@ class Habitus:
     @property
     def fill(self) -> dict[str, str]:
         """What placeholders in skills become."""
-        settings = self.settings
-        return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
+        return {"BOT_NAME": self.settings.bot_name, "BOT_DIR": str(self.settings.home), "USER": self.settings.user}
 
     def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
         name = user if user not in ("", self.settings.user) else self.settings.signature
         return Author(actor=Actor.USER, name=name, reason=reason, change=secrets.token_hex(4))
-
-    def refuse_unless_admin(self, what: str) -> None:
-        """What changes things for everybody on a shared database is for admins."""
-        if self.settings.database_url and not self.settings.is_admin:
-            raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
 
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
@@ -177,11 +173,12 @@ class Habitus:
         cheap: Model | None = None,
         observers: Sequence[TurnObserver] = (),
         learner: Learner | None = None,
+        read: Sequence[Path] = (),
     ) -> Session:
         """A conversation with a model, by default the one of the settings. Close it, or use `async with`.
 
         `cheap` is the model that draws lessons from failed cells; with a model of your own there is none by default.
-        `learner` takes the place of what otherwise learns from its errors.
+        `learner` takes the place of what otherwise learns from its errors. `read` are folders that its cells may read.
         """
         from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
 
@@ -196,18 +193,58 @@ class Habitus:
             observers=observers,
             cheap=cheap,
             learner=learner,
+            read=read,
         )
+
+    def turn(
+        self,
+        text: str,
+        *,
+        user: str | None = None,
+        conversation: str = "",
+        source_type: str = "api",
+        tools: Collection[str] = (),
+        ask: AskPerson = nobody,
+        **more: Any,
+    ) -> TurnDoor:
+        """A turn of your own loop, for `with` or `async with`. `tools` are the names of your own.
+
+        Also: attachments, paths, resources, features, reply_to and caller_id, as `app.hosting.asked` takes them.
+        """
+        from habitus.app.hosting import HostRequest, asked
+
+        request = HostRequest(
+            asking=asked(text, **more),
+            user=self.user(user),
+            conversation=conversation,
+            source_type=source_type,
+            tools=frozenset(tools),
+            ask=ask,
+        )
+        return self._hosting.turn(request)
+
+    def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
+        """Somebody knows how a turn went; it may be over for long. The same source corrects itself."""
+        from habitus.app.judging import judge
+
+        judge(self, turn, OutcomeKind.OK if ok else OutcomeKind.FAILED, by=by, reason=reason)
+
+    @functools.cached_property
+    def _hosting(self) -> Hosting:
+        from habitus.app.hosting import Hosting  # the sandbox, for those who run a loop
+
+        return Hosting(self)
 
     @functools.cached_property
     def memory(self) -> Cortex:
         """Facts, rules and lessons. Opened when it is first asked for."""
         return self.open_memory()
 
-    def open_memory(self) -> Cortex:
-        """Another view of the same memory, for a thread of its own."""
+    def open_memory(self, *, user: str = "", all_users: bool = False) -> Cortex:
+        """Another view of the same memory: for a thread of its own, for another user, for an admin."""
         from habitus.app.memory import open_memory  # the rules of its gate, for those who remember
 
-        return open_memory(self)
+        return open_memory(self, user=user, all_users=all_users)
 
     @functools.cached_property
     def screening(self) -> Policy:
@@ -225,7 +262,7 @@ class Habitus:
 
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
-        return self.review.waiting_count() + waiting_lessons(self.shared)
+        return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
 
     def _land(self, lesson: PlaybookLesson) -> Result:
         from habitus.app.updating import landed  # memory and every layout, for those who import

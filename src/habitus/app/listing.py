@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from habitus.app.habitus import Habitus
+from habitus.app.layers import open_library
 from habitus.errors import NotFound
-from habitus.skills import gates, trees
+from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
+from habitus.skills.library import Library
 from habitus.skills.lifecycle import is_judged, reliability
 from habitus.skills.listing import Listed
 from habitus.skills.model import Archived, Counters, History, Manifest, Skill, Stage, State
@@ -86,15 +88,16 @@ def stated_manifest(habitus: Habitus, item: Listed) -> Manifest:
 
 def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill:
     """A skill as a model reads it, or one of its versions as it is kept."""
-    item = habitus.skills.find(name)
-    tree = habitus.skills.tree(name, version)
+    skills = _library_of(habitus, name)
+    item = skills.find(name)
+    tree = skills.tree(name, version)
     if version is not None:
         skill = trees.parse(item.name, tree).skill
     else:
-        skill = habitus.skills.load(name) if item.summary is not None else None
+        skill = skills.load(name) if item.summary is not None else None
     main = trees.main_file(tree)
     text = None if main is None else tree[main].content
-    told = habitus.skills.counters(name, version=TOLD)
+    told = skills.counters(name, version=TOLD)
     return ShownSkill(
         item=item,
         skill=skill,
@@ -120,6 +123,12 @@ def history(habitus: Habitus, name: str) -> tuple[str, str, History]:
         except NotFound:
             raise unknown from None
     return item.name, item.layer, habitus.skills.layer(item.layer).store.whole_history(item.name)
+
+
+def _library_of(habitus: Habitus, name: str) -> Library:
+    """A library that knows this skill alone, whatever the size of the whole; the whole where it does not know it."""
+    skills = open_library(habitus, only=names.parse_address(name).name)
+    return skills if skills.snapshot().listing else habitus.skills
 
 
 def stats(habitus: Habitus, name: str | None = None) -> tuple[StageStats, ...]:

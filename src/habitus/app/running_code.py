@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.view import View
 from habitus.app.habitus import Habitus
+from habitus.errors import Invalid
+from habitus.sandbox.environments import Environments
+from habitus.sandbox.given import Given
+from habitus.sandbox.isolation import check_grants, given_at
 from habitus.sandbox.machine import base_python
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.base import Runtime
@@ -18,10 +23,12 @@ from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
-from habitus.tools.environments import Environments
 from habitus.tools.health import ToolHealth
 from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
+
+ENVIRONMENTS = "cache/environments"  # below the home
+_GIVEN, MADE = ".given", "_made"  # no pad can be called that
 
 MayInstall = Callable[[str], Awaitable[bool]]
 
@@ -48,34 +55,77 @@ def _view(habitus: Habitus) -> View:
     return View(habitus.skills, habitus.review, Outage(), habitus.redactor, conversation="")
 
 
+def open_given(habitus: Habitus, folder: str) -> Given | None:
+    """What the code of these pads is given, kept with them; nothing reaches pads on another machine."""
+    if habitus.settings.sandbox.runtime != "local":
+        return None
+    place = habitus.place / folder / _GIVEN
+    return Given(place, seen_at=given_at(habitus.machine, place))
+
+
 def open_scratchpads(
-    habitus: Habitus, folder: str, may_install: MayInstall | None, services: Services | None
+    habitus: Habitus,
+    folder: str,
+    may_install: MayInstall | None,
+    services: Services | None,
+    given: Given | None = None,
+    read: Sequence[Path] = (),
 ) -> Scratchpads:
-    """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked."""
+    """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked.
+
+    What the cells of a session make for a person to open is kept beside its pads, so that it outlives them.
+    """
     if habitus.settings.install_missing:
         may_install = _always
-    return Scratchpads(_runtime(habitus, folder), services=services, may_install=may_install)
+    return Scratchpads(
+        _runtime(habitus, folder, given, read),
+        services=services,
+        may_install=may_install,
+        keep_made=given.folder.with_name(MADE) if given else None,
+    )
 
 
-def _runtime(habitus: Habitus, folder: str) -> Runtime:
+def readable(habitus: Habitus, folders: Sequence[Path]) -> tuple[Path, ...]:
+    """Folders of a person's that cells may read where they are; an error for what no cell should see."""
+    found = tuple((habitus.settings.cwd / folder).resolve() for folder in folders)
+    if found and habitus.settings.sandbox.runtime != "local":
+        raise Invalid("Cells run on another machine, which can't read folders of this one.", mend="Attach files.")
+    home = habitus.settings.home.resolve()
+    for folder in found:
+        if not folder.is_dir():
+            raise Invalid(f"There is no folder {folder} to read.", mend="For a file, use --attach.")
+        if folder.is_relative_to(home) or home.is_relative_to(folder):
+            raise Invalid(
+                f"{folder} holds the home of Habitus, which no cell may read.", mend="Name a folder beside it."
+            )
+    check_grants(Permissions(read=found))
+    return found
+
+
+def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[Path]) -> Runtime:
     where, may_be_weaker = habitus.settings.sandbox.runtime, habitus.settings.allow_weaker_sandbox
-    permissions, limits = Permissions(), Limits(cpu_s=None)
+    permissions, limits = Permissions(read=tuple(read)), Limits(cpu_s=None)
     if where != "local":
         return SshRuntime.at(where, folder, permissions=permissions, limits=limits, allow_weaker=may_be_weaker)
     return LocalRuntime(
         habitus.machine,
         habitus.place / folder,
-        Venvs(os.environ, python=base_python()),
+        _environments(habitus),
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
+        given=given.folder if given else None,
     )
 
 
 def _workshop(habitus: Habitus) -> Workshop:
-    cache = habitus.place / "cache"
-    warm = Warm(habitus.machine, cache / "calls", allow_weaker=habitus.settings.allow_weaker_sandbox)
-    return Workshop(warm, Environments(cache / "environments", Venvs(os.environ, python=base_python())))
+    warm = Warm(habitus.machine, habitus.place / "cache" / "calls", allow_weaker=habitus.settings.allow_weaker_sandbox)
+    return Workshop(warm, _environments(habitus))
+
+
+def _environments(habitus: Habitus) -> Environments:
+    """One cache for the tools and the pads of this home."""
+    return Environments(habitus.place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
 
 
 async def _always(package: str) -> bool:

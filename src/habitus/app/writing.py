@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.agent.identity import LAYER, NAME, identity_skill
+from habitus.agent.identity import NAME, identity_skill
 from habitus.app.habitus import Habitus
 from habitus.app.undoing import of_version, undo_of
 from habitus.errors import Invalid
@@ -15,7 +15,7 @@ from habitus.files import Tree
 from habitus.skills import trees
 from habitus.skills.edits import Edit
 from habitus.skills.formats import skill_md
-from habitus.skills.layers import USER
+from habitus.skills.layers import PROMPT
 from habitus.skills.library import Fields
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Skill
@@ -160,8 +160,6 @@ def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> Switching:
 def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Removed, ...]:
     """Move skills to the archive; an unknown one is said before anything is done."""
     items, author = [habitus.skills.find(name) for name in names], habitus.person(reason)
-    if any(item.layer == USER for item in items):
-        habitus.refuse_unless_admin("remove a skill that everybody uses")
     return tuple(_removed(habitus, item, author) for item in items)
 
 
@@ -181,12 +179,12 @@ def set_identity(habitus: Habitus, text: str) -> IdentityText:
     """Make this the text that says who the assistant is."""
     if not text.strip():
         raise Invalid("The identity can't be empty.", mend="Say in a sentence who the assistant is.")
-    library, address = habitus.skills, f"{NAME}@{LAYER}"
+    library, address = habitus.skills, f"{NAME}@{PROMPT}"
     before = identity_skill(library)
     author = habitus.person("changed who the assistant is")
-    store = library.layer(LAYER).store
+    store = library.layer(PROMPT).store
     if store.load(NAME) is None:
-        library.create(replace(before, body=text.strip()), author, layer=LAYER)
+        library.create(replace(before, body=text.strip()), author, layer=PROMPT)
     else:
         store.change(NAME, lambda old: replace(old, body=text.strip()), author)
     return replace(identity(habitus), undo=undo_of(habitus, library.find(address), author))

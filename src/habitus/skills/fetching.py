@@ -20,12 +20,13 @@ _IN_A_TREE = re.compile(
     r"(?P<repo>(?:https?|file)://.+?)/tree/(?P<branch>[^/]+)(?:/(?P<folder>.+))?"
 )  # as sites write it
 _NEWEST = "HEAD"
+_LOGIN = re.compile(r"^(?P<scheme>\w[\w+.-]*://)?(?P<login>[^/\s]*)@")
 _GIT_SECONDS = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetched:
-    """What was fetched: a path to read from, and the address and commit to lock."""
+    """What was fetched: a path to read from, and the address, without a password, and commit to lock."""
 
     path: Path
     address: str
@@ -56,27 +57,41 @@ def fetched(wanted: str, *, cwd: Path, environ: Mapping[str, str], host: str = D
     source = _source(wanted, local, host)
     about = source.repository
     with tempfile.TemporaryDirectory(prefix="habitus-fetch-") as scratch:
-        place = Path(scratch) / _repository_name(about)
+        place = Path(scratch) / _repository_name(without_login(about))
         branch = () if source.branch == _NEWEST else ("--branch", source.branch)
         clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
         _git(*clone, about=about, environ=environ)
         commit = _git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
-        yield Fetched(path=_folder_in(place, source), address=source.address, commit=commit)
+        yield Fetched(path=_folder_in(place, source), address=without_login(source.address), commit=commit)
+
+
+def without_login(address: str) -> str:
+    """An address as it may be kept and shown. A token may stand where a user does, so both go; `git@` opens nothing."""
+    found = _LOGIN.match(address)
+    if found is None or (found["login"] == "git" or (found["scheme"] == "ssh://" and ":" not in found["login"])):
+        return address
+    return (found["scheme"] or "") + address[found.end() :]
 
 
 def _source(wanted: str, local: Path, host: str) -> _Source:
     if local.exists():
         return _Source(repository=str(local))
+    if host != without_login(host) and wanted.startswith(without_login(host)):
+        wanted = host + wanted.removeprefix(without_login(host))
     if "://" in wanted or re.match(r"[\w.-]+@[\w.-]+:", wanted):
         if wanted.startswith(("-", "ext::")):
-            raise Invalid(f"'{wanted}' is no address that can be fetched.", mend="Give https://…, ssh://… or a path.")
+            raise Invalid(
+                f"'{without_login(wanted)}' is no address that can be fetched.",
+                mend="Give https://…, ssh://… or a path.",
+            )
         if found := _IN_A_TREE.fullmatch(wanted.rstrip("/")):
             return _Source(repository=found["repo"], branch=found["branch"], folder=found["folder"] or "")
         return _Source(repository=wanted)
     if (found := _OWNER_REPO.fullmatch(wanted.rstrip("/"))) and not wanted.startswith((".", "-", "/", "~")):
         return _Source(repository=f"{host.rstrip('/')}/{found['repo']}", folder=found["folder"] or "")
     raise NotFound(
-        f"There is no '{wanted}' here.", mend="Give OWNER/REPO[/FOLDER], a git address, an archive or a directory."
+        f"There is no '{without_login(wanted)}' here.",
+        mend="Give OWNER/REPO[/FOLDER], a git address, an archive or a directory.",
     )
 
 
@@ -84,7 +99,8 @@ def _folder_in(place: Path, source: _Source) -> Path:
     path = (place / source.folder).resolve()
     if not path.is_relative_to(place.resolve()) or not path.exists():
         known = ", ".join(sorted(each.name for each in place.iterdir() if each.is_dir() and each.name != ".git"))
-        raise NotFound(f"{source.repository} has no folder '{source.folder}'.", mend=f"It has: {known or 'none'}.")
+        repository = without_login(source.repository)
+        raise NotFound(f"{repository} has no folder '{source.folder}'.", mend=f"It has: {known or 'none'}.")
     return path
 
 
@@ -123,13 +139,16 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
     except FileNotFoundError:
         raise StorageFailed("git is not installed.", mend="Install git, or give an archive or a directory.") from None
     except subprocess.TimeoutExpired:
-        raise StorageFailed(f"{about} did not answer within {_GIT_SECONDS} s.", mend="Try again later.") from None
+        raise StorageFailed(
+            f"{without_login(about)} did not answer within {_GIT_SECONDS} s.", mend="Try again later."
+        ) from None
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["git failed"])[-1].removeprefix("fatal: ")
+        shown, said = without_login(about), (done.stderr.strip().splitlines() or ["git failed"])[-1]
+        said = said.removeprefix("fatal: ").replace(about, shown)
         mend = "Check the address."
         if "terminal prompts disabled" in done.stderr or "Authentication" in done.stderr:
             said, mend = "it asks for a password", "Set up access for git, or clone it yourself and give the path."
-        raise StorageFailed(f"Can't fetch {about}: {said}.", mend=mend)
+        raise StorageFailed(f"Can't fetch {shown}: {said}.", mend=mend)
     return done.stdout
 
 

@@ -111,6 +111,8 @@ class Manifest:
     @property
     def claims(self) -> dict[str, Json]:
         """The fields with force that it states, with their values."""
+        if self is PLAIN_MANIFEST:
+            return {}
         return {name: value for name in CLAIMS if (value := getattr(self, name))}
 
     def without_force(self) -> Manifest:

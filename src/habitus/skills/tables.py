@@ -33,8 +33,8 @@ skills = sa.Table(
         "layer",
         "folder",
         unique=True,
+        # The migration says the same for PostgreSQL; said here, every command would load that dialect.
         sqlite_where=sa.text("archived_on IS NULL"),
-        postgresql_where=sa.text("archived_on IS NULL"),
     ),
 )
 

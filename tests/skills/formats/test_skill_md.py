@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -419,7 +420,7 @@ def test_no_bytes_and_no_folder_make_reading_raise(content: bytes, folder: str) 
     assert (parsed.skill is None) == any(d.severity is Severity.ERROR for d in parsed.diagnostics)
     if parsed.skill is not None:
         packed = records.pack_summary(parsed.skill).encode()
-        assert records.unpack_summary(packed.decode(), {"name": parsed.skill.name}).title == parsed.skill.title
+        assert records.unpack_summary(json.loads(packed), name=parsed.skill.name).title == parsed.skill.title
 
 
 # skill.toml beside it

@@ -38,6 +38,7 @@ class VersionedStore:
         *,
         layer: str,
         key: str = "",
+        only: str = "",
         clock: Callable[[], datetime],
         look_every: float = 2.0,
         inspect: Inspect = lambda tree: (),
@@ -47,7 +48,7 @@ class VersionedStore:
         self.can_write = shelf.can_write
         self._shelf = shelf
         self._engine = engine
-        self._ledger = Ledger(key or layer, layer)
+        self._ledger = Ledger(key or layer, layer, only)
         self._noticing = Noticing(shelf, self._ledger, clock, inspect)
         self._intents = Intents(engine, shelf, self._ledger, self._noticing, clock)
         self._clock = clock

@@ -1,0 +1,140 @@
+"""A turn of somebody else's loop: what it is shown, calls of ours and of theirs, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from habitus.agent.background import in_thread
+from habitus.agent.open_turn import OpenTurn
+from habitus.agent.stream import Noticed, TurnEvent
+from habitus.agent.tools.profiles import in_profile
+from habitus.agent.tools.registry import Registry, capped
+from habitus.errors import Invalid
+from habitus.events import OK, Outcome, ToolCall, ToolResult, failed, infra
+from habitus.llm.model import Answered, Message, Returned, Text, ToolSpec
+from habitus.text import block, encodable
+
+_UNSAID = "nobody said how it went"
+
+
+class HostedTurn:
+    """Runs on one event loop, whoever calls: its coroutines are awaited there and nowhere else."""
+
+    def __init__(self) -> None:
+        self.notices: list[str] = []  # what the person should know
+        self.is_over = False
+        self._registry = Registry()
+        self._messages: list[Message] = []
+        self._one_at_a_time = asyncio.Lock()
+        self._turn: OpenTurn | None = None
+
+    def emit(self, seen: TurnEvent) -> None:
+        if isinstance(seen, Noticed):
+            self.notices.append(seen.text)
+
+    async def begin(self, turn: OpenTurn) -> None:
+        self.notices += turn.said.notices
+        self._turn = turn
+        await turn.open()
+        self._registry = await in_thread(turn.tools)
+        self._keep(turn.message)
+
+    @property
+    def turn(self) -> OpenTurn:
+        if self._turn is None:
+            raise Invalid("The turn is not open.", mend="Use it in a 'with' or 'async with' block.")
+        return self._turn
+
+    @property
+    def context(self) -> str:
+        """The marked block, and in words what is attached."""
+        attached = [part.text for part in self.turn.said.parts if isinstance(part, Text)]
+        return "\n\n".join(text for text in (self.turn.context, *attached) if text)
+
+    def tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
+        return [spec for spec in self._registry.specs() if in_profile(spec.name, profile)]
+
+    def has(self, name: str) -> bool:
+        return self._registry.knows(name)
+
+    async def run(self, name: str, arguments: Mapping[str, object] | str) -> ToolResult:
+        """One call of ours. What the observers have to say stands below its result."""
+        call = self._called(name, arguments)
+        if self._registry.is_parallel(call):
+            result = await self.turn.run(call, self._registry)
+        else:
+            async with self._one_at_a_time:
+                result = await self.turn.run(call, self._registry)
+        self.turn.last_results = [result.outcome]
+        self._registry = await in_thread(self.turn.tools)  # it may have made one
+        self._returned(call, result)
+        nudge = await self._advised()
+        return replace(result, content=f"{result.content}\n\n{nudge}") if nudge else result
+
+    async def observe(
+        self, name: str, arguments: Mapping[str, object] | str, content: object, ok: bool | None, intent: str
+    ) -> str:
+        """A call that somebody else has run; what to say beside its result. Nobody knows how it went: `ok` None."""
+        call = self._called(name, arguments)
+        said = self._sound(_as_text(content))
+        outcome = failed(said[-500:].strip() or "it failed") if ok is False else OK
+        result = capped(ToolResult(content=said, outcome=outcome))
+        self.turn.saw(call, result, intent=intent, is_known=ok is not None)
+        self._returned(call, result)
+        return await self._advised()
+
+    async def end(self, reply: str, outcome: Outcome | None) -> None:
+        """Write the turn down; whoever ends it twice is not heard."""
+        if self.is_over:
+            return
+        self.is_over = True
+        turn = self.turn
+        turn.reply = self._sound(reply)
+        turn.outcome = outcome if outcome is not None else infra(_UNSAID)
+        if turn.reply:
+            self._keep(Answered(text=turn.reply))
+        await turn.close()
+
+    async def abandon(self) -> None:
+        """It was cancelled: nothing of it teaches."""
+        if not self.is_over:
+            self.turn.cancelled()
+            await self.end("", infra("cancelled"))
+
+    async def _advised(self) -> str:
+        return "\n".join(await self.turn.advise())
+
+    def _called(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
+        if self.is_over:
+            raise Invalid("The turn is over.", mend="Begin the next one with habitus.turn(…).")
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+        self.turn.rounds += 1
+        return ToolCall(id=f"call-{secrets.token_hex(4)}", name=encodable(name), arguments=encodable(written))
+
+    def _returned(self, call: ToolCall, result: ToolResult) -> None:
+        kept = replace(call, arguments=self.turn.redactor.redact_json(call.arguments))
+        said = Returned(call=call.id, tool=call.name, content=result.content, failed=not result.outcome.is_ok)
+        self._keep(Answered(calls=(kept,)), said)
+
+    def _keep(self, *messages: Message) -> None:
+        self._messages += messages
+        self.turn.messages = tuple(self._messages)
+
+    def _sound(self, text: str) -> str:
+        return block(self.turn.redactor.redact(encodable(text)).text)
+
+
+def _as_text(content: object) -> str:
+    """Whatever a tool of theirs returned, in words."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, bytes | bytearray | memoryview):
+        return f"[{len(content):,} bytes]"
+    try:
+        return json.dumps(content, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return repr(content)

@@ -1,0 +1,139 @@
+"""Conversations of loops that are not ours: kept open from turn to turn, on one event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from habitus.agent.background import in_thread
+from habitus.agent.consent import AskPerson, nobody
+from habitus.agent.conversation import Conversation, new_id
+from habitus.agent.host_turn import TurnDoor
+from habitus.agent.hosted_turn import HostedTurn
+from habitus.agent.loop_thread import LoopThread
+from habitus.agent.user_input import Asking
+from habitus.app.learning import open_learner
+from habitus.app.running_code import open_tools
+from habitus.app.sessions import let_go_of_the_old, open_conversation
+from habitus.errors import Invalid, Refused
+from habitus.skills.selection import User
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+MOST_OPEN = 100  # conversations; the one that was silent longest is closed for another
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostRequest:
+    """What a loop hands in for a turn."""
+
+    asking: Asking
+    user: User
+    conversation: str = ""
+    source_type: str = "api"
+    tools: frozenset[str] = frozenset()  # names of the host's own
+    ask: AskPerson = nobody
+
+
+class Hosting:
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+        self._tools = open_tools(habitus)  # of its own: its processes belong to this loop
+        self._loop = LoopThread("habitus-turns")
+        self._open: OrderedDict[str, tuple[Conversation, HostedTurn | None]] = OrderedDict()
+
+    def turn(self, request: HostRequest) -> TurnDoor:
+        async def begin() -> HostedTurn:
+            return await self._begin(request)
+
+        return TurnDoor(self._loop, begin)
+
+    def close(self) -> None:
+        """End every conversation; a turn that nobody ended is written down as such."""
+        self._loop.wait(self._close())
+        self._loop.close()
+
+    async def _begin(self, request: HostRequest) -> HostedTurn:
+        id = request.conversation or new_id()
+        conversation, before = self._open.get(id, (None, None))
+        if conversation is None:
+            conversation = await in_thread(lambda: self._opened(id, request))
+        elif conversation.parts.user.name != request.user.name:
+            raise _somebody_elses(id)
+        if before is not None:
+            await before.end("", None)
+        conversation.parts.tools.theirs = request.tools
+        hosted = HostedTurn()
+        self._open[id] = (conversation, hosted)
+        self._open.move_to_end(id)
+        await hosted.begin(await conversation.turn(request.asking, hosted.emit))
+        while len(self._open) > MOST_OPEN:
+            await self._end(next(iter(self._open)))
+        return hosted
+
+    def _opened(self, id: str, request: HostRequest) -> Conversation:
+        habitus = self._habitus
+        habitus.refuse_if_read_only()
+        if not _ID.fullmatch(id):
+            raise Invalid(
+                f"'{id[:80]}' can't be a conversation's id.", mend="Use up to 80 letters, digits, '.', '_' and '-'."
+            )
+        if habitus.journal.user_of(id) not in ("", request.user.name):
+            raise _somebody_elses(id)
+        cheap = habitus.models.cheap if habitus.settings.cheap_model else None  # nothing is spent unasked
+        return open_conversation(
+            habitus,
+            self._tools,
+            id=id,
+            past=habitus.journal.recent(id, limit=1),
+            user=request.user,
+            source_type=request.source_type,
+            ask=request.ask,
+            learner=open_learner(habitus, habitus.open_memory(user=request.user.name), cheap),
+        )
+
+    async def _end(self, id: str) -> None:
+        conversation, hosted = self._open.pop(id)
+        if hosted is not None:
+            await hosted.end("", None)
+        await conversation.close()
+
+    async def _close(self) -> None:
+        for id in list(self._open):
+            await self._end(id)
+        await self._tools.close()
+        if self._habitus.settings.cheap_model:
+            await self._habitus.models.close()
+        await in_thread(lambda: let_go_of_the_old(self._habitus, self._habitus.settings.user))
+
+
+def asked(
+    text: str,
+    *,
+    attachments: Sequence[str | Path] = (),
+    paths: Sequence[str] = (),
+    resources: Collection[str] = (),
+    features: Collection[str] = (),
+    reply_to: str = "",
+    caller_id: str = "",
+) -> Asking:
+    return Asking(
+        text=text,
+        attach=[Path(path) for path in attachments],
+        paths=paths,
+        resources=resources,
+        features=features,
+        reply_to=reply_to,
+        caller_id=caller_id,
+        may_be_blank=not text,
+    )
+
+
+def _somebody_elses(id: str) -> Refused:
+    return Refused(f"The conversation '{id}' is another user's.", mend="Choose another id.")
