@@ -12,7 +12,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from habitus.sandbox.machine import probe
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, PseudoTerminal, at_a_terminal
 from tests.conftest import Cli
+from tests.wheels import write_wheel
 
 pytestmark = pytest.mark.req("AG-07")
 
@@ -276,7 +279,7 @@ def test_every_event_of_a_piped_chat_is_a_line_of_json(run_cli: Cli) -> None:
     )
     ran = run_cli("chat", "--json", "--model", model, stdin="tea?\n\n/skills\n/why\n/good\nkeep it\n/quit\nnever\n")
     rows = _rows(ran.out)
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, "1 change waits for you: habitus review list\n")
     assert [row["type"] for row in rows if row["type"] != "text"] == [
         *("session", "tool_started", "tool_finished", "done", "command", "why", "judged"),
         *("tool_started", "tool_finished", "done"),
@@ -622,3 +625,28 @@ def test_ask_attaches_a_file_and_reads_a_folder(run_cli: Cli) -> None:
     assert rows["notice"]["text"] == f"umsatz.csv, 1.1 MB, {where}: the model sees a preview."
     assert rows["done"]["usage"]["input_tokens"] < 12_000
     assert run_cli("ask", "x", "--model", model, "--read", "nowhere").err.startswith("habitus: There is no folder ")
+
+
+@pytest.mark.req("AG-11", "SB-03")
+def test_a_package_is_asked_about_once_for_a_project(run_cli: Cli, tmp_path: Path) -> None:
+    write_wheel(tmp_path, "habitus_greeting", "HELLO = 'hello'\n")
+    shelf = {"UV_FIND_LINKS": str(tmp_path), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path / "uv")}
+    cli = replace(run_cli, env=shelf)
+    cell = {"action": "exec", "code": "import habitus_greeting\nprint(habitus_greeting.HELLO)"}
+    model = _script(cli, {"call": "scratchpad", "arguments": cell}, {"say": "Greeted."})
+    with _chat(cli, "--model", model) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"greet{ENTER}")
+        terminal.wait_for("Install the package 'habitus_greeting'? yes, no or always for this project › ")
+        terminal.type(f"later{ENTER}")  # is no answer here
+        terminal.wait_for("or always for this project › ")
+        terminal.type(f"always{ENTER}")
+        terminal.wait_for("Greeted.")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+    rows = {row["type"]: row for row in _rows(cli("ask", "greet", "--model", model, "--json").out)}
+    assert rows["tool_finished"]["content"] == "hello", "there from the first cell on, and nobody was asked"
+    assert "habitus-greeting" in cli("trust", "--list").out
+    assert cli("trust", "--revoke", "habitus-greeting").out == "No longer trusted: habitus-greeting.\n"
+    assert cli("trust", "--list").out == "Nothing is trusted yet.\n"

@@ -49,6 +49,7 @@ class OpenTurn:
         self.rounds = 0
         self.reply = ""
         self.outcome: Outcome = OK
+        self.judged_by = ""  # who said how it went; nobody where the outcome is only what the signals tell
         self.is_capped = False
         self.is_cancelled = False
         self._remembered = Remembered()
@@ -62,7 +63,7 @@ class OpenTurn:
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
         self._parts.view.begin()
-        self._parts.files.refresh()
+        self._parts.outage.safely(self._parts.files.refresh, "bring the files of skills up to date")
         self._composer.refresh()
         if self.said.invoked is not None:
             self._parts.view.note_loaded(self.said.invoked)
@@ -90,6 +91,11 @@ class OpenTurn:
     @property
     def redactor(self) -> Redactor:
         return self._parts.redactor
+
+    @property
+    def trouble(self) -> str:
+        """Why the database could not be used in this turn; empty while it can."""
+        return self._parts.outage.trouble
 
     @property
     def message(self) -> Asked:
@@ -181,13 +187,13 @@ class OpenTurn:
 
     # The end
 
-    def done(self, reply: str) -> None:
+    def done(self, reply: str, *, may_be_empty: bool = False) -> None:
         """How it went, by how it ended and not by what it says of itself."""
         self.reply = reply
         bad = [outcome for outcome in self.last_results if not outcome.is_ok]
         if self.is_capped:
             self.outcome = failed("the tool rounds ran out")
-        elif not reply.strip():
+        elif not reply.strip() and not may_be_empty:
             self.outcome = failed("the answer was empty")
         elif bad and len(bad) == len(self.last_results):
             self.outcome = failed(f"the last tool call failed: {bad[-1].reason}")

@@ -6,16 +6,16 @@ import functools
 import os
 import secrets
 import tempfile
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
 from habitus import search, sql
-from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
@@ -37,7 +37,7 @@ from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
 from habitus.skills.review import Review
-from habitus.skills.selection import Request, Selection, User
+from habitus.skills.selection import User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
@@ -45,13 +45,12 @@ if TYPE_CHECKING:
     from habitus.agent.session import Session
     from habitus.app.hosting import Hosting
     from habitus.learning.observer import Learner
-    from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
     from habitus.memory.cortex import Cortex
+    from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads
-    from habitus.sandbox.services import Services
     from habitus.skills.review import Proposal
     from habitus.tools.tools import Tools
 
@@ -118,12 +117,13 @@ class Habitus:
             raise
 
     def close(self) -> None:
-        if "_hosting" in self.__dict__:
-            self._hosting.close()
-        self.local.dispose()
-        self.shared.dispose()
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        with ExitStack() as closing:  # one that fails keeps nothing else open
+            if self._scratch is not None:
+                closing.callback(self._scratch.cleanup)
+            closing.callback(self.shared.dispose)
+            closing.callback(self.local.dispose)
+            if "_hosting" in self.__dict__:
+                closing.callback(self._hosting.close)
 
     def __enter__(self) -> Self:
         return self
@@ -146,13 +146,6 @@ class Habitus:
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
-
-    @functools.cached_property
-    def learned_turns(self) -> TurnLedger:
-        """Which turns of transcripts have been learned from."""
-        from habitus.learning.transcripts.ledger import TurnLedger  # the readers, for those who read transcripts
-
-        return TurnLedger(self.shared, clock=self.clock)
 
     @functools.cached_property
     def models(self) -> Models:
@@ -202,36 +195,48 @@ class Habitus:
         *,
         user: str | None = None,
         conversation: str = "",
+        attachments: Sequence[str | Path] = (),
+        paths: Sequence[str] = (),
+        resources: Collection[str] = (),
+        features: Collection[str] = (),
         source_type: str = "api",
+        reply_to: str = "",
+        caller_id: str = "",
         tools: Collection[str] = (),
         ask: AskPerson = nobody,
-        **more: Any,
     ) -> TurnDoor:
-        """A turn of your own loop, for `with` or `async with`. `tools` are the names of your own.
+        """A turn of your own loop, for `with` or `async with`; `tools` are the names of your own.
 
-        Also: attachments, paths, resources, features, reply_to and caller_id, as `app.hosting.asked` takes them.
+        `paths` are the files the work is about, `resources` and `features` what else is there, `reply_to` the turn
+        that is directly answered, `caller_id` your own id of this one; `ask` asks the person where one is needed.
         """
-        from habitus.app.hosting import HostRequest, asked
+        from habitus.app.hosting import HostRequest  # the sandbox, for those who run a loop
 
         request = HostRequest(
-            asking=asked(text, **more),
+            text=text,
             user=self.user(user),
             conversation=conversation,
+            attachments=[Path(path) for path in attachments],
+            paths=paths,
+            resources=resources,
+            features=features,
             source_type=source_type,
+            reply_to=reply_to,
+            caller_id=caller_id,
             tools=frozenset(tools),
             ask=ask,
         )
         return self._hosting.turn(request)
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
-        """Somebody knows how a turn went; it may be over for long. The same source corrects itself."""
-        from habitus.app.judging import judge
+        """Somebody knows how a turn went; it may be over for long. `by` says who: the same source corrects itself."""
+        from habitus.app.judging import judge  # the recorder, for those who judge
 
         judge(self, turn, OutcomeKind.OK if ok else OutcomeKind.FAILED, by=by, reason=reason)
 
     @functools.cached_property
     def _hosting(self) -> Hosting:
-        from habitus.app.hosting import Hosting  # the sandbox, for those who run a loop
+        from habitus.app.hosting import Hosting
 
         return Hosting(self)
 
@@ -287,25 +292,22 @@ class Habitus:
 
         return open_tools(self)
 
-    def scratchpads(
-        self,
-        *,
-        folder: str = "pads",
-        may_install: Callable[[str], Awaitable[bool]] | None = None,
-        services: Services | None = None,
-    ) -> Scratchpads:
-        """Scratchpads in a folder of this home, or on the machine that the settings name."""
+    @functools.cached_property
+    def recipes(self) -> RecipeCatalogue:
+        """The recipes of the skills, how they fare, and which may run."""
+        from habitus.app.recipes import open_recipes
+
+        return open_recipes(self)
+
+    def scratchpads(self) -> Scratchpads:
+        """The scratchpads of this home, or of the machine that the settings name."""
         from habitus.app.running_code import open_scratchpads
 
-        return open_scratchpads(self, folder, may_install, services)
+        return open_scratchpads(self, "pads")
 
     def _approved(self, proposal: Proposal) -> None:
         if trees.TOOL_CODE in proposal.change.tree:
             self.tools.approved(proposal)
-
-    def select(self, request: Request) -> Selection:
-        """The skills for a request, with stickiness from the journal."""
-        return choose(self.skills.snapshot(user=request.user.name), request, self.gates(request.user), self.journal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pwd
 import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import date
 from pathlib import Path
 from typing import NoReturn
 
@@ -86,21 +84,6 @@ def keep_private(home: Path) -> None:
     for path, mode in ((home, 0o700), *((path, 0o600) for path in home.glob(f"{DATABASE}*"))):
         with suppress(PermissionError, FileNotFoundError):
             path.chmod(mode)
-
-
-def is_first_today(home: Path, user: str, today: date) -> bool:
-    """Whether somebody has not been told yet today what waits for them; from now on they have."""
-    file = home / "told.json"
-    try:
-        told = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        told = {}
-    known = told if isinstance(told, dict) else {}
-    if known.get(user) == today.isoformat():
-        return False
-    with suppress(OSError):
-        file.write_text(json.dumps({**known, user: today.isoformat()}), encoding="utf-8")
-    return True
 
 
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:

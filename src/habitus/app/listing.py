@@ -10,7 +10,8 @@ from datetime import datetime
 
 from habitus.app.habitus import Habitus
 from habitus.app.layers import open_library
-from habitus.errors import NotFound
+from habitus.errors import NotFound, did_you_mean
+from habitus.files import content_of
 from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
 from habitus.skills.library import Library
@@ -110,6 +111,18 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
     )
+
+
+def file_of(habitus: Habitus, name: str, path: str, version: int | None = None) -> bytes:
+    """One of its files, whole."""
+    tree = habitus.skills.tree(name, version)
+    if path not in tree:
+        near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
+        raise NotFound(f"'{name}' has no file '{path}'.", mend=near)
+    try:
+        return content_of(path, tree[path], habitus.skills.directory(name))
+    except OSError as error:
+        raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", mend="") from None
 
 
 def history(habitus: Habitus, name: str) -> tuple[str, str, History]:

@@ -164,7 +164,7 @@ class Study:
             self._take(studied)
             if self._applier is not None:
                 self._applier.apply(studied)
-            ledger = self._habitus.learned_turns
+            ledger = learning.turn_ledger(self._habitus)
             if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
                 failures.take(studied)
             turn_done()

@@ -15,6 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from habitus import extras
 from habitus.cli import output
 
 Complete = Callable[[typer.Context, str], Sequence[Any]]
@@ -65,8 +66,13 @@ class LazyCommand(TyperCommand):
         """The base class has none to give."""
 
     def loaded(self) -> TyperCommand:
-        function = getattr(importlib.import_module(f"habitus.cli.{self._module}"), self._function)
-        command = _made(self.name or "", function)
+        try:
+            module = importlib.import_module(f"habitus.cli.{self._module}")
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name not in extras.BRINGS:
+                raise
+            raise extras.absent(f"'habitus {self.name}'", error.name) from None
+        command = _made(self.name or "", getattr(module, self._function))
         command.epilog = self.epilog
         return command
 

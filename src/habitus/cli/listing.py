@@ -18,6 +18,7 @@ from habitus.errors import Invalid, did_you_mean
 from habitus.skills.lifecycle import is_judged
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Counters, Severity, Skill, State
+from habitus.text import one_line
 
 
 def list_skills(
@@ -95,10 +96,14 @@ def show(
     name: SkillName,
     version: Annotated[int | None, typer.Option("--version", "-v", help="An earlier version.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print SKILL.md as it is stored.")] = False,
+    file: Annotated[str | None, typer.Option("--file", help="Print one of its other files as it is.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """One skill: its fields, its steps, its files and what is odd about them."""
     with opened(context) as habitus:
+        if file is not None:
+            output.write_file(use_case.file_of(habitus, name, file, version), file)
+            return
         shown = use_case.shown(habitus, name, version)
         item, files = shown.item, list(shown.files)
         if not as_json and (raw or version is not None or item.summary is None):
@@ -146,7 +151,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
     width = max(len(label) for label, _ in facts)
     for label, value in facts:
         if value:
-            output.say(f"{label:<{width}}  {value}")
+            output.say(f"{label:<{width}}  {one_line(value)}")
     for diagnostic in item.diagnostics:
         output.say(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
     output.say()

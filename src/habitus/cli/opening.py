@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,9 +9,8 @@ from pathlib import Path
 
 import typer
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus, read_settings, reminding
 from habitus.app.damage import damaged
-from habitus.app.home import is_first_today
 from habitus.cli import output
 from habitus.errors import HabitusError
 
@@ -56,8 +54,6 @@ def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
 
 
 def _say_what_waits(habitus: Habitus) -> None:
-    """A command's last line, at most once a day, on standard error; a program that asks for JSON is not disturbed."""
-    count = 0 if "--json" in sys.argv else habitus.waiting_count()
-    today = habitus.clock().astimezone().date()
-    if count and is_first_today(habitus.place, habitus.settings.user, today):
+    """A command's last line, once a day, on standard error so that a program reading the output is not disturbed."""
+    if count := reminding.due(habitus):
         output.complain(f"{count} {'change waits' if count == 1 else 'changes wait'} for you: habitus review list")

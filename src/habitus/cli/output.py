@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from habitus.errors import UserError
+from habitus.errors import Invalid, UserError
 from habitus.redact import taken_out
 from habitus.repl.plain import clean as clean
 from habitus.repl.plain import counted as counted
@@ -70,8 +70,22 @@ class Lost(UserError):
 
 def write(text: str) -> None:
     """Text as it is, and at once: whether it could be written is known before the command ends."""
+    _written(lambda: sys.stdout.write(text))
+
+
+def write_file(data: bytes, name: str) -> None:
+    """A file as it is; on a terminal only what is text, so that no byte of it gives orders."""
+    if sys.stdout.isatty():
+        if b"\0" in data[:1024]:
+            raise Invalid(f"{name} is no text ({len(data):,} bytes).", mend="Send it to a file: … > FILE")
+        write(clean(data.decode("utf-8", "replace")))
+    else:
+        _written(lambda: sys.stdout.buffer.write(data))
+
+
+def _written(send: Callable[[], object]) -> None:
     try:
-        sys.stdout.write(text)
+        send()
         sys.stdout.flush()
     except BrokenPipeError:
         raise

@@ -146,9 +146,13 @@ class Cortex:
         rule_tokens: int = RULE_TOKENS,
         profile_tokens: int = PROFILE_TOKENS,
         most: int = MOST_LESSONS,
+        as_read_last: bool = False,
     ) -> Recall:
-        """What a prompt should hold for this request. Changes nothing: `record_retrieval` says that it was shown."""
-        here = self._in_sight(user, project)
+        """What a prompt should hold for this request. Changes nothing: `record_retrieval` says that it was shown.
+
+        `as_read_last` does without the store, for when it is away.
+        """
+        here = self._mirror.in_sight(user or self._user, project) if as_read_last else self._in_sight(user, project)
         is_full = sum(tokens(rule.text) for rule in here.rules) > rule_tokens
         told = recalling.standing(here.profile, {}, profile_tokens)
         held = recalling.standing(here.rules, self._relevance(request, here.rules) if is_full else {}, rule_tokens)

@@ -54,7 +54,7 @@ class Index:
         self._learned = learned.Learned(embedder.width)
         self._generation = 0
         self._notes: list[str] = []
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # never held by one who waits to write: who writes may want to search
 
     @property
     def embedder(self) -> Embedder:
@@ -83,7 +83,7 @@ class Index:
             # Machines add up in different orders: what differs by less than this is equal, and comes by its id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
-            fit = ranking.confidence(found.signals, found.usage, ranked, self._tier).tolist()
+            fit = ranking.confidence(found.signals, found.usage, self._tier).tolist()
             best = order[: max(k, 0)]
             parts = explain(self._corpus, found.asked, found.signals, ranked, best)
             hits = (Hit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(best, parts, strict=True))
@@ -98,7 +98,7 @@ class Index:
             asked = request.read(query)
             if not asked.has_words or not len(self._corpus):
                 return None
-            vectors = self._vectors_of([asked.text, *asked.parts])
+            vectors = self._vectors_of(asked.texts(self._embedder.request_words))
             liking = self._learned.liking(asked.text, vectors[0], self._clock())
             liked = self._liked(liking)
             found = signals.gather(self._corpus, self._embedder, asked, vectors, self._slots_of(among), liked)
@@ -164,10 +164,11 @@ class Index:
                 for id, document in newest.items()
                 if id not in slots or entries[slots[id]].digest != digest(document)
             ]
-            for start in range(0, len(changed), _AT_A_TIME):
-                self._write(changed[start : start + _AT_A_TIME])
+        for start in range(0, len(changed), _AT_A_TIME):
+            self._write(changed[start : start + _AT_A_TIME])
+        with self._lock:
             self._look()
-            return len(changed)
+        return len(changed)
 
     def _write(self, documents: Sequence[Document]) -> None:
         items = [(document, encode(document)) for document in documents]
@@ -183,10 +184,11 @@ class Index:
         with self._lock:
             self._look()
             forgotten = [key for id in gone for key in self._learned.keys_of(id)]
-            with sql.writing(self._engine) as connection:
-                store.next_generation(connection, self._space.collection)
-                store.delete_requests(connection, self._space.collection, forgotten)
-                store.delete(connection, self._space.collection, gone)
+        with sql.writing(self._engine) as connection:
+            store.next_generation(connection, self._space.collection)
+            store.delete_requests(connection, self._space.collection, forgotten)
+            store.delete(connection, self._space.collection, gone)
+        with self._lock:
             self._look()
 
     def learn(self, id: str, text: str, *, weight: float = 1.0, when: float | None = None) -> None:
@@ -197,18 +199,18 @@ class Index:
         """`learn` for many pairs of id and text at once."""
         if not np.isfinite(weight) or weight <= 0:
             return
-        asked = [(id, request.shortened(text).strip()) for id, text in pairs]
+        asked = [(id, request.own_words(text)) for id, text in pairs]
         asked = [(id, text) for id, text in asked if text]
         now = self._clock() if when is None else when
-        with self._lock:
+        vectors = self._new_vectors({text_digest(text): text for _, text in asked})
+        with sql.writing(self._engine) as connection, self._lock:
             self._look()
-            vectors = self._new_vectors({text_digest(text): text for _, text in asked})
             new, gone = self._learned.with_new(asked, weight, now)
-            with sql.writing(self._engine) as connection:
-                generation = store.next_generation(connection, self._space.collection)
-                store.write_requests(connection, self._space.collection, generation, new)
-                store.delete_requests(connection, self._space.collection, gone)
-                store.write_vectors(connection, self._space.model, vectors)
+            generation = store.next_generation(connection, self._space.collection)
+            store.write_requests(connection, self._space.collection, generation, new)
+            store.delete_requests(connection, self._space.collection, gone)
+            store.write_vectors(connection, self._space.model, vectors)
+        with self._lock:
             self._look()
 
     def forget_learned(self, which: Callable[[str, str], bool] | Collection[str]) -> int:
@@ -220,11 +222,12 @@ class Index:
                 for past in self._learned.all()
                 if (which(past.item, past.text) if callable(which) else past.item in which)
             ]
-            with sql.writing(self._engine) as connection:
-                store.next_generation(connection, self._space.collection)
-                store.delete_requests(connection, self._space.collection, gone)
+        with sql.writing(self._engine) as connection:
+            store.next_generation(connection, self._space.collection)
+            store.delete_requests(connection, self._space.collection, gone)
+        with self._lock:
             self._look()
-            return len(gone)
+        return len(gone)
 
     def ids(self) -> frozenset[str]:
         """The ids of all documents."""
