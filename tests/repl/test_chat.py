@@ -179,7 +179,7 @@ async def test_a_skill_is_drafted_shown_confirmed_and_saved_as_the_persons(begin
     assert "habitus-context" not in shown
     assert [question.text for question in kept.questions] == ["Save it as 'add-numbers'?"]
     assert [report.type for report in kept.reports] == ["draft", "saved"]
-    assert kept.last() == "Saved add-numbers, version 1.\nUndo: /skill remove add-numbers"
+    assert kept.last() == "Saved add-numbers, version 1.\nUndo: /undo add-numbers:1"
     saved = habitus.skills.load("add-numbers")
     assert (saved.title, saved.when_to_use, saved.body.strip()) == (
         "Add numbers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
@@ -25,7 +26,7 @@ from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
-from habitus.redact import Redactor
+from habitus.redact import Redactor, secret_values
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills import names, trees
@@ -69,7 +70,6 @@ class Habitus:
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.settings, self.clock = settings, clock
-        self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
         self.local = local  # what is known of this machine's directories
@@ -80,7 +80,7 @@ class Habitus:
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
-        self.redactor = Redactor(home.secret_values(os.environ))
+        self.redactor = Redactor(secret_values(os.environ))
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
@@ -140,8 +140,8 @@ class Habitus:
 
     def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
-        is_other = user not in ("", self.settings.user)
-        return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
+        name = user if user not in ("", self.settings.user) else self.settings.signature
+        return Author(actor=Actor.USER, name=name, reason=reason, change=secrets.token_hex(4))
 
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""

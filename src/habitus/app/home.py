@@ -86,14 +86,6 @@ def keep_private(home: Path) -> None:
             path.chmod(mode)
 
 
-_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
-
-
-def secret_values(environ: Mapping[str, str]) -> list[str]:
-    """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
-    return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
-
-
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
     """The settings of this process: environment, then habitus.toml, then defaults."""
     if environ is not None:

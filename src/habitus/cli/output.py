@@ -50,10 +50,10 @@ def prepare() -> None:
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_OneLine())
+        logging.lastResort.setFormatter(OneLine())
 
 
-class _OneLine(logging.Formatter):
+class OneLine(logging.Formatter):
     """What is logged where nobody listens is one line for the person; HABITUS_DEBUG adds where it happened."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -152,11 +152,14 @@ def plain(data: object) -> Any:
     return str(data) if isinstance(data, Path) else data
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str = "") -> None:
-    """A table; the column called `wide` gives way when the terminal is narrow, and a pipe gets whole lines."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str = "", is_cut: bool = False) -> None:
+    """A table; the column called `wide` gives way when the terminal is narrow, and a pipe gets whole lines.
+
+    With `is_cut` a row is one line of the terminal, whatever its cells hold.
+    """
     cells = [[" ".join(clean(str(cell)).split()) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _draw(columns, cells, wide)
+        _draw(columns, cells, wide, is_cut=is_cut)
         return
     lines = [list(columns), *cells]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
@@ -167,13 +170,14 @@ def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
-def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str) -> None:
+def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str, *, is_cut: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        drawn.add_column(column, overflow="fold", ratio=1 if column == wide else None)
+        ratio = 1 if column == wide else None
+        drawn.add_column(column, overflow="ellipsis" if is_cut else "fold", no_wrap=is_cut, ratio=ratio)
     for row in rows:
         drawn.add_row(*(Text(cell, style=_STATE_COLOURS.get(cell, "")) for cell in row))
     console().print(drawn)
@@ -222,13 +226,14 @@ def listed(
     rows: Sequence[Sequence[object]],
     *,
     wide: str = "",
+    is_cut: bool = False,
     empty: str,
 ) -> None:
     """What a command has found: as JSON, or as a table, or that there is nothing."""
     if as_json:
         print_json(data)
     elif rows:
-        table(columns, rows, wide=wide)
+        table(columns, rows, wide=wide, is_cut=is_cut)
     else:
         say(empty)
 

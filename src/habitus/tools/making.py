@@ -151,14 +151,8 @@ class ToolMaker:
             return Created(name=program.name, applied=False, proposal=waiting.id, reasons=waiting.reasons, undo=undo)
         self._approve(layer, program.name, tree, author.name, fingerprint(program))
         version = submitted.version or 1
-        address = f"{program.name}@{layer.name}"
-        back = ("skills", "rollback", address, "--to", str(version - 1))
-        return Created(
-            name=program.name,
-            applied=True,
-            version=version,
-            undo=back if version > 1 else ("tools", "remove", address),
-        )
+        back = f"{program.name}@{layer.name}:{version}"
+        return Created(name=program.name, applied=True, version=version, undo=("undo", back))
 
     def _approve(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
         self._approvals.trust(APPROVED, {name: tree}, person)
