@@ -52,11 +52,19 @@ class ToolCall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    data: bytes = field(repr=False)
+    media_type: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
-    """What a tool says to the model, and what running it came to."""
+    """What a tool says and shows to the model, and what running it came to."""
 
     content: str
     outcome: Outcome = OK
+    images: tuple[Image, ...] = ()
+    made: tuple[str, ...] = ()  # files for the person to open
 
 
 class EventKind(StrEnum):
@@ -68,7 +76,8 @@ class EventKind(StrEnum):
     scratchpad_empty_code   name
     scratchpad_reset        name, reason
     scratchpad_killed       name, reason
-    tool_call               name, args_summary, args_digest; question when the call asks one; id when the format has one
+    tool_call               name, args_summary, args_digest; question when the call asks one; intent when it was
+                            declared; id when the format has one
     tool_result             name, success, error, result_digest, result_len; weak when success was inferred; id
     history_repair          reason
     cap_exhausted           (nothing)
@@ -156,7 +165,13 @@ def event(kind: EventKind, detail: Mapping[str, object], *, round_idx: int = 0) 
 
 
 def tool_called(
-    name: str, args: object, *, round_idx: int = 0, call_id: str = "", redactor: Redactor = PATTERNS_ONLY
+    name: str,
+    args: object,
+    *,
+    intent: str = "",
+    round_idx: int = 0,
+    call_id: str = "",
+    redactor: Redactor = PATTERNS_ONLY,
 ) -> Event:
     """A `tool_call`. `args` is what the model sent: JSON text, or the parsed value; nothing when it is not known."""
     parsed = _parsed(args)
@@ -167,6 +182,8 @@ def tool_called(
         question = _question(parsed, redactor)
         if question:
             detail["question"] = question
+    if intent:
+        detail["intent"] = _shortened(intent, SUMMARY_CHARS, redactor)
     if call_id:
         detail["id"] = call_id
     return event(EventKind.TOOL_CALL, detail, round_idx=round_idx)

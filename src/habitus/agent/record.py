@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from habitus.agent import outcome
 from habitus.agent.history import pack
-from habitus.journal.model import Exposure, Place, Selected, Turn
+from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
 from habitus.skills.menu import tokens
 from habitus.skills.model import Skill
 
@@ -51,8 +51,14 @@ def journal_turn(
         kept,
         selected=(*_selected(turn), *(_loaded(skill, turn.said.invoked) for skill in loaded)),
         exposures=(*_exposures(turn, loaded), *(Exposure(item=name, kind="tool", version=v) for name, v in tools)),
-        outcomes=() if turn.is_cancelled else (outcome.ended(turn.outcome, capped=turn.is_capped),),
+        outcomes=() if turn.is_cancelled else (_went(turn),),
     )
+
+
+def _went(turn: OpenTurn) -> TurnOutcome:
+    if turn.judged_by:
+        return outcome.explicit(turn.outcome.kind, turn.judged_by, turn.outcome.reason)
+    return outcome.ended(turn.outcome, capped=turn.is_capped)
 
 
 def _usage(turn: OpenTurn) -> dict[str, float]:

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from habitus.agent import outcome
+from habitus.agent.memory import SessionMemory
 from habitus.agent.outage import away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
 from habitus.events import EventKind, OutcomeKind, TurnEnded
-from habitus.journal.model import Place, Turn
+from habitus.journal.journal import Journal
+from habitus.journal.model import Place, Turn, TurnOutcome
 from habitus.skills import fingerprint
+from habitus.skills.finding import Finder
+from habitus.skills.listing import Snapshot
 from habitus.skills.selection import INTERACTIVE
 
 if TYPE_CHECKING:
@@ -97,20 +101,19 @@ class TurnRecorder:
             parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
                 parts.review.told(one.id for one in turn.composed.turned_down)
+                parts.memory.told(turn.composed.unlearned)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, fingerprint.visible(view.snapshot, parts.gates))
 
     def credit(self, turn: OpenTurn) -> None:
         """What a turn that went well teaches of the skills and lessons that were there."""
         request, loaded = turn.said.request.text, [skill.name for skill in turn.loaded]
-        self._outage.safely(lambda: self._credit(request, loaded, _SEEMED_GOOD), "credit what served the request")
+        weight = _SAID_GOOD if turn.judged_by else _SEEMED_GOOD
+        self._outage.safely(lambda: self._credit(request, loaded, weight), "credit what served the request")
 
     def _credit(self, request: str, loaded: Sequence[str], weight: float) -> None:
-        """A request went well: search learns which skills served it, memory which lessons were there."""
-        said = self._parts.redactor.redact(request).text
-        for name in loaded:
-            self._parts.finder.learn(name, said, weight=weight, at=self._parts.view.snapshot)
-        self._parts.memory.helped(request)
+        parts = self._parts
+        credit(parts.finder, parts.memory, parts.redactor.redact(request).text, loaded, weight, at=parts.view.snapshot)
 
     def teach(self, turn: OpenTurn) -> None:
         """Tell those who learn that the turn is over; they go on in the background."""
@@ -132,11 +135,9 @@ class TurnRecorder:
 
     def judge(self, turn: str, kind: OutcomeKind, source: str, reason: str) -> None:
         """Somebody who knows says how a turn went."""
-        self._parts.journal.judge(turn, outcome.explicit(kind, source, reason))
-        if kind is OutcomeKind.OK:
-            judged = self._parts.journal.turn(turn)
-            loaded = [entry.name for entry in judged.selected if entry.place is Place.LOADED]
-            self._credit(judged.request, loaded, _SAID_GOOD)
+        parts = self._parts
+        said = outcome.explicit(kind, source, reason)
+        judge(parts.journal, parts.finder, parts.memory, turn, said, user=parts.user.name)
 
     def judge_by_next(self, previous: tuple[str, str] | None, request: str) -> None:
         """What the next request says about the turn before it; `previous` is its id and its request."""
@@ -146,3 +147,29 @@ class TurnRecorder:
         judged = outcome.by_next_request(before, request)
         if judged is not None:
             self._outage.safely(lambda: self._parts.journal.judge(id, judged), "judge the turn before")
+
+
+def judge(
+    journal: Journal, finder: Finder, memory: SessionMemory, turn: str, said: TurnOutcome, *, user: str | None
+) -> None:
+    """Keep what somebody says of a turn, and credit what served it where it went well. `user` None may judge all."""
+    id = journal.judge(turn, said, user=user)
+    if said.kind is OutcomeKind.OK:
+        judged = journal.turn(id)
+        loaded = [entry.name for entry in judged.selected if entry.place is Place.LOADED]
+        credit(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
+
+
+def credit(
+    finder: Finder,
+    memory: SessionMemory,
+    request: str,
+    loaded: Sequence[str],
+    weight: float,
+    *,
+    at: Snapshot | None = None,
+) -> None:
+    """A request went well: search learns which skills served it, memory which lessons were there."""
+    for name in loaded:
+        finder.learn(name, request, weight=weight, at=at)
+    memory.helped(request)

@@ -32,6 +32,7 @@ class Asking:
     features: Collection[str] = ()  # experiments that are on for this turn
     invoked: Skill | None = None  # a skill the person calls by its name
     sees_images: bool = False  # whether the model that will read it does
+    may_be_blank: bool = False  # whoever runs the loop may not know what was asked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +44,7 @@ class UserInput:
     notices: tuple[str, ...] = ()
     caller_id: str = ""
     invoked: Skill | None = None
+    sees_images: bool = False
 
 
 async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
@@ -54,13 +56,14 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
 
     attached = await attachments.read(
         asking.attach,
+        given=parts.given,
         sees_images=asking.sees_images,
         transcribe=parts.transcribe,
         budget=int(parts.context_tokens * budget.ATTACHED_SHARE),
         sound=sound,
     )
     text = sound("\n\n".join(part for part in (asking.text, *attached.heard) if part.strip()))
-    if not text.strip() and not attached.parts:
+    if not text.strip() and not attached.parts and not asking.may_be_blank:
         raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
     is_kept = not asking.reply_to or await in_thread(lambda: _is_kept(parts, asking.reply_to))
     request = Request(
@@ -76,20 +79,22 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         now=parts.clock(),
     )
     called = []
-    if asking.invoked is not None:
-        body = redactor.redact(encodable(asking.invoked.body)).text
-        called.append(prompt.invoked(replace(asking.invoked, body=body)))
+    if (skill := asking.invoked) is not None:
+        body = redactor.redact(encodable(skill.body)).text
+        files = await in_thread(lambda: parts.files.put(skill))
+        called.append(prompt.invoked(replace(skill, body=body), redactor.redact(files).text))
     return UserInput(
         request=request,
         parts=(*called, *attached.parts),
         notices=(*attached.notices, *_told(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
         caller_id=one_line(asking.caller_id),
         invoked=asking.invoked,
+        sees_images=asking.sees_images,
     )
 
 
 def _is_kept(parts: Parts, turn: str) -> bool:
-    return parts.outage.unless_away(lambda: parts.journal.brief(turn) is not None, True)
+    return parts.outage.unless_away(lambda: parts.journal.brief(turn, user=parts.user.name) is not None, True)
 
 
 def inside(path: str, project: str) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from habitus.agent.history import History
 from habitus.agent.outage import Outage
 from habitus.redact import Redactor
+from habitus.skills.copies import SkillFiles
 from habitus.skills.library import Library
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill, State
@@ -40,7 +41,8 @@ class View:
         self.conversation = conversation
         self.selection = Selection()  # the last one, also for when the database is away
         self.loaded: dict[str, Skill] = {}  # asked for in this turn
-        self.snapshot: Snapshot = library.snapshot(user=user.name)
+        now = partial(library.snapshot, user=user.name)
+        self.snapshot: Snapshot = outage.unless_away(now, library.last.for_reader(user.name))
         self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
         self._review = review
         self._outage = outage
@@ -84,17 +86,30 @@ class View:
 
     def waiting(self) -> Mapping[str, Skill]:
         """The skills that were written in this conversation and wait for a person."""
-        return self._review.in_conversation(self.conversation)
+        nothing: Mapping[str, Skill] = {}
+        return self._outage.unless_away(lambda: self._review.in_conversation(self.conversation), nothing)
 
     def load(self, name: str) -> Skill:
         return self.library.load(name, at=self.snapshot, user=self._user.name)
+
+    def is_in_use(self, name: str) -> bool:
+        item = self.snapshot.by_name.get(name)
+        return item is not None and item.state is State.OK
+
+    def files(self, name: str) -> SkillFiles | None:
+        """All files of a skill that is in use, as they are now; none while they can't be read."""
+        if not self.is_in_use(name):
+            return None
+        return self._outage.unless_away(lambda: self.library.files(self.snapshot.by_name[name]), None)
 
     def unreviewed(self, name: str) -> str:
         """Where a skill comes from that nobody has looked at, in words; nothing for the others."""
         if name in self.waiting():
             return "it was written in this conversation"
         item = self.snapshot.by_name.get(name)
-        return "" if item is None else self.library.unreviewed(item)
+        if item is None:
+            return ""
+        return self._outage.unless_away(lambda: self.library.unreviewed(item), "who wrote it can't be looked up now")
 
     def is_in_view(self, name: str) -> bool:
         """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Self
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.layers import open_library
-from habitus.errors import Refused
-from habitus.events import TurnObserver
+from habitus.events import OutcomeKind, TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
@@ -38,19 +36,20 @@ from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
 from habitus.skills.review import Review
-from habitus.skills.selection import Request, Selection, User
+from habitus.skills.selection import User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
+    from habitus.agent.host_turn import TurnDoor
     from habitus.agent.session import Session
+    from habitus.app.hosting import Hosting
     from habitus.learning.observer import Learner
-    from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
     from habitus.memory.cortex import Cortex
+    from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads
-    from habitus.sandbox.services import Services
     from habitus.skills.review import Proposal
     from habitus.tools.tools import Tools
 
@@ -86,14 +85,16 @@ class Habitus:
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, partial(home.open_index, settings, local), redacted=self.redacted)
+        self.finder = Finder(
+            self.skills, local, functools.partial(home.open_index, settings, local), redacted=self.redacted
+        )
         self.review = Review(
             self.skills,
             shared,
             local=local,
             clock=clock,
             auto=settings.review.auto,
-            duplicates=partial(near_duplicates, self.finder),
+            duplicates=functools.partial(near_duplicates, self.finder),
             redacted=self.redacted,
         )
         self.importer = Importer(
@@ -118,10 +119,13 @@ class Habitus:
             raise
 
     def close(self) -> None:
-        self.local.dispose()
-        self.shared.dispose()
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        with ExitStack() as closing:  # one that fails keeps nothing else open
+            if self._scratch is not None:
+                closing.callback(self._scratch.cleanup)
+            closing.callback(self.shared.dispose)
+            closing.callback(self.local.dispose)
+            if "_hosting" in self.__dict__:
+                closing.callback(self._hosting.close)
 
     def __enter__(self) -> Self:
         return self
@@ -134,29 +138,16 @@ class Habitus:
     @property
     def fill(self) -> dict[str, str]:
         """What placeholders in skills become."""
-        settings = self.settings
-        return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
+        return {"BOT_NAME": self.settings.bot_name, "BOT_DIR": str(self.settings.home), "USER": self.settings.user}
 
     def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
         is_other = user not in ("", self.settings.user)
         return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
 
-    def refuse_unless_admin(self, what: str) -> None:
-        """What changes things for everybody on a shared database is for admins."""
-        if self.settings.database_url and not self.settings.is_admin:
-            raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
-
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
-
-    @functools.cached_property
-    def learned_turns(self) -> TurnLedger:
-        """Which turns of transcripts have been learned from."""
-        from habitus.learning.transcripts.ledger import TurnLedger  # the readers, for those who read transcripts
-
-        return TurnLedger(self.shared, clock=self.clock)
 
     @functools.cached_property
     def models(self) -> Models:
@@ -177,11 +168,12 @@ class Habitus:
         cheap: Model | None = None,
         observers: Sequence[TurnObserver] = (),
         learner: Learner | None = None,
+        read: Sequence[Path] = (),
     ) -> Session:
         """A conversation with a model, by default the one of the settings. Close it, or use `async with`.
 
         `cheap` is the model that draws lessons from failed cells; with a model of your own there is none by default.
-        `learner` takes the place of what otherwise learns from its errors.
+        `learner` takes the place of what otherwise learns from its errors. `read` are folders that its cells may read.
         """
         from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
 
@@ -196,18 +188,70 @@ class Habitus:
             observers=observers,
             cheap=cheap,
             learner=learner,
+            read=read,
         )
+
+    def turn(
+        self,
+        text: str,
+        *,
+        user: str | None = None,
+        conversation: str = "",
+        attachments: Sequence[str | Path] = (),
+        paths: Sequence[str] = (),
+        resources: Collection[str] = (),
+        features: Collection[str] = (),
+        source_type: str = "api",
+        reply_to: str = "",
+        caller_id: str = "",
+        tools: Collection[str] = (),
+        ask: AskPerson = nobody,
+    ) -> TurnDoor:
+        """A turn of your own loop, for `with` or `async with`; `tools` are the names of your own.
+
+        `paths` are the files the work is about, `resources` and `features` what else is there, `reply_to` the turn
+        that is directly answered, `caller_id` your own id of this one; `ask` asks the person where one is needed.
+        """
+        from habitus.app.hosting import HostRequest  # the sandbox, for those who run a loop
+
+        request = HostRequest(
+            text=text,
+            user=self.user(user),
+            conversation=conversation,
+            attachments=[Path(path) for path in attachments],
+            paths=paths,
+            resources=resources,
+            features=features,
+            source_type=source_type,
+            reply_to=reply_to,
+            caller_id=caller_id,
+            tools=frozenset(tools),
+            ask=ask,
+        )
+        return self._hosting.turn(request)
+
+    def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
+        """Somebody knows how a turn went; it may be over for long. `by` says who: the same source corrects itself."""
+        from habitus.app.judging import judge  # the recorder, for those who judge
+
+        judge(self, turn, OutcomeKind.OK if ok else OutcomeKind.FAILED, by=by, reason=reason)
+
+    @functools.cached_property
+    def _hosting(self) -> Hosting:
+        from habitus.app.hosting import Hosting
+
+        return Hosting(self)
 
     @functools.cached_property
     def memory(self) -> Cortex:
         """Facts, rules and lessons. Opened when it is first asked for."""
         return self.open_memory()
 
-    def open_memory(self) -> Cortex:
-        """Another view of the same memory, for a thread of its own."""
+    def open_memory(self, *, user: str = "", all_users: bool = False) -> Cortex:
+        """Another view of the same memory: for a thread of its own, for another user, for an admin."""
         from habitus.app.memory import open_memory  # the rules of its gate, for those who remember
 
-        return open_memory(self)
+        return open_memory(self, user=user, all_users=all_users)
 
     @functools.cached_property
     def screening(self) -> Policy:
@@ -225,7 +269,7 @@ class Habitus:
 
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
-        return self.review.waiting_count() + waiting_lessons(self.shared)
+        return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
 
     def _land(self, lesson: PlaybookLesson) -> Result:
         from habitus.app.updating import landed  # memory and every layout, for those who import
@@ -250,25 +294,22 @@ class Habitus:
 
         return open_tools(self)
 
-    def scratchpads(
-        self,
-        *,
-        folder: str = "pads",
-        may_install: Callable[[str], Awaitable[bool]] | None = None,
-        services: Services | None = None,
-    ) -> Scratchpads:
-        """Scratchpads in a folder of this home, or on the machine that the settings name."""
+    @functools.cached_property
+    def recipes(self) -> RecipeCatalogue:
+        """The recipes of the skills, how they fare, and which may run."""
+        from habitus.app.recipes import open_recipes
+
+        return open_recipes(self)
+
+    def scratchpads(self) -> Scratchpads:
+        """The scratchpads of this home, or of the machine that the settings name."""
         from habitus.app.running_code import open_scratchpads
 
-        return open_scratchpads(self, folder, may_install, services)
+        return open_scratchpads(self, "pads")
 
     def _approved(self, proposal: Proposal) -> None:
         if trees.TOOL_CODE in proposal.change.tree:
             self.tools.approved(proposal)
-
-    def select(self, request: Request) -> Selection:
-        """The skills for a request, with stickiness from the journal."""
-        return choose(self.skills.snapshot(user=request.user.name), request, self.gates(request.user), self.journal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""

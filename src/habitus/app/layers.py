@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import habitus as package
+from habitus.app.whose import refuse_unless_admin
 from habitus.skills.importing import forget, origins
 from habitus.skills.layers import AGENTS, PROMPT, USER, Layer, project_places
 from habitus.skills.ledger import newest_generation
@@ -62,7 +63,14 @@ def _layers(habitus: Habitus, only: str) -> list[Layer]:
         root = settings.user_home / f".{agent}" / "skills"
         store = opened(agent, root, follow_links=True, inspect=habitus.scan)
         layers.append(Layer(name=agent, store=store, claims_root=str(root)))
-    layers.append(Layer(name=USER, store=_user_store(habitus, only), changelog=settings.home / "skills" / CHANGELOG))
+    layers.append(
+        Layer(
+            name=USER,
+            store=_user_store(habitus, only),
+            changelog=settings.home / "skills" / CHANGELOG,
+            allow_removal=partial(refuse_unless_admin, habitus, "remove a skill that everybody uses"),
+        )
+    )
     for place in project_places(settings.cwd, settings.user_home):
         store = opened(place.name, place.root, key=f"project:{place.root}")
         layers.append(Layer(name=place.name, store=store, trust_root=str(place.root)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from habitus.errors import NotFound
@@ -10,9 +9,9 @@ from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
 from habitus.learning.observer import Learner, LessonKeeper
 from habitus.learning.transcripts.applying import Applier
+from habitus.learning.transcripts.ledger import TurnLedger
 from habitus.learning.transcripts.model import SkillUse
 from habitus.llm.model import Model
-from habitus.llm.roles import Models
 from habitus.redact import Redactor
 from habitus.settings import MemoryMode
 
@@ -45,7 +44,7 @@ def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> 
 
     return Applier(
         keeper,
-        habitus.learned_turns,
+        turn_ledger(habitus),
         redactor=redactor,
         count_skill=count_skill,
         user=habitus.settings.user,
@@ -53,8 +52,6 @@ def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> 
     )
 
 
-def models_named(habitus: Habitus, name: str) -> Models:
-    """A model by its name, whatever the settings say."""
-    from habitus.app.models import models  # a provider's library, for those who call a model
-
-    return models(habitus.settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)
+def turn_ledger(habitus: Habitus) -> TurnLedger:
+    """Which turns of transcripts have been learned from."""
+    return TurnLedger(habitus.shared, clock=habitus.clock)

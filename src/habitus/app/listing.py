@@ -7,12 +7,14 @@ from datetime import datetime
 
 from habitus.app.habitus import Habitus
 from habitus.app.layers import open_library
+from habitus.errors import NotFound, did_you_mean
+from habitus.files import content_of
 from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import reliability
 from habitus.skills.listing import Listed
-from habitus.skills.model import Manifest, Skill, Stage, State
+from habitus.skills.model import Archived, History, Manifest, Skill, Stage, State
 from habitus.skills.review import Action
 from habitus.skills.stores.base import TOLD
 
@@ -89,6 +91,31 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
     )
+
+
+def file_of(habitus: Habitus, name: str, path: str, version: int | None = None) -> bytes:
+    """One of its files, whole."""
+    tree = habitus.skills.tree(name, version)
+    if path not in tree:
+        near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
+        raise NotFound(f"'{name}' has no file '{path}'.", mend=near)
+    try:
+        return content_of(path, tree[path], habitus.skills.directory(name))
+    except OSError as error:
+        raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", mend="") from None
+
+
+def history(habitus: Habitus, name: str) -> tuple[str, str, History]:
+    """The name and the layer of a skill, of one in the archive too, and everything that was done to it."""
+    item: Listed | Archived
+    try:
+        item = habitus.skills.find(name)
+    except NotFound as unknown:
+        try:
+            item = habitus.skills.newest_archived(name)
+        except NotFound:
+            raise unknown from None
+    return item.name, item.layer, habitus.skills.layer(item.layer).store.whole_history(item.name)
 
 
 def _library_of(habitus: Habitus, name: str) -> Library:

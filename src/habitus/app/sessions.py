@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.consent import AskPerson, Consent, Question
+from habitus.agent.consent import AskPerson, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
-from habitus.agent.history import resumed
+from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
+from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
@@ -21,15 +23,22 @@ from habitus.agent.session import Session
 from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
+from habitus.app import packages
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
-from habitus.errors import NotFound
+from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
+from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
-from habitus.learning.observer import Learner
+from habitus.journal.model import Turn
+from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
+from habitus.memory.model import Encoded
+from habitus.sandbox import environments
+from habitus.sandbox.given import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.skills.selection import User
+from habitus.tools.tools import Tools
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -49,38 +58,92 @@ def open_session(
     observers: Sequence[TurnObserver],
     cheap: Model | None,
     learner: Learner | None,
+    read: Sequence[Path],
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
-    past = [turn for turn in habitus.journal.turns_of(id) if turn.user == user.name] if id and resume else []
+    past = habitus.journal.turns_of(id, user=user.name) if id and resume else []
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
+    if id and habitus.journal.user_of(id) not in ("", user.name):
+        raise Refused(f"'{id}' can't be a session of yours.", mend="Leave the id out, or take another.")
     cheap = cheap or (habitus.models.cheap if model is None else None)
-    learner = learner or open_learner(habitus, habitus.open_memory(), cheap)  # a view for its own thread
-    id, history, outage = id or new_id(), resumed(past), Outage()
-    gates = habitus.gates(user)
+    history = resumed(past)
+    memory = NotingKeeper(habitus.open_memory(user=user.name))  # a view for the learner's own thread
+    conversation = open_conversation(
+        habitus,
+        habitus.tools,
+        id=id or new_id(),
+        past=past,
+        history=history,
+        user=user,
+        source_type=source_type,
+        ask=ask,
+        observers=observers,
+        learner=learner or open_learner(habitus, memory, cheap),
+        learned=memory.take,
+        read=read,
+    )
+    closing = conversation.parts.closing
+    if model is None:
+        closing.push_async_callback(habitus.models.close)
+    closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus, user.name))
+    closing.push_async_callback(habitus.tools.close)
+    return Session(conversation, model or habitus.models.main, history)
+
+
+def open_conversation(
+    habitus: Habitus,
+    tools: Tools,
+    *,
+    id: str,
+    past: Sequence[Turn] = (),
+    history: History | None = None,
+    user: User,
+    source_type: str,
+    ask: AskPerson = nobody,
+    observers: Sequence[TurnObserver] = (),
+    learner: Learner,
+    learned: Callable[[], tuple[Encoded, ...]] = tuple,
+    read: Sequence[Path] = (),
+) -> Conversation:
+    """A conversation without a model behind it."""
+    outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
     view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
-    pads = _scratchpads(habitus, ask, view)
-    memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
+    given = open_given(habitus, f"{PADS}/{id}")
+    files = OtherFiles(view, given)
+    can_read = readable(habitus, read)
+    pads = _scratchpads(habitus, person, view, given, can_read)
+    is_own = user.name == habitus.settings.user
+    cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
+    memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project, outage=outage)
     changes = Changes(
         view=view,
         review=habitus.review,
         scan=habitus.scan,
         person=habitus.person(user=user.name),
         gates=gates,
-        ask=ask,
+        ask=person,
     )
     built_in = standard_tools(
-        changes, finder=habitus.finder, pads=pads, tools=habitus.tools, memory=memory, cell_observers=(learner,)
+        changes,
+        files=files,
+        finder=habitus.finder,
+        pads=pads,
+        tools=tools,
+        memory=memory,
+        cell_observers=(learner,),
+        readable=can_read,
     )
     parts = Parts(
         view=view,
+        files=files,
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
-        tools=OfferedTools(built_in, habitus.tools, habitus.finder, view, outage, gates),
+        tools=OfferedTools(built_in, tools, habitus.finder, view, outage, gates, habitus.recipes, given),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         outage=outage,
@@ -88,38 +151,42 @@ def open_session(
         clock=habitus.clock,
         context_tokens=habitus.settings.context_tokens,
         user=user,
+        person=person,
+        learned=learned,
+        given=given,
         project=habitus.project,
         source_type=source_type,
     )
-    if model is None:
-        parts.closing.push_async_callback(habitus.models.close)
-    parts.closing.push_async_callback(in_thread, lambda: _let_go_of_the_old(habitus))
-    parts.closing.push_async_callback(habitus.tools.close)
     parts.closing.push_async_callback(pads.close)
-    return Session(Conversation(parts, id, past), model or habitus.models.main, history)
+    return Conversation(parts, id, past)
 
 
-def _let_go_of_the_old(habitus: Habitus) -> None:
+def let_go_of_the_old(habitus: Habitus, user: str) -> None:
     """Turns are kept for a time, and the files of a session's pads no longer than its turns; memory is tidied."""
     with suppress(*away()):  # another time, then
-        memory = habitus.open_memory()  # this is another thread than the session's
+        memory = habitus.open_memory(user=user)  # this is another thread than the session's
         if memory.is_taking():
             tidy(memory)
         habitus.journal.prune()
         kept = habitus.journal.session_ids()
         limit = (habitus.clock() - habitus.journal.kept_for).timestamp()
+        environments.let_go(habitus.place / ENVIRONMENTS, unused_since=limit)
         for folder in (habitus.place / PADS).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
                 with suppress(OSError):
                     folders.remove(str(folder))
 
 
-def _scratchpads(habitus: Habitus, ask: AskPerson, view: View) -> Scratchpads:
+def _scratchpads(
+    habitus: Habitus, ask: AskPerson, view: View, given: Given | None, read: Sequence[Path]
+) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
-
-    async def may_install(package: str) -> bool:
-        return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
-
-    return habitus.scratchpads(
-        folder=f"{PADS}/{view.conversation}", may_install=may_install, services=sandbox_services(view)
+    return open_scratchpads(
+        habitus,
+        f"{PADS}/{view.conversation}",
+        packages.asking(habitus, ask),
+        sandbox_services(view),
+        given,
+        read,
+        begin_with=lambda: packages.allowed(habitus),
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from habitus.app import learning
+from habitus.app import learning, models
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound, Refused
 from habitus.files import given_path
@@ -112,7 +112,7 @@ def open_models(habitus: Habitus, name: str) -> Models:
     if habitus.settings.memory is MemoryMode.OFF:
         raise Refused("Memory is off, so no model is asked for learning.", mend="Set HABITUS_MEMORY=autopilot.")
     habitus.pause.refuse_if_paused()
-    return learning.models_named(habitus, name)
+    return models.models_named(habitus, name)
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ class Study:
             self._take(studied)
             if self._applier is not None:
                 self._applier.apply(studied)
-            ledger = self._habitus.learned_turns
+            ledger = learning.turn_ledger(self._habitus)
             if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
                 failures.take(studied)
             turn_done()

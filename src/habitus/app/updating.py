@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from habitus.app.content import near_duplicates
 from habitus.app.going_back import back_to
 from habitus.app.habitus import Habitus
 from habitus.errors import Invalid, NotFound
+from habitus.files import Tree, content_of
 from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
 from habitus.skills import fetching, lock, names
@@ -171,7 +172,16 @@ def _outgoing(habitus: Habitus, item: Listed, counters: Mapping[Stage, Counters]
     skill, tree = store.load(item.name, look=False), store.tree(item.name, look=False)
     if skill is None or tree is None:
         raise Invalid(f"'{item.name}' can't be loaded.", mend="See 'habitus skills lint'.")
-    return Outgoing(skill=skill, tree=tree, counters=counters)
+    return Outgoing(skill=skill, tree=_whole(tree, store.directory(item.name)), counters=counters)
+
+
+def _whole(tree: Tree, folder: Path | None) -> Tree:
+    """The tree with what is too large for it, as far as that can be had."""
+    found = dict(tree)
+    for path, file in tree.items():
+        with suppress(OSError):
+            found[path] = replace(file, content=content_of(path, file, folder))
+    return found
 
 
 def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:

@@ -14,7 +14,7 @@ from habitus.files import Tree
 from habitus.skills import trees
 from habitus.skills.edits import Edit
 from habitus.skills.formats import skill_md
-from habitus.skills.layers import PROMPT, USER
+from habitus.skills.layers import PROMPT
 from habitus.skills.library import Fields
 from habitus.skills.listing import Listed
 from habitus.skills.model import Skill
@@ -147,8 +147,6 @@ def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> tuple[Listed,
 def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Listed, ...]:
     """Move skills to the archive; an unknown one is said before anything is done."""
     items = [habitus.skills.find(name) for name in names]
-    if any(item.layer == USER for item in items):
-        habitus.refuse_unless_admin("remove a skill that everybody uses")
     for item in items:
         habitus.skills.remove(f"{item.name}@{item.layer}", habitus.person(reason))
     return tuple(items)

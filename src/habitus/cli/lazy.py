@@ -15,6 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from habitus import extras
 from habitus.cli import output
 
 Complete = Callable[[typer.Context, str], Sequence[Any]]
@@ -46,8 +47,13 @@ class LazyCommand(TyperCommand):
         """The base class has none to give."""
 
     def loaded(self) -> TyperCommand:
-        function = getattr(importlib.import_module(f"habitus.cli.{self._module}"), self._function)
-        return _made(self.name or "", function)
+        try:
+            module = importlib.import_module(f"habitus.cli.{self._module}")
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name not in extras.BRINGS:
+                raise
+            raise extras.absent(f"'habitus {self.name}'", error.name) from None
+        return _made(self.name or "", getattr(module, self._function))
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         is_tab = extra.get("resilient_parsing") and self.params and not any(word.startswith("-") for word in args)

@@ -17,6 +17,7 @@ from habitus.cli.options import AsJson, SkillName
 from habitus.errors import Invalid, did_you_mean
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Severity, Skill, State
+from habitus.text import one_line
 
 
 def list_skills(
@@ -83,10 +84,14 @@ def show(
     name: SkillName,
     version: Annotated[int | None, typer.Option("--version", "-v", help="An earlier version.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print SKILL.md as it is stored.")] = False,
+    file: Annotated[str | None, typer.Option("--file", help="Print one of its other files as it is.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """One skill: its fields, its steps, its files and what is odd about them."""
     with opened(context) as habitus:
+        if file is not None:
+            output.write_file(use_case.file_of(habitus, name, file, version), file)
+            return
         shown = use_case.shown(habitus, name, version)
         item, files = shown.item, list(shown.files)
         if not as_json and (raw or version is not None or item.summary is None):
@@ -132,7 +137,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
     width = max(len(label) for label, _ in facts)
     for label, value in facts:
         if value:
-            output.say(f"{label:<{width}}  {value}")
+            output.say(f"{label:<{width}}  {one_line(value)}")
     for diagnostic in item.diagnostics:
         output.say(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
     output.say()
@@ -145,17 +150,17 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
 
 
 def history(context: typer.Context, name: SkillName, as_json: AsJson = False) -> None:
-    """Every version: who made it, when and why."""
+    """Everything that was done to a skill, also to one in the archive: who did it, when and why."""
     with opened(context) as habitus:
-        item = habitus.skills.find(name)
-        versions = habitus.skills.history(name)
+        name, layer, found = use_case.history(habitus, name)
         if as_json:
-            output.print_json({"name": item.name, "layer": item.layer, "versions": versions})
+            output.print_json({"name": name, "layer": layer, "versions": found.versions, "switches": found.switches})
             return
-        rows = [
-            (f"v{v.number}", moments.shown(v.made_on), output.who(v.author), len(v.paths)) for v in reversed(versions)
-        ]
-        output.table(("version", "made", "by", "files"), rows, wide="by")
+        entries = [(v.made_on, f"v{v.number}", output.who(v.author), str(len(v.paths))) for v in found.versions]
+        entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in found.switches]
+        entries.sort(key=lambda entry: entry[0], reverse=True)
+        rows = [(what, moments.shown(when), by, files) for when, what, by, files in entries]
+        output.table(("change", "made", "by", "files"), rows, wide="by")
 
 
 def diff(

@@ -98,7 +98,9 @@ def _failed(message: str, mend: str) -> int:
     if "--json" in sys.argv:
         output.print_json({"error": message, "mend": mend})
     else:
-        output.complain(f"habitus: {' '.join(f'{message} {mend}'.split())}")
+        first, *more = mend.split("\n")  # where there are several ways out, each is a line
+        for line in (f"habitus: {message} {first}", *(f"  {line}" for line in more)):
+            output.complain(" ".join(line.split()) if line.startswith("habitus") else line)
     return 1
 
 

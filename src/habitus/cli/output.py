@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from habitus.errors import UserError
+from habitus.errors import Invalid, UserError
 from habitus.redact import taken_out
 from habitus.repl.plain import clean as clean
 from habitus.repl.plain import counted as counted
@@ -70,8 +70,22 @@ class Lost(UserError):
 
 def write(text: str) -> None:
     """Text as it is, and at once: whether it could be written is known before the command ends."""
+    _written(lambda: sys.stdout.write(text))
+
+
+def write_file(data: bytes, name: str) -> None:
+    """A file as it is; on a terminal only what is text, so that no byte of it gives orders."""
+    if sys.stdout.isatty():
+        if b"\0" in data[:1024]:
+            raise Invalid(f"{name} is no text ({len(data):,} bytes).", mend="Send it to a file: … > FILE")
+        write(clean(data.decode("utf-8", "replace")))
+    else:
+        _written(lambda: sys.stdout.buffer.write(data))
+
+
+def _written(send: Callable[[], object]) -> None:
     try:
-        sys.stdout.write(text)
+        send()
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -198,16 +212,19 @@ def explain(context: typer.Context) -> None:
 
 def done(context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] = ()) -> None:
     """What a command has done: as JSON, or in words with the command that takes it back."""
+    if undo:
+        can_be_undone.get()(tuple(undo))
     if as_json:
         print_json(data)
         return
     for line in lines:
         say(line)
     if undo:
-        say_undo(context, *undo)
+        say(f"Undo: {command(context, *undo)}", style="dim")
 
 
 def say_undo(context: typer.Context, *words: str) -> None:
+    can_be_undone.get()(words)
     say(f"Undo: {command(context, *words)}", style="dim")
 
 
@@ -230,6 +247,7 @@ def listed(
 
 
 in_chat: ContextVar[bool] = ContextVar("in_chat", default=False)
+can_be_undone: ContextVar[Callable[[tuple[str, ...]], object]] = ContextVar("undo", default=lambda words: None)
 
 
 def command(context: typer.Context, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""The Cerebellum: learns from single cells, by comparing what their author declared with what happened."""
+"""The Cerebellum: learns from single cells and calls, by comparing what was declared with what happened."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from habitus.events import Event, EventKind
 from habitus.learning.acc.signatures import signature
 from habitus.learning.post_mortem import MOST_CELLS, PATIENCE_S, post_mortem
 from habitus.learning.spending import CapReached, Spending
@@ -24,9 +25,10 @@ MOST_TRIES = 3  # a cell that three calls made nothing of is let go
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """A cell that waits for its post-mortem."""
+    """A cell that waits for its post-mortem; a failed call of another tool is one, too, under that tool's name."""
 
     cell: Cell
+    topic: str = SCRATCHPAD
     tries: int = 0
 
 
@@ -53,6 +55,7 @@ class Cerebellum:
         self._turn: deque[Waiting] = deque(maxlen=MOST_CELLS)
         self._earlier: deque[Waiting] = deque(maxlen=MOST_CELLS)  # whose call failed
         self._unstored: deque[Draft] = deque(maxlen=MOST_CELLS)
+        self._calls: dict[str, Cell] = {}  # that have not returned, as cells, by their ids
         self.executed_count = 0
 
     def on_pre_execute(self, cell: Cell) -> None:
@@ -61,6 +64,20 @@ class Cerebellum:
     def on_post_execute(self, cell: Cell) -> None:
         if self._model is not None and _teaches(cell):
             self._turn.append(Waiting(cell=cell))
+
+    def on_event(self, event: Event) -> None:
+        """A call of any tool: what it was meant to do is what was declared, or its name with its arguments."""
+        detail = {key: str(value) for key, value in event.detail.items()}
+        id, name = detail.get("id", ""), detail.get("name", "")
+        if not id or name == SCRATCHPAD or self._model is None:
+            return
+        if event.kind is EventKind.TOOL_CALL:
+            written = f"{name}({detail.get('args_summary', '')})"
+            self._calls[id] = Cell(code=written, description=detail.get("intent", "") or written)
+        elif event.kind is EventKind.TOOL_RESULT:
+            cell = self._calls.pop(id, None)
+            if cell is not None and event.detail.get("success") is False:
+                self._turn.append(Waiting(cell=replace(cell, error=detail.get("error", "")), topic=name))
 
     @property
     def buffered_count(self) -> int:
@@ -73,11 +90,13 @@ class Cerebellum:
     def reset(self) -> None:
         """The turn was cancelled: its cells teach nothing. Those of earlier turns still wait."""
         self._turn.clear()
+        self._calls.clear()
 
     def take(self) -> tuple[Waiting, ...]:
         """Everything that waits; what comes from now on is the next turn's."""
         taken = (*self._earlier, *self._turn)
         self._turn, self._earlier = deque(maxlen=MOST_CELLS), deque(maxlen=MOST_CELLS)
+        self._calls.clear()
         return taken
 
     async def flush(self) -> tuple[Draft, ...]:
@@ -87,10 +106,20 @@ class Cerebellum:
     async def study(
         self, taken: Sequence[Waiting], *, trace: str = "", session: str = "", user: str = "", project: str = ""
     ) -> tuple[Draft, ...]:
-        """The post-mortem of what was taken. When the call fails, the cells wait for the next one."""
+        """The post-mortem of what was taken, a call to the model for each tool. When it fails, the cells wait."""
         if self._model is None or not taken:
             return ()
-        taken = taken[-MOST_CELLS:]
+        about: dict[str, list[Waiting]] = {}
+        for waiting in taken[-MOST_CELLS:]:
+            about.setdefault(waiting.topic, []).append(waiting)
+        evidence = Evidence(trace=trace, session=session)
+        found = [await self._studied(each, evidence, topic, user, project) for topic, each in about.items()]
+        return tuple(draft for drafts in found for draft in drafts)
+
+    async def _studied(
+        self, taken: Sequence[Waiting], evidence: Evidence, topic: str, user: str, project: str
+    ) -> tuple[Draft, ...]:
+        assert self._model is not None
         cells = [waiting.cell for waiting in taken]
         try:
             found = await post_mortem(
@@ -113,9 +142,9 @@ class Cerebellum:
             self._put_back(taken)
             raise
         error = self._redactor.redact(main_signature(cells)).text
-        evidence = Evidence(error_signature=error, trace=trace, session=session)
+        evidence = replace(evidence, error_signature=error)
         drafts = tuple(
-            drafted(text, evidence=evidence, topic=SCRATCHPAD, user=user, project=project) for text in found.lessons
+            drafted(text, evidence=evidence, topic=topic, user=user, project=project) for text in found.lessons
         )
         await asyncio.to_thread(self._store, drafts)
         return drafts
@@ -132,7 +161,7 @@ class Cerebellum:
                 self._unstored.append(draft)
 
     def _put_back(self, taken: Sequence[Waiting], *, counts: bool = True) -> None:
-        again = [Waiting(cell=waiting.cell, tries=waiting.tries + counts) for waiting in taken]
+        again = [replace(waiting, tries=waiting.tries + counts) for waiting in taken]
         self._earlier.extend(waiting for waiting in again if waiting.tries < MOST_TRIES)
 
 

@@ -52,6 +52,8 @@ class Terminal:
     def tell(self, report: CommandReport) -> None:
         self.console.print(report.shown)
 
+    note = tell
+
     def complain(self, message: str, mend: str = "") -> None:
         self.console.print(Text(clean(f"{message} {mend}".strip()), style="red"))
 
@@ -68,7 +70,7 @@ class Terminal:
             try:
                 with self._display.held() if self._display else nullcontext():
                     self._show_detail(question.detail)
-                    return await self.prompt.answer(clean(question.text))
+                    return await self.prompt.answer(clean(question.text), question.choices)
             except EOFError:
                 return Consent.LATER
             except KeyboardInterrupt:

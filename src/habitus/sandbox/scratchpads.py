@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from habitus.errors import HabitusError, NotFound, did_you_mean
+from habitus.sandbox import made
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad
 from habitus.sandbox.runtimes.base import Runtime, check_name
@@ -55,7 +59,9 @@ class Scratchpads:
         runtime: Runtime,
         *,
         services: Services | None = None,
+        keep_made: Path | None = None,
         may_install: MayInstall | None = None,
+        begin_with: Callable[[], Sequence[str]] = tuple,
         timeouts: Callable[[float | None], Timeouts] = timeouts_for,
         output_chars: int = 10_000,
         grace_s: float = 3.0,
@@ -63,9 +69,11 @@ class Scratchpads:
         self._runtime = runtime
         self._services = services or {}
         self._may_install = may_install
+        self._begin_with = begin_with
         self._timeouts = timeouts
         self._output_chars = output_chars
         self._grace_s = grace_s
+        self._keep_made = keep_made
         self._pads: dict[str, Pad] = {}
 
     async def exec(
@@ -78,14 +86,32 @@ class Scratchpads:
         observers: Sequence[CellObserver] = (),
         watch: Callable[[str], None] | None = None,
     ) -> Cell:
-        """Run code in the pad of that name, which is made if it is new. `watch` is told what it prints meanwhile."""
+        """Run code in the pad of that name, which is made if it is new. `watch` is told what it prints meanwhile.
+
+        Where a folder was given for it, what the cell made for a person to open is kept there.
+        """
+        if name not in self._pads:
+            await self._begin(check_name(name))
         pad = self._pad(name)
         pad.watch = watch
         cell = Cell(code=encodable(code), description=encodable(description), estimated_s=estimated_s)
+        files = self._runtime.files(name) if self._keep_made else None
         try:
-            return await run_cell(pad, cell, observers)
+            before = await asyncio.to_thread(made.look, files) if files else {}
+            done = await run_cell(pad, cell, observers)
+            if files and self._keep_made:
+                done = replace(done, made=await asyncio.to_thread(made.keep, files, before, self._keep_made))
+            return done
         finally:
             pad.watch = None
+
+    async def _begin(self, name: str) -> None:
+        """Give a pad the packages it begins with; without an index it begins without them."""
+        if packages := await asyncio.to_thread(self._begin_with):
+            try:
+                await self._runtime.install(name, packages)
+            except HabitusError as error:
+                log.warning("Scratchpad %s begins without %s: %s", name, ", ".join(packages), error)
 
     def cancel(self, name: str) -> None:
         """Stop the cell that runs in the pad; its `exec` returns it with an error that begins `Cancelled`."""

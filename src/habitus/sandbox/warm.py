@@ -35,6 +35,7 @@ class Program:
     venv: Path | None = None
     permissions: Permissions = field(default_factory=Permissions)
     limits: Limits = field(default_factory=Limits)
+    given: Path | None = None  # a folder it may read
 
 
 class Warm:
@@ -155,4 +156,9 @@ def _shared_jail(program: Program) -> Jail:
         file_size=default.file_size,
         open_files=default.open_files,
     )
-    return Jail(interpreter=this_interpreter(program.venv), permissions=program.permissions, limits=limits)
+    return Jail(
+        interpreter=this_interpreter(program.venv),
+        permissions=program.permissions,
+        limits=limits,
+        given=program.given,
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.skills.model import Manifest, Skill, Source, Summary
+from habitus.skills.model import Author, Manifest, Skill, Source, Summary
 from habitus.skills.stores.base import SkillStore
 
 _MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Manifest)} - {"extends", "unreadable"}
@@ -31,6 +31,7 @@ class Layer:
     claims_root: str = ""  # where trust in its skills' claims is kept, while their text is the person's choice
     fills_placeholders: bool = False
     changelog: Path | None = None  # what its owner writes about its skills, one line a change
+    allow_removal: Callable[[Author], None] = lambda author: None  # raises where this author may take nothing away
     is_listed: bool = True  # whether what is in it are skills for anybody; else it is reached by `name@layer` alone
 
     @property

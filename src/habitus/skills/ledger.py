@@ -18,9 +18,9 @@ from habitus import sql
 from habitus.files import File, Tree
 from habitus.files import tree_hash as hash_of
 from habitus.skills import records
-from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Version
+from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Switch, Switched, Version
 from habitus.skills.stores.base import NO_FACTS, TOLD, Facts
-from habitus.skills.tables import blobs, counters, intents, sequences, skills, versions
+from habitus.skills.tables import blobs, counters, intents, sequences, skills, switches, versions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,10 +235,17 @@ class Ledger:
                 skills.update().where(skills.c.id == identity).values(stamp=stamp, generation=self._next(connection))
             )
 
-    def enable(self, connection: sa.Connection, identity: int, enabled: bool) -> None:
+    def enable(self, connection: sa.Connection, identity: int, enabled: bool, author: Author, now: datetime) -> None:
+        self._switch(connection, identity, Switched.ENABLED if enabled else Switched.DISABLED, author, now)
         connection.execute(
             skills.update().where(skills.c.id == identity).values(enabled=enabled, generation=self._next(connection))
         )
+
+    def _switch(
+        self, connection: sa.Connection, identity: int, action: Switched, author: Author, now: datetime
+    ) -> None:
+        values = {"skill": identity, "action": action.value, "author": records.pack_author(author), "made_on": now}
+        connection.execute(switches.insert().values(values))
 
     def _next(self, connection: sa.Connection, count: int = 1) -> int:
         """The last of `count` new generations."""
@@ -288,6 +295,13 @@ class Ledger:
             for row in connection.execute(query)
         ]
 
+    def switches(self, connection: sa.Connection, identity: int) -> list[Switch]:
+        query = sa.select(switches).where(switches.c.skill == identity).order_by(switches.c.id)
+        return [
+            Switch(action=Switched(row.action), author=records.unpack_author(row.author), made_on=row.made_on)
+            for row in connection.execute(query)
+        ]
+
     def tree(self, connection: sa.Connection, identity: int, number: int) -> dict[str, File] | None:
         """The files of one version with their contents, or None when there is no such version."""
         query = sa.select(versions.c.tree).where(versions.c.skill == identity, versions.c.number == number)
@@ -299,6 +313,7 @@ class Ledger:
     def archive(
         self, connection: sa.Connection, identity: int, archived_as: str | None, author: Author, now: datetime
     ) -> None:
+        self._switch(connection, identity, Switched.REMOVED, author, now)
         connection.execute(
             skills.update()
             .where(skills.c.id == identity)
@@ -310,7 +325,8 @@ class Ledger:
             )
         )
 
-    def unarchive(self, connection: sa.Connection, identity: int, folder: str) -> None:
+    def unarchive(self, connection: sa.Connection, identity: int, folder: str, author: Author, now: datetime) -> None:
+        self._switch(connection, identity, Switched.RESTORED, author, now)
         connection.execute(
             skills.update()
             .where(skills.c.id == identity)
@@ -346,26 +362,6 @@ class Ledger:
             )
             for row in connection.execute(query)
         ]
-
-    def known_at(self, connection: sa.Connection, moment: datetime) -> dict[int, tuple[str, int, str]]:
-        """id → (name, version, tree hash) of the skills that were present at a moment."""
-        newest = (
-            sa.select(versions.c.skill, sa.func.max(versions.c.number).label("number"))
-            .where(versions.c.made_on <= moment)
-            .group_by(versions.c.skill)
-            .subquery()
-        )
-        query = (
-            sa.select(skills.c.id, skills.c.name, versions.c.number, versions.c.tree_hash)
-            .join(newest, newest.c.skill == skills.c.id)
-            .join(versions, sa.and_(versions.c.skill == skills.c.id, versions.c.number == newest.c.number))
-            .where(
-                skills.c.layer == self.key,
-                sa.or_(skills.c.archived_on.is_(None), skills.c.archived_on > moment),
-            )
-            .order_by(skills.c.id)
-        )
-        return {row.id: (row.name, row.number, row.tree_hash) for row in connection.execute(query)}
 
     # Counters
 

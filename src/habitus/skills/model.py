@@ -193,6 +193,32 @@ class Version:
     paths: tuple[str, ...]
 
 
+class Switched(StrEnum):
+    """What can be done to a skill without a change to its files."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+    REMOVED = "removed"
+    RESTORED = "restored"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Switch:
+    """A skill was switched on or off, moved to the archive or brought back: by whom, and when."""
+
+    action: Switched
+    author: Author
+    made_on: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """Everything that was done to a skill, oldest first; of one in the archive as well."""
+
+    versions: tuple[Version, ...] = ()
+    switches: tuple[Switch, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Archived:
     """A skill that was deleted, retired or replaced, and can be brought back."""

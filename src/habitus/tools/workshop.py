@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
+from habitus.sandbox.environments import Environments, environment_hash
 from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.sandbox.venvs import checked
 from habitus.sandbox.warm import Program, Warm
 from habitus.tools.code_repair import repair
-from habitus.tools.environments import Environments, environment_hash
 from habitus.tools.header import dependencies_of, with_header
 from habitus.tools.model import Case, CaseResult, Json, Regression, ToolDraft, ToolProgram
 from habitus.tools.schema import checked_payload, checked_schema
@@ -103,7 +103,9 @@ class Workshop:
 
     async def _run(self, tool: ToolProgram, payload: Json, env: Mapping[str, str], services: Services) -> ToolRun:
         venv = await self._environments.folder_for(tool.dependencies)
-        program = Program(code=tool.code, venv=venv, permissions=tool.permissions, limits=self._limits)
+        program = Program(
+            code=tool.code, venv=venv, permissions=tool.permissions, limits=self._limits, given=tool.given
+        )
         try:
             run = await self._warm.call(program, payload, env=env, services=services)
         except Invalid as error:  # a folder it was granted is not there, or can't be granted
@@ -157,6 +159,7 @@ def _checked(draft: ToolDraft) -> ToolProgram:
         code=with_header(code, dependencies),
         permissions=draft.permissions,
         dependencies=dependencies,
+        given=draft.given,
     )
 
 

@@ -62,12 +62,13 @@ async def _decided(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) 
     id = waiting.engram.id
     question = Question(text=f"Remember this? {waiting.engram.text}", detail=f"It waits because {waiting.reason}.")
     match await ask(question):
-        case Consent.YES:
+        case Consent.YES | Consent.ALWAYS:
             kept = await in_thread(lambda: cortex.approve(id, by=user))
             return Encoded(status=Status.STORED, engram=kept, reason="confirmed by the person")
         case Consent.NO:
             reason = "turned down in the conversation"
             turned_down = await in_thread(lambda: cortex.reject(id, by=user, reason=reason))
+            await in_thread(lambda: cortex.told([id]))  # by this result
             return Encoded(status=Status.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
             return waiting

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from habitus.errors import Stale
 from habitus.files import Tree
-from habitus.skills.model import Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
+from habitus.skills.model import Archived, Author, Counters, Diagnostic, History, Skill, Stage, Summary, Version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +41,8 @@ class Step:
 
     skill: int  # its id
     name: str
-    action: Literal["rewrite", "restore", "archive"]
-    version: int  # the one it returns to; 0 when it did not exist
+    action: Literal["rewrite", "restore", "archive", "enable", "disable"]
+    version: int  # the one it returns to; 0 when it did not exist, or its files stay
 
 
 TOLD = 0  # the version under which counters stand that another system told of
@@ -86,9 +86,13 @@ class SkillStore(Protocol):
     def tree_hash(self, name: str) -> str: ...
     def tree_hashes(self) -> dict[str, str]: ...
     def delete(self, name: str, author: Author) -> bool: ...
-    def set_enabled(self, name: str, enabled: bool) -> bool: ...
+    def set_enabled(self, name: str, enabled: bool, author: Author) -> bool: ...
 
     def history(self, name: str) -> list[Version]: ...
+    def whole_history(self, name: str) -> History:
+        """With what was done to it beside its files; of the newest one in the archive when none is there."""
+        ...
+
     def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None: ...
     def rollback(self, name: str, to: int, author: Author) -> int: ...
     def list_archived(self) -> list[Archived]: ...

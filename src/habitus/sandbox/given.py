@@ -1,0 +1,236 @@
+"""Files given to code: one folder a session, which its pads and tools see read-only and under one path.
+
+What is put there shows at once in code that runs already, because the folder is bound and not copied. Every method
+waits for a disk: call it beside the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import itertools
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from habitus.errors import Invalid
+from habitus.files import READ_BYTES, File, Tree, checked_path, content_of, opened, tree_hash
+from habitus.sandbox.inside import folders
+from habitus.sandbox.model import GIB, MIB
+from habitus.text import encodable
+
+NOWHERE: Mapping[str, Path] = {}
+SKILLS, ATTACHED = "skills", "attached"
+LARGEST_ATTACHED, LEFT_FREE = 8 * GIB, GIB // 2
+MOST_FILES, MOST_BYTES = 2_000, 128 * MIB  # of one tree
+
+_LONGEST_NAME, _LONGEST_ENDING = 120, 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """Where a tree lies for code, and what of it does not lie there: path → why."""
+
+    path: str
+    left_out: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GivenFile:
+    """One file of a person's: what code calls it, and where our copy of it lies."""
+
+    path: str
+    copy: Path
+    size: int
+
+
+class Given:
+    """`seen_at` is where code finds the folder. Only its user may read it, and not even they write to its files."""
+
+    def __init__(self, folder: Path, *, seen_at: str) -> None:
+        self.folder = folder
+        self._seen_at = seen_at
+        self._lock = threading.Lock()
+        self._files: dict[tuple[int, ...], GivenFile] = {}
+        self._placed: dict[str, tuple[str, Placed]] = {}  # name → hash of the tree that was put, and what came of it
+
+    def path_of(self, *parts: str) -> str:
+        """What code calls a file or folder of it."""
+        return "/".join((self._seen_at, *parts))
+
+    @property
+    def is_used(self) -> bool:
+        return any((self.folder / name).is_dir() for name in (SKILLS, ATTACHED))
+
+    def put_tree(self, name: str, tree: Tree, *, folders: Mapping[str, Path] = NOWHERE) -> Placed:
+        """Have a skill's folder consist of these files; what is too large to be in a tree is taken from its folder."""
+        digest = tree_hash(tree)
+        with self._alone():
+            known = self._placed.get(name)
+            if known is None or known[0] != digest:
+                known = (digest, self._replaced(_folder_name(name), tree, folders))
+                self._placed[name] = known
+            return known[1]
+
+    def trees(self) -> list[str]:
+        """The skills whose files are there, also from before a session was resumed."""
+        top = self.folder / SKILLS
+        return sorted(path.name for path in top.iterdir() if path.name[0] != ".") if top.is_dir() else []
+
+    def has_tree(self, name: str) -> bool:
+        return (self.folder / SKILLS / _folder_name(name)).is_dir()
+
+    def drop_tree(self, name: str) -> None:
+        with self._alone():
+            self._placed.pop(name, None)
+            _remove(self._below(SKILLS) / _folder_name(name))
+
+    def put_file(self, source: Path) -> GivenFile:
+        """A copy of a person's file as it is now, under its name as far as that is harmless; a taken one gets a number.
+
+        The same file again is the copy that is there. `OSError`: it can't be read, or there is no room.
+        """
+        with self._alone(), opened(source) as original:
+            found = os.fstat(original.fileno())
+            identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if identity not in self._files:
+                top = self._below(ATTACHED)
+                _check_room(top, found.st_size)
+                name = free_name(top, harmless(source.name))
+                size = _copy(original, top / name, found.st_size)
+                self._files[identity] = GivenFile(path=self.path_of(ATTACHED, name), copy=top / name, size=size)
+            return self._files[identity]
+
+    def _replaced(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> Placed:
+        """The new folder takes the old one's place at once, so that code never finds half of one."""
+        top = self._below(SKILLS)
+        new, old = top / f".new-{name}", top / f".old-{name}"
+        for rest in (new, old):
+            _remove(rest)
+        new.mkdir(mode=0o700)
+        left_out = _filled(new, tree, folders)
+        if (top / name).exists():
+            (top / name).rename(old)
+        new.rename(top / name)
+        _remove(old)
+        return Placed(path=self.path_of(SKILLS, name), left_out=left_out)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other thread or process changes it meanwhile."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._lock:
+            held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(held)
+
+    def _below(self, name: str) -> Path:
+        below = self.folder / name
+        below.mkdir(mode=0o700, exist_ok=True)
+        return below
+
+
+def _filled(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, str]:
+    left_out, room, count = {}, MOST_BYTES, 0
+    for path, file in sorted(tree.items()):
+        if count >= MOST_FILES:
+            left_out[path] = f"there are more than {MOST_FILES:,} files"
+        elif READ_BYTES >= file.size > room:
+            left_out[path] = f"all files together are larger than {MOST_BYTES // MIB} MiB"
+        elif reason := _copied(folder, path, file, origins.get(path)):
+            left_out[path] = reason
+        else:
+            room, count = room - file.size, count + 1
+    return left_out
+
+
+def _copied(folder: Path, path: str, file: File, origin: Path | None) -> str:
+    """Put one file there; why not, if not."""
+    try:
+        target, data = folder / checked_path(path), content_of(path, file, origin)
+    except Invalid:
+        return "no file can be called that here"
+    except OSError as error:
+        return error.strerror or str(error)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write(target, io.BytesIO(data), executable=file.executable)
+    except OSError as error:
+        return "no file can be called that here" if error.errno == errno.ENAMETOOLONG else "there is no room for it"
+    return ""
+
+
+def _write(target: Path, source: BinaryIO, *, executable: bool) -> None:
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o500 if executable else 0o400)
+    with os.fdopen(fd, "wb") as copy:
+        shutil.copyfileobj(source, copy, MIB)
+
+
+def _folder_name(name: str) -> str:
+    if name.startswith(".") or "/" in checked_path(name):
+        raise Invalid(f"'{name}' can't be the name of a folder for code.")
+    return name
+
+
+def _check_room(top: Path, size: int) -> None:
+    if size > LARGEST_ATTACHED:
+        raise OSError(errno.EFBIG, f"it is larger than {LARGEST_ATTACHED // GIB} GiB")
+    free = shutil.disk_usage(top).free
+    if free - size < LEFT_FREE:
+        raise OSError(errno.ENOSPC, f"{size // MIB:,} MiB is too much for the {free // MIB:,} MiB that are free")
+
+
+def _copy(original: BinaryIO, target: Path, size: int) -> int:
+    """As many bytes as the file had when it was opened; whole, or not at all. How many there were."""
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    left = size
+    try:
+        with os.fdopen(fd, "wb") as copy:
+            while left > 0 and (count := _copy_some(original, copy, left)):
+                left -= count
+    except BaseException:
+        target.unlink()
+        raise
+    return size - left
+
+
+def _copy_some(original: BinaryIO, copy: BinaryIO, most: int) -> int:
+    """By the kernel, which shares the blocks where the disk can; by hand between two disks, or on another system."""
+    try:
+        return os.copy_file_range(original.fileno(), copy.fileno(), most)
+    except (AttributeError, OSError):
+        data = original.read(min(most, MIB))
+        copy.write(data)
+        copy.flush()
+        return len(data)
+
+
+def harmless(name: str) -> str:
+    """A name that stays what it is in a prompt, a program and a shell: its letters, digits and ending."""
+    kept = re.sub(r"[^\w.+() -]", "_", encodable(name)).strip()
+    ending = Path(kept).suffix[:_LONGEST_ENDING]
+    stem = kept.removesuffix(ending)
+    while len(f"{stem}{ending}".encode()) > _LONGEST_NAME:
+        stem = stem[:-1]
+    return f"_{stem}{ending}" if stem.startswith((".", "-")) or not stem else f"{stem}{ending}"
+
+
+def free_name(top: Path, wanted: str) -> str:
+    named = Path(wanted)
+    numbered = (f"{named.stem}-{number}{named.suffix}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([wanted], numbered) if not (top / name).exists())
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_dir():
+        folders.remove(str(folder))

@@ -1,0 +1,189 @@
+"""Files that a session gives to its code: there, current, read-only, private, and bounded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from habitus.errors import Invalid
+from habitus.files import READ_BYTES, File, file_of
+from habitus.sandbox.environments import Environments
+from habitus.sandbox.given import MOST_FILES, Given
+from habitus.sandbox.isolation import given_at
+from habitus.sandbox.machine import Machine, base_python
+from habitus.sandbox.model import MIB, Limits, Permissions
+from habitus.sandbox.runtimes.local import LocalRuntime
+from habitus.sandbox.scratchpads import Scratchpads
+from habitus.sandbox.venvs import Venvs
+from habitus.sandbox.warm import Program, Warm
+
+pytestmark = pytest.mark.req("SK-23")
+
+TREE = {
+    "SKILL.md": file_of(b"Fill a form."),
+    "references/fields.md": file_of(b"name, street"),
+    "scripts/fill.py": file_of(b"import sys\nprint('filled', sys.argv[1:])\n", executable=True),
+}
+ATTACK = """
+import os
+outcomes = []
+for attempt in (
+    lambda: open(there + '/SKILL.md', 'w'),
+    lambda: open(there + '/new', 'w'),
+    lambda: os.unlink(there + '/SKILL.md'),
+    lambda: os.rename(there, there + '2'),
+    lambda: os.mkdir(there + '/sub'),
+    lambda: os.truncate(there + '/SKILL.md', 0),
+):
+    try: attempt(); outcomes.append('done')
+    except OSError: outcomes.append('refused')
+print(*outcomes)
+"""
+
+
+@pytest.fixture(params=["bubblewrap", "namespaces", "Landlock"])
+def strength(request: pytest.FixtureRequest, machine: Machine) -> Machine:
+    """The sandboxes this machine can give, each of which keeps files read-only."""
+    if request.param == "bubblewrap":
+        if machine.bubblewrap is None:
+            pytest.skip("bubblewrap is missing or does not work here")
+        return machine
+    if machine.landlock_abi < 3:
+        pytest.skip("this kernel has no Landlock that would do alone")
+    if request.param == "namespaces" and not machine.has_namespaces:
+        pytest.skip("this machine allows no namespaces")
+    return replace(machine, bubblewrap=None, has_namespaces=request.param == "namespaces")
+
+
+@pytest.fixture
+def given(strength: Machine, pads_folder: Path) -> Given:
+    folder = pads_folder / ".given"
+    return Given(folder, seen_at=given_at(strength, folder))
+
+
+@pytest.fixture
+async def pads(strength: Machine, pads_folder: Path, given: Given) -> AsyncIterator[Scratchpads]:
+    runtime = LocalRuntime(
+        strength,
+        pads_folder,
+        Environments(pads_folder.with_name("environments"), Venvs(os.environ, python=base_python())),
+        permissions=Permissions(),
+        limits=Limits(cpu_s=None, memory=512 * MIB),
+        allow_weaker=True,
+        given=given.folder,
+    )
+    made = Scratchpads(runtime)
+    yield made
+    await made.close()
+
+
+async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(pads: Scratchpads, given: Given) -> None:
+    began = await pads.exec("one", "import os, subprocess, sys\nprint(os.environ['GIVEN'])")
+    assert began.stdout == f"{given.path_of()}\n"
+    placed = given.put_tree("fill-form", TREE)
+    assert placed.left_out == {}
+    cell = await pads.exec(
+        "one",
+        f"there = {placed.path!r}\nprint(open(there + '/references/fields.md').read())\n"
+        "print(subprocess.run([sys.executable, there + '/scripts/fill.py', 'a'], capture_output=True).stdout.decode())",
+    )
+    assert (cell.error, cell.stdout) == (None, "name, street\nfilled ['a']\n\n")
+    assert (await pads.exec("one", ATTACK)).stdout.split() == ["refused"] * 6
+    given.put_tree("fill-form", {**TREE, "references/fields.md": file_of(b"name only")})
+    seen = await pads.exec("one", "print(open(there + '/references/fields.md').read(), os.listdir(there + '/..'))")
+    assert seen.stdout == "name only ['fill-form']\n"
+    given.drop_tree("fill-form")
+    assert (await pads.exec("one", "os.path.exists(there)")).stdout == "False\n"
+    assert await pads.names() == ["one"]
+
+
+async def test_a_call_of_a_tool_reads_what_it_is_given(strength: Machine, given: Given, tmp_path: Path) -> None:
+    placed = given.put_tree("fill-form", TREE)
+    code = (
+        "import os\nthere = os.environ['GIVEN'] + '/skills/fill-form'\n"
+        f"print(open(there + '/references/fields.md').read())\n{ATTACK}"
+    )
+    async with Warm(strength, tmp_path / "calls", allow_weaker=True) as warm:
+        run = await warm.run(Program(code=code, given=given.folder))
+        assert run.stdout.splitlines() == ["name, street", " ".join(["refused"] * 6)], run.stderr
+        without = await warm.run(Program(code=f"import os; print(os.path.exists({placed.path!r} + '/SKILL.md'))"))
+        assert without.stdout == "False\n" or not strength.bubblewrap
+
+
+def plain(tmp_path: Path) -> Given:
+    return Given(tmp_path / "given", seen_at="/given")
+
+
+def test_what_is_given_is_private_and_not_writable(tmp_path: Path) -> None:
+    given = plain(tmp_path)
+    given.put_tree("fill-form", TREE)
+    attached = tmp_path / "sales.csv"
+    attached.write_text("a,b")
+    first = given.put_file(attached)
+    assert given.put_file(attached) == first
+    attached.write_text("a,b\n1,2")
+    assert [first.path, given.put_file(attached).path] == ["/given/attached/sales.csv", "/given/attached/sales-2.csv"]
+    modes = {
+        str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o777)
+        for path in (given.folder, *given.folder.rglob("*"))
+        if path.is_file() or path.parent == tmp_path
+    }
+    assert modes == {
+        "given": "0o700",
+        "given/attached/sales.csv": "0o400",
+        "given/attached/sales-2.csv": "0o400",
+        "given/skills/fill-form/SKILL.md": "0o400",
+        "given/skills/fill-form/references/fields.md": "0o400",
+        "given/skills/fill-form/scripts/fill.py": "0o500",
+    }
+
+
+def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_same(tmp_path: Path) -> None:
+    origin = tmp_path / "skill"
+    origin.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    for name in ("kept", "changed", "gone"):
+        (origin / name).write_text(name)
+    (origin / "link").symlink_to(tmp_path / "secret")
+    tree = {path.name: replace(file_of(path.read_bytes()), content=None) for path in origin.iterdir()}
+    (origin / "changed").write_text("otherwise")
+    (origin / "gone").unlink()
+    os.mkfifo(origin / "gone")
+    placed = plain(tmp_path).put_tree("x", tree, folders=dict.fromkeys(tree, origin))
+    assert placed.left_out == {
+        "changed": "it was changed meanwhile",
+        "gone": "it is no ordinary file",
+        "link": "it can't be read where it lies",
+    }
+    assert sorted(path.name for path in (tmp_path / "given/skills/x").iterdir()) == ["kept"]
+
+
+def test_a_tree_is_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
+    huge, long = File(sha256="0" * 64, size=READ_BYTES + 1), "n" * 300
+    tree = {f"f{number:05}": file_of(b"") for number in range(MOST_FILES + 1)}
+    placed = plain(tmp_path).put_tree("x", {**tree, "a": huge, f"b/{long}": file_of(b"x")})
+    assert placed.left_out == {
+        "a": "it is larger than 32 MiB",
+        f"b/{long}": "no file can be called that here",
+        f"f{MOST_FILES:05}": "there are more than 2,000 files",
+    }
+
+
+@pytest.mark.parametrize("name", ["..", ".new-x", "/etc", "a/b", "", "a\0b"])
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Invalid):
+        plain(tmp_path).put_tree(name, TREE)
+    placed = plain(tmp_path).put_tree("x", {f"../{name}": file_of(b"")})
+    assert placed.left_out == {f"../{name}": "no file can be called that here"}
+    assert list((tmp_path / "given" / "skills" / "x").iterdir()) == []
+
+
+def test_what_a_killed_process_left_behind_is_swept_away(tmp_path: Path) -> None:
+    given = plain(tmp_path)
+    (given.folder / "skills" / ".new-x" / "half").mkdir(parents=True)
+    given.put_tree("x", TREE)
+    assert [path.name for path in (given.folder / "skills").iterdir()] == ["x"]
