@@ -67,6 +67,17 @@ class SandboxSettings(_Section):
     )
 
 
+class Encoder(StrEnum):
+    """What turns texts into vectors for search."""
+
+    STATIC = "static"  # comes along, and takes no time
+    MINILM = "minilm"  # understands paraphrases better, at some 20 ms a request
+
+
+class SearchSettings(_Section):
+    encoder: Encoder = Field(default=Encoder.STATIC, description="static, or minilm (better, slower, an extra).")
+
+
 class MemoryMode(StrEnum):
     AUTOPILOT = "autopilot"  # what is learned is kept at once
     COPILOT = "copilot"  # a person is asked unless it is sure
@@ -97,6 +108,7 @@ class Settings(_Section):
     review: ReviewSettings = Field(default_factory=ReviewSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
+    search: SearchSettings = Field(default_factory=SearchSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
     model: str = Field(default="", description="The model that answers, as provider:model.")
     cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")

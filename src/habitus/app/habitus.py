@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
-from habitus import search, sql
+from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
@@ -85,7 +85,9 @@ class Habitus:
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"), redacted=self.redacted)
+        self.finder = Finder(
+            self.skills, local, functools.partial(home.open_index, settings, local), redacted=self.redacted
+        )
         self.review = Review(
             self.skills,
             shared,

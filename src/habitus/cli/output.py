@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -108,17 +108,30 @@ def console() -> Console:
 
 
 @contextmanager
-def counting(*, is_quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A counter of skills on standard error, for what takes a while; none where nobody would see it."""
+def counting(*, is_quiet: bool, doing: str = "") -> Iterator[Callable[[int], None]]:
+    """A counter of skills on standard error, from its first call on; none where nobody would see it."""
     if is_quiet or not sys.stderr.isatty():
         yield lambda done: None
         return
+    with ExitStack() as open_bar:
+        bar: list[Callable[[int], None]] = []
+
+        def count(done: int) -> None:
+            if not bar:
+                bar.append(open_bar.enter_context(_bar(doing)))
+            bar[0](done)
+
+        yield count
+
+
+@contextmanager
+def _bar(doing: str) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.completed} skills"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}{task.completed} skills"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("skills", total=None)
+        task = bar.add_task(doing and f"{doing}: ", total=None)
         yield lambda done: bar.update(task, completed=done)
 
 
