@@ -20,7 +20,7 @@ from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.layers import open_library
-from habitus.events import OutcomeKind, TurnObserver
+from habitus.events import TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
@@ -234,7 +234,7 @@ class Habitus:
         """Somebody knows how a turn went; it may be over for long. `by` says who: the same source corrects itself."""
         from habitus.app.judging import judge  # the recorder, for those who judge
 
-        judge(self, turn, OutcomeKind.OK if ok else OutcomeKind.FAILED, by=by, reason=reason)
+        judge(self, turn, ok=ok, by=by, reason=reason)
 
     @functools.cached_property
     def _hosting(self) -> Hosting:

@@ -38,6 +38,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("identity", "identity:identity", panel=_CURATE),
         Command("tour", "tour:tour", panel=_EVERYDAY),
         Command("learn", "learn:learn", panel=_EVERYDAY),
+        Command("outcome", "judging:outcome", panel=_EVERYDAY),
         Command("curate", "curate:curate", panel=_CURATE),
         Command("undo", "going_back:undo", panel=_CURATE),
         Command("rollback", "going_back:rollback", panel=_CURATE),

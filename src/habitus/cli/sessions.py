@@ -76,7 +76,7 @@ def export(
 def _as_markdown(found: PastSession) -> str:
     parts = [f"# Session {found.session}"]
     for number, turn in enumerate(found.turns, 1):
-        parts += [f"## Turn {number}, {moments.shown(turn.started_on)}", _quoted(turn.request)]
+        parts += [f"## Turn {number}, {moments.shown(turn.started_on)}, {turn.id}", _quoted(turn.request)]
         parts += [said for message in turn.messages[1:] if (said := _said(message))]
         parts.append(f"*{_how_it_went(turn)}*")
     return "\n\n".join(parts)
