@@ -104,7 +104,7 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
         skill=skill,
         files=tuple(sorted(tree)),
         text=text,
-        counters=_together(habitus.skills.counters(name)),
+        counters=_together(skills.counters(name)),
         told=tuple(
             f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
             for stage, counted in told.items()
