@@ -98,6 +98,7 @@ def _command(path: tuple[str, ...], command: Command) -> str:
         parts.append(_table(("argument", "meaning"), [(f"`{_argument(p)}`", _flowing(p.help)) for p in arguments]))
     if options:
         parts.append(_table(("option", "meaning"), [(_option(p), _flowing(p.help)) for p in options]))
+    parts.append(_flowing(command.epilog).replace("Example: ", "Example: `").rstrip() + "`" if command.epilog else "")
     return "\n\n".join(part for part in parts if part)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.code_tools import code_tools
+from habitus.agent.tools.recipe_tools import recipe_tools
 from habitus.agent.tools.registry import Registry, Tool
 from habitus.agent.view import View
+from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus
+from habitus.sandbox.given import Given
 from habitus.sandbox.model import ToolRun
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext, is_barred
@@ -35,7 +38,10 @@ class OfferedTools:
         view: View,
         outage: Outage,
         gates: GateContext,
+        recipes: RecipeCatalogue,
+        given: Given | None = None,
     ) -> None:
+        self._given = given
         self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
         self._built_in = tuple(built_in)
         self._tools = tools
@@ -43,8 +49,10 @@ class OfferedTools:
         self._view = view
         self._outage = outage
         self._gates = gates
+        self._recipes = recipes
         self._looks = -1
         self._degraded: Sequence[Tool] = ()
+        self._steps: Sequence[Tool] = ()  # the code that steps of recipes may call
         none: Sequence[Tool] = ()
         self.code: list[Tool] = sorted(outage.unless_away(self._current, none), key=lambda tool: tool.name)
 
@@ -81,26 +89,42 @@ class OfferedTools:
         usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
         services = sandbox_services(self._view)
-        run = partial(self._tools.run, services=services)
+        run = partial(self._tools.run, services=services, given=self._given)
         self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
-            return await self._tools.run_waiting(conversation, name, payload, services=services)
+            run = self._tools.run_waiting
+            return await run(conversation, name, payload, services=services, given=self._given)
 
-        return [*code_tools(active.values(), run), *code_tools(waiting, run_waiting)]
+        self._steps = code_tools(active.values(), run)
+        waiting_tools = code_tools(waiting, run_waiting)
+        return [*self._steps, *self._offered_recipes({tool.name for tool in self._steps}, gates), *waiting_tools]
+
+    def _offered_recipes(self, taken: Collection[str], gates: GateContext) -> list[Tool]:
+        """The recipes that may run for this user; one that goes by the name of a tool does not."""
+        usable = [
+            recipe
+            for recipe in self._recipes.all(at=self._view.snapshot)
+            if recipe.status is RecipeStatus.ACTIVE
+            and recipe.name not in taken
+            and not self._is_barred(recipe.skill, gates)
+        ]
+        return recipe_tools(usable, self._recipes, lambda: Registry([*self._built_in, *self._steps]))
 
     def _is_barred(self, name: str, gates: GateContext) -> bool:
         item = self._view.snapshot.by_name.get(name)
         return item is None or item.summary is None or is_barred(item.summary, gates)
 
     def _most_fitting(self, request: Request) -> list[Tool]:
-        by_skill = {tool.name.replace("_", "-"): tool for tool in self.code}
+        by_skill: dict[str, list[Tool]] = {}
+        for tool in self.code:
+            by_skill.setdefault(tool.skill or tool.name.replace("_", "-"), []).append(tool)
 
         def search() -> list[Tool]:
             at = self._view.snapshot
             found = self._finder.search(request.text, k=CODE_TOOLS, among=set(by_skill), at=at)
-            return [by_skill[hit.id] for hit in found.hits]
+            return [tool for hit in found.hits for tool in by_skill[hit.id]]
 
         nothing: list[Tool] = []
         ranked = self._outage.unless_away(search, nothing)

@@ -63,7 +63,7 @@ class OpenTurn:
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
         self._parts.view.begin()
-        self._parts.files.refresh()
+        self._parts.outage.safely(self._parts.files.refresh, "bring the files of skills up to date")
         self._composer.refresh()
         if self.said.invoked is not None:
             self._parts.view.note_loaded(self.said.invoked)

@@ -92,12 +92,15 @@ class View:
     def load(self, name: str) -> Skill:
         return self.library.load(name, at=self.snapshot, user=self._user.name)
 
-    def files(self, name: str) -> SkillFiles | None:
-        """All files of a skill that is there and in use, as they are now."""
+    def is_in_use(self, name: str) -> bool:
         item = self.snapshot.by_name.get(name)
-        if item is None or item.state is not State.OK:
+        return item is not None and item.state is State.OK
+
+    def files(self, name: str) -> SkillFiles | None:
+        """All files of a skill that is in use, as they are now; none while they can't be read."""
+        if not self.is_in_use(name):
             return None
-        return self._outage.unless_away(lambda: self.library.files(item), None)
+        return self._outage.unless_away(lambda: self.library.files(self.snapshot.by_name[name]), None)
 
     def unreviewed(self, name: str) -> str:
         """Where a skill comes from that nobody has looked at, in words; nothing for the others."""

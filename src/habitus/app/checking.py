@@ -15,6 +15,7 @@ from pathlib import Path
 from habitus.agent.budget import EAGER_SHARE
 from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
+from habitus.app.selecting import select
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
 from habitus.sandbox.protections import describe
@@ -161,7 +162,10 @@ def _skills(habitus: Habitus) -> list[Check]:
 
 
 def _search(habitus: Habitus) -> Check:
-    return Check(name="search", state=CheckState.OK, detail=habitus.finder.describe())
+    try:
+        return Check(name="search", state=CheckState.OK, detail=habitus.finder.describe())
+    except Invalid as error:
+        return Check(name="search", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
 
 
 def _model(habitus: Habitus) -> Check:
@@ -240,7 +244,12 @@ def lint(
         return LintReport(skills=tuple(report for target in targets for report in _linted(habitus, target)))
     own = {layer.name for layer in habitus.skills.layers if layer.can_write}
     seen = habitus.skills.snapshot()
-    skills = tuple(_linted_skill(habitus, item, seen) for item in seen.listing if item.layer in own)
+    skills = []
+    for item in seen.listing:
+        if item.layer in own:
+            skills.append(_linted_skill(habitus, item, seen))
+            progress(len(skills))
+    habitus.finder.catch_up(progress)
     together = check(
         seen.listing,
         room=_room(habitus),
@@ -248,12 +257,12 @@ def lint(
         neighbours=habitus.finder.neighbours(at=seen),
         progress=progress,
     )
-    return LintReport(skills=skills, set=tuple(together))
+    return LintReport(skills=tuple(skills), set=tuple(together))
 
 
 def _room(habitus: Habitus) -> Room:
     """What is in every prompt in full is loaded as a turn does it."""
-    selection, context = habitus.select(Request(text="", user=habitus.user())), habitus.settings.context_tokens
+    selection, context = select(habitus, Request(text="", user=habitus.user())), habitus.settings.context_tokens
     taken = {choice.name: menu.tokens(habitus.skills.load(choice.name).body) for choice in selection.eager}
     return Room(menu=menu.budget_for(context), eager=int(context * EAGER_SHARE), taken=taken)
 

@@ -12,6 +12,7 @@ from typing import Any
 from habitus.agent.session import Session
 from habitus.agent.user_input import inside
 from habitus.app.habitus import Habitus
+from habitus.app.selecting import select
 from habitus.errors import Invalid
 from habitus.journal.model import Place, Selected
 from habitus.search import Results
@@ -105,8 +106,8 @@ def request_of(
 def prospect(habitus: Habitus, request: Request) -> Prospect:
     """With the menu of a session, which is the same for every request."""
     counters = habitus.skills.all_counters()
-    drawn = menu.offered(habitus.select(request.bare()), counters, habitus.settings.context_tokens)
-    return Prospect(selection=habitus.select(request), menu=drawn)
+    drawn = menu.offered(select(habitus, request.bare()), counters, habitus.settings.context_tokens)
+    return Prospect(selection=select(habitus, request), menu=drawn)
 
 
 def why(habitus: Habitus, name: str, request: Request) -> Why:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
@@ -14,8 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
-from habitus import search, sql
-from habitus.agent.choosing import choose
+from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
@@ -26,7 +26,7 @@ from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
-from habitus.redact import Redactor
+from habitus.redact import Redactor, secret_values
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills import names, trees
@@ -37,7 +37,7 @@ from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
 from habitus.skills.review import Review
-from habitus.skills.selection import Request, Selection, User
+from habitus.skills.selection import User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
     from habitus.memory.cortex import Cortex
+    from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads
     from habitus.skills.review import Proposal
@@ -69,7 +70,6 @@ class Habitus:
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.settings, self.clock = settings, clock
-        self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
         self.local = local  # what is known of this machine's directories
@@ -80,12 +80,14 @@ class Habitus:
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
-        self.redactor = Redactor(home.secret_values(os.environ))
+        self.redactor = Redactor(secret_values(os.environ))
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"), redacted=self.redacted)
+        self.finder = Finder(
+            self.skills, local, functools.partial(home.open_index, settings, local), redacted=self.redacted
+        )
         self.review = Review(
             self.skills,
             shared,
@@ -140,8 +142,8 @@ class Habitus:
 
     def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
-        is_other = user not in ("", self.settings.user)
-        return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
+        name = user if user not in ("", self.settings.user) else self.settings.signature
+        return Author(actor=Actor.USER, name=name, reason=reason, change=secrets.token_hex(4))
 
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
@@ -292,6 +294,13 @@ class Habitus:
 
         return open_tools(self)
 
+    @functools.cached_property
+    def recipes(self) -> RecipeCatalogue:
+        """The recipes of the skills, how they fare, and which may run."""
+        from habitus.app.recipes import open_recipes
+
+        return open_recipes(self)
+
     def scratchpads(self) -> Scratchpads:
         """The scratchpads of this home, or of the machine that the settings name."""
         from habitus.app.running_code import open_scratchpads
@@ -301,10 +310,6 @@ class Habitus:
     def _approved(self, proposal: Proposal) -> None:
         if trees.TOOL_CODE in proposal.change.tree:
             self.tools.approved(proposal)
-
-    def select(self, request: Request) -> Selection:
-        """The skills for a request, with stickiness from the journal."""
-        return choose(self.skills.snapshot(user=request.user.name), request, self.gates(request.user), self.journal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from habitus.agent.background import in_thread
 from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.view import View
@@ -47,19 +50,22 @@ def open_tools(habitus: Habitus) -> Tools:
         redacted=habitus.redacted,
         retention=habitus.settings.retention,
         services=lambda: sandbox_services(_view(habitus)),
+        given=lambda digest: _given(habitus, f"cache/given/{digest}"),
     )
 
 
 def _view(habitus: Habitus) -> View:
-    """The library as a tool sees it that no conversation has called."""
+    """The library as code sees it that no conversation has called."""
     return View(habitus.skills, habitus.review, Outage(), habitus.redactor, conversation="")
 
 
 def open_given(habitus: Habitus, folder: str) -> Given | None:
     """What the code of these pads is given, kept with them; nothing reaches pads on another machine."""
-    if habitus.settings.sandbox.runtime != "local":
-        return None
-    place = habitus.place / folder / _GIVEN
+    return _given(habitus, f"{folder}/{_GIVEN}") if habitus.settings.sandbox.runtime == "local" else None
+
+
+def _given(habitus: Habitus, folder: str) -> Given:
+    place = habitus.place / folder
     return Given(place, seen_at=given_at(habitus.machine, place))
 
 
@@ -70,6 +76,7 @@ def open_scratchpads(
     services: Services | None = None,
     given: Given | None = None,
     read: Sequence[Path] = (),
+    begin_with: Callable[[], Sequence[str]] = tuple,
 ) -> Scratchpads:
     """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked.
 
@@ -79,10 +86,21 @@ def open_scratchpads(
         may_install = _always
     return Scratchpads(
         _runtime(habitus, folder, given, read),
-        services=services,
+        services=_services(habitus) if services is None else services,
         may_install=may_install,
+        begin_with=begin_with,
         keep_made=given.folder.with_name(MADE) if given else None,
     )
+
+
+def _services(habitus: Habitus) -> Services:
+    """What cells may ask where no conversation runs them: a pad lives long, so each question sees the library anew."""
+
+    async def answer(question: str, asked: Any) -> Any:
+        view = await in_thread(lambda: _view(habitus))
+        return await sandbox_services(view)[question](asked)
+
+    return {question: partial(answer, question) for question in sandbox_services(_view(habitus))}
 
 
 def readable(habitus: Habitus, folders: Sequence[Path]) -> tuple[Path, ...]:

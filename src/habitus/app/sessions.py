@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.consent import AskPerson, Consent, Question, TimedPerson, nobody
+from habitus.agent.consent import AskPerson, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
@@ -23,6 +23,7 @@ from habitus.agent.session import Session
 from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
+from habitus.app import packages
 from habitus.app.curating import tidy
 from habitus.app.learning import open_learner
 from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
@@ -142,7 +143,7 @@ def open_conversation(
         journal=habitus.journal,
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
-        tools=OfferedTools(built_in, tools, habitus.finder, view, outage, gates),
+        tools=OfferedTools(built_in, tools, habitus.finder, view, outage, gates, habitus.recipes, given),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         outage=outage,
@@ -180,8 +181,12 @@ def _scratchpads(
     habitus: Habitus, ask: AskPerson, view: View, given: Given | None, read: Sequence[Path]
 ) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
-
-    async def may_install(package: str) -> bool:
-        return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
-
-    return open_scratchpads(habitus, f"{PADS}/{view.conversation}", may_install, sandbox_services(view), given, read)
+    return open_scratchpads(
+        habitus,
+        f"{PADS}/{view.conversation}",
+        packages.asking(habitus, ask),
+        sandbox_services(view),
+        given,
+        read,
+        begin_with=lambda: packages.allowed(habitus),
+    )

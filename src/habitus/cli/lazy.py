@@ -21,6 +21,25 @@ from habitus.cli import output
 Complete = Callable[[typer.Context, str], Sequence[Any]]
 
 
+class _FlagsAsFlags:
+    """A switch takes no value, so its help shows none."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the command that it is mixed into
+        for param in found:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return found
+
+
+class Group(_FlagsAsFlags, TyperGroup):
+    """Commands under one name."""
+
+
+class _Command(_FlagsAsFlags, TyperCommand):
+    """One that is loaded."""
+
+
 class LazyCommand(TyperCommand):
     """`where` is `module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't wait."""
 
@@ -53,7 +72,9 @@ class LazyCommand(TyperCommand):
             if error.name is None or error.name not in extras.BRINGS:
                 raise
             raise extras.absent(f"'habitus {self.name}'", error.name) from None
-        return _made(self.name or "", getattr(module, self._function))
+        command = _made(self.name or "", getattr(module, self._function))
+        command.epilog = self.epilog
+        return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         is_tab = extra.get("resilient_parsing") and self.params and not any(word.startswith("-") for word in args)
@@ -68,7 +89,7 @@ class LazyCommand(TyperCommand):
 
 def group(name: str, help: str, commands: Sequence[TyperCommand], *, panel: str | None = None) -> TyperGroup:
     """Commands under one name, which alone explains them."""
-    made = typer.Typer(help=help, invoke_without_command=True, add_completion=False)
+    made = typer.Typer(help=help, cls=Group, invoke_without_command=True, add_completion=False)
     made.callback()(_explain)
     whole = typer.main.get_group(made)
     whole.name, whole.rich_help_panel = name, panel
@@ -98,7 +119,7 @@ def _words(completes: Complete) -> TyperCommand:
 
 def _made(name: str, function: Callable[..., None]) -> TyperCommand:
     made = typer.Typer(add_completion=False)
-    made.command(name)(function)
+    made.command(name, cls=_Command)(function)
     command = typer.main.get_command(made)
     assert isinstance(command, TyperCommand)
     return command

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from habitus.errors import Invalid
+from habitus.errors import Invalid, NotFound, Refused
 from habitus.memory import decisions, gate, past, retention, usage
 from habitus.memory import recall as recalling
 from habitus.memory.decisions import LessonEdit
@@ -329,6 +330,30 @@ class Cortex:
     def restore(self, id: str, *, by: str) -> Engram:
         """Bring it back from the archive; a person stands behind it from then on."""
         return self._changed(decisions.restored(self.get(id)), by, "restored")
+
+    def undo(self, id: str, number: int, *, by: str) -> Engram:
+        """Take back what made a version, and nothing else; what others changed since in the same place is kept."""
+        now = self.get(id)
+        versions = {version.number: version.engram for version in self.history(now.id)}
+        if number not in versions:
+            raise NotFound(f"'{id}' has no version {number}.", mend=f"It has: {', '.join(map(str, versions))}.")
+        before = versions.get(max((known for known in versions if known < number), default=0))
+        if before is None and now.version == number:
+            return self.remove(now.id, by=by)
+        back = past.without_change(before, versions[number], now) if before is not None else None
+        if back is None:
+            raise Refused(
+                f"Version {number} of '{now.id}' can't be taken back alone: it was changed in the same place since.",
+                mend=f"See 'habitus lessons show {now.id}' and edit it; nothing was changed.",
+            )
+        return now if back == now else self._changed(back, by, f"version {number} taken back")
+
+    @contextmanager
+    def noting(self) -> Iterator[list[Engram]]:
+        """What is changed inside, each as it became; what people had written into the pages before is not of it."""
+        self._pages.notice()
+        with self._ledger.noting() as made:
+            yield made
 
     def approve(self, id: str, *, by: str) -> Engram:
         """Let in what waited."""

@@ -154,6 +154,11 @@ class Library:
         versions = layer.store.history(item.name)
         return "an agent wrote it" if versions and versions[-1].author.is_automatic else ""
 
+    def untrusted(self, item: Listed) -> str:
+        """That what a skill claims for itself has no force yet, in words; nothing where it has."""
+        is_trusted = self._outside.is_trusted(self.layer(item.layer), item.name, item.tree_hash)
+        return "" if is_trusted else "nobody trusts it as it is"
+
     def directory(self, address: str) -> Path | None:
         """Where the skill's files lie, where it has a place on disk."""
         item = self.find(address)

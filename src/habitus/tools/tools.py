@@ -7,6 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from habitus.sandbox.given import Given
 from habitus.sandbox.services import Services
 from habitus.settings import RetentionSettings
 from habitus.skills.library import Library
@@ -17,6 +18,7 @@ from habitus.tools.curation import ToolCurator
 from habitus.tools.health import ToolHealth
 from habitus.tools.making import ToolMaker
 from habitus.tools.running import ToolRunner
+from habitus.tools.skill_files import ToolFiles
 from habitus.tools.workshop import Workshop, Workshops
 
 
@@ -38,8 +40,10 @@ class Tools:
         redacted: Callable[[str], str],
         retention: RetentionSettings,
         services: Callable[[], Services],
+        given: Callable[[str], Given],
     ) -> None:
-        """`services` makes what a tool may ask where no session says so."""
+        """`services` makes what a tool may ask, and `given` where its skill's files lie, where no session says so."""
+        files = ToolFiles(library, given)
         shops = self._workshops = Workshops(workshop)
         known = ToolCatalogue(library, health, trust=trust, approvals=approvals)
         maker = ToolMaker(
@@ -53,17 +57,29 @@ class Tools:
             scan=scan,
             environ=environ,
             services=services,
+            files=files,
         )
         runner = ToolRunner(
-            known, library, review, health, shops, clock=clock, environ=environ, redacted=redacted, services=services
+            known,
+            library,
+            review,
+            health,
+            shops,
+            clock=clock,
+            environ=environ,
+            redacted=redacted,
+            services=services,
+            files=files,
         )
         curator = ToolCurator(known, library, health, test=runner.test, clock=clock, retention=retention)
 
         self.all, self.active, self.get, self.code = known.all, known.active, known.get, known.code
+        self.objection = known.objection
         self.create, self.approve, self.approved = maker.create, maker.approve, maker.approved
         self.run, self.test = runner.run, runner.test
         self.waiting, self.run_waiting = runner.waiting, runner.run_waiting
-        self.curate, self.retire, self.restore = curator.curate, curator.retire, curator.restore
+        self.curate, self.renew = curator.curate, curator.renew
+        self.retire, self.restore = curator.retire, curator.restore
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.skills.formats import archives
-from habitus.skills.formats.archives import ArchiveLimits, unpacked
-from habitus.skills.formats.base import CantTake, NotTaken
+from habitus.skills.formats.archives import ArchiveLimits
+from habitus.skills.formats.base import NotTaken
 from habitus.skills.formats.detect import detect, read
-from tests.skills.formats.made import law, only
+from tests.skills.formats.made import law, only, reason_of
 
 pytestmark = pytest.mark.req("SK-18")
 
@@ -40,15 +38,6 @@ def archive(tmp_path: Path, *members: Given, name: str = "skills.tar.gz", format
             info.size = len(content) if info.isreg() else info.size
             out.addfile(info, io.BytesIO(content))
     return path
-
-
-def reason_of(path: Path, limits: ArchiveLimits = archives.DEFAULT) -> str:
-    before = set(Path(tempfile.gettempdir()).glob("habitus-*"))
-    with pytest.raises(CantTake) as caught, unpacked(path, limits=limits):
-        raise AssertionError("it was unpacked")
-    assert set(Path(tempfile.gettempdir()).glob("habitus-*")) <= before
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["packed.tar.gz", "packed.tgz", "PACKED.TAR.GZ", "no-suffix"])

@@ -55,6 +55,7 @@ class Tool:
     is_parallel: bool = False  # may run beside other calls of the same answer
     keeps: bool = False  # what it is given is stored: secrets are taken out first
     version: int = 0
+    skill: str = ""  # whose code or recipe it is
 
     @property
     def spec(self) -> ToolSpec:
