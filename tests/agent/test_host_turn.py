@@ -254,7 +254,7 @@ def test_a_result_that_is_not_text_is_kept_in_words(habitus: Habitus) -> None:
     ]
     with habitus.turn("look", conversation="c1") as turn:
         for content, _ in words:
-            assert turn.observe("look", {}, content) == ""
+            assert turn.observe("look", {"it": content}, content) == ""
         turn.done("seen")
     kept = [str(message.content["content"]) for message in only(habitus).messages if message.role == "tool"]
     assert [said in content for (_, said), content in zip(words, kept, strict=True)] == [True] * len(words)
