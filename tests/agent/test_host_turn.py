@@ -165,6 +165,15 @@ def test_an_outcome_may_come_later_and_be_corrected(habitus: Habitus) -> None:
 
 @pytest.mark.req("CL-07")
 def test_tools_of_theirs_open_what_needs_them_and_keep_their_names(habitus: Habitus) -> None:
+    forecast = Skill(
+        name="forecast", description="How rain is foreseen", manifest=Manifest(requires_tools=("get_weather",))
+    )
+    habitus.skills.create(forecast, habitus.person())
+    for tools in ([], ["get_weather"]):
+        with habitus.turn("foresee rain", tools=tools) as turn:
+            assert ("forecast" in turn.system + turn.context) is bool(tools)
+            assert turn.run("recall_skill", {"name": "forecast"}).outcome.is_ok is bool(tools)
+            turn.done()
     with habitus.turn("x", tools=["memorize"]) as turn:
         assert "memorize" not in [tool["name"] for tool in turn.tools(profile="all")]
         assert not turn.has("memorize")

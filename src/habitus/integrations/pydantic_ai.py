@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_ai import ModelRetry, RunContext, ToolDefinition
+from pydantic_ai import DeferredToolRequests, ModelRetry, RunContext, ToolDefinition
 from pydantic_ai.capabilities import (
     AbstractCapability,
     RawToolArgs,
@@ -77,7 +77,8 @@ class HabitusCapability(AbstractCapability[Any]):
         )
         async with opening as self._turn:
             result = await handler()
-            await self._turn.done(str(result.output))
+            if not isinstance(result.output, DeferredToolRequests):  # it goes on in another run
+                await self._turn.done(str(result.output))
         return result
 
     def get_instructions(self) -> Any:
