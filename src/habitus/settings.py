@@ -75,7 +75,7 @@ class Encoder(StrEnum):
 
 
 class SearchSettings(_Section):
-    encoder: Encoder = Field(default=Encoder.STATIC, description="static, or minilm (better, slower, an extra).")
+    encoder: Encoder = Field(default=Encoder.STATIC, description="static, or minilm (a larger one, slower, an extra).")
 
 
 class MemoryMode(StrEnum):
