@@ -140,7 +140,10 @@ def history(habitus: Habitus, name: str) -> tuple[str, str, History]:
 
 def _library_of(habitus: Habitus, name: str) -> Library:
     """A library that knows this skill alone, whatever the size of the whole; the whole where it does not know it."""
-    skills = open_library(habitus, only=names.parse_address(name).name)
+    wanted = names.parse_address(name).name
+    if not names.is_legal(wanted):
+        return habitus.skills
+    skills = open_library(habitus, only=wanted)
     return skills if skills.snapshot().listing else habitus.skills
 
 
