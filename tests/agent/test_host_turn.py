@@ -165,6 +165,15 @@ def test_an_outcome_may_come_later_and_be_corrected(habitus: Habitus) -> None:
 
 @pytest.mark.req("CL-07")
 def test_tools_of_theirs_open_what_needs_them_and_keep_their_names(habitus: Habitus) -> None:
+    forecast = Skill(
+        name="forecast", description="How rain is foreseen", manifest=Manifest(requires_tools=("get_weather",))
+    )
+    habitus.skills.create(forecast, habitus.person())
+    for tools in ([], ["get_weather"]):
+        with habitus.turn("foresee rain", tools=tools) as turn:
+            assert ("forecast" in turn.system + turn.context) is bool(tools)
+            assert turn.run("recall_skill", {"name": "forecast"}).outcome.is_ok is bool(tools)
+            turn.done()
     with habitus.turn("x", tools=["memorize"]) as turn:
         assert "memorize" not in [tool["name"] for tool in turn.tools(profile="all")]
         assert not turn.has("memorize")
@@ -254,7 +263,7 @@ def test_a_result_that_is_not_text_is_kept_in_words(habitus: Habitus) -> None:
     ]
     with habitus.turn("look", conversation="c1") as turn:
         for content, _ in words:
-            assert turn.observe("look", {}, content) == ""
+            assert turn.observe("look", {"it": content}, content) == ""
         turn.done("seen")
     kept = [str(message.content["content"]) for message in only(habitus).messages if message.role == "tool"]
     assert [said in content for (_, said), content in zip(words, kept, strict=True)] == [True] * len(words)

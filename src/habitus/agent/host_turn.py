@@ -56,7 +56,7 @@ class _Door:
     def tools(self, form: str = "json", *, profile: str | Collection[str] = DEFAULT) -> list[dict[str, Any]]:
         """Our tools as a provider's interface takes them: "anthropic", "openai", or plain "json".
 
-        A profile is "default", "read", "all", or the names of those that are wanted; the code of skills comes beside.
+        A profile is "default", "read" or "all", each with the code of skills beside; a list of names is just those.
         """
         return [in_form(spec, form) for spec in self._hosted.tools(profile)]
 

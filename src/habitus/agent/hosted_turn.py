@@ -134,9 +134,9 @@ class HostedTurn:
     def _called(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
         if self.is_over:
             raise Invalid("The turn is over.", mend="Begin the next one with habitus.turn(…).")
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
         self.turn.rounds += 1
-        return ToolCall(id=f"call-{secrets.token_hex(4)}", name=encodable(name), arguments=encodable(written))
+        written = encodable(_as_text(arguments))
+        return ToolCall(id=f"call-{secrets.token_hex(4)}", name=encodable(name), arguments=written)
 
     def _returned(self, call: ToolCall, result: ToolResult) -> None:
         kept = replace(call, arguments=self.turn.redactor.redact_json(call.arguments))
@@ -152,7 +152,7 @@ class HostedTurn:
 
 
 def _as_text(content: object) -> str:
-    """Whatever a tool of theirs returned, in words."""
+    """Whatever a tool of theirs was given or returned, in words."""
     if isinstance(content, str):
         return content
     if isinstance(content, bytes | bytearray | memoryview):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.agent.background import in_thread
+from habitus.agent.background import Background, in_thread
 from habitus.agent.consent import AskPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.host_turn import TurnDoor
@@ -85,6 +85,7 @@ class Hosting:
         self._tools = open_tools(habitus)  # of its own: its processes belong to this loop
         self._loop = LoopThread("habitus-turns")
         self._open: OrderedDict[str, _Place] = OrderedDict()
+        self._background = Background()
 
     def turn(self, request: HostRequest) -> TurnDoor:
         async def begin() -> HostedTurn:
@@ -113,7 +114,8 @@ class Hosting:
             place.conversation.parts.tools.theirs = request.tools
             await hosted.begin(await place.conversation.turn(request.asking, hosted.emit))
             place.turn = hosted
-        await self._make_room()
+        if len(self._open) > MOST_OPEN:
+            self._background.spawn(self._make_room())  # nobody waits while another's conversation ends
         return hosted
 
     @asynccontextmanager
@@ -175,6 +177,7 @@ class Hosting:
             closing.push_async_callback(self._tools.close)
             for id in self._open:
                 closing.push_async_callback(self._end, id)
+            closing.push_async_callback(self._background.close)
 
 
 def _check(id: str) -> None:
