@@ -41,13 +41,14 @@ class Composer:
         self._parts = parts
         self._away = parts.outage.unless_away
         self._told: Snapshot | None = None  # of this one the user knows everything
-        self._steady = self._settle()
+        self._settled: _Steady | None = None
 
     def recall(self, request: Request) -> Remembered:
         return self._away(lambda: self._parts.memory.recall(request.text), Remembered())
 
     def select(self, request: Request) -> Selection:
         parts, view = self._parts, self._parts.view
+        view.request = request.text
         view.selection = self._away(lambda: choose(view.snapshot, request, parts.gates, parts.journal), view.selection)
         log.info("%s", view.selection)
         return view.selection
@@ -186,6 +187,14 @@ class Composer:
 
     # What stays the same
 
+    @property
+    def _steady(self) -> _Steady:
+        return self._settled or self.settle()
+
+    def settle(self) -> _Steady:
+        self._settled = self._put_together()
+        return self._settled
+
     def refresh(self) -> None:
         """A person's change is told to the model at once; the agent's own must not unsettle its prompt."""
         self._away(self._refresh, None)
@@ -195,9 +204,9 @@ class Composer:
         written, switched = _changed(steady.seen, now)
         is_same = self._parts.identity.text() == steady.identity
         if is_same and not switched and all(self._is_own_change(name) for name in written):
-            self._steady = replace(steady, seen=now)
+            self._settled = replace(steady, seen=now)
         else:
-            self._steady = self._settle()
+            self.settle()
 
     def _is_own_change(self, name: str) -> bool:
         try:
@@ -205,15 +214,16 @@ class Composer:
         except (HabitusError, IndexError):
             return False  # it is gone
 
-    def _settle(self) -> _Steady:
+    def _put_together(self) -> _Steady:
         parts = self._parts
         bare = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
         parts.view.selection = selection = choose(parts.view.snapshot, bare, parts.gates, parts.journal)
+        parts.view.menu = menu.offered(selection, parts.view.library.all_counters(), parts.context_tokens)
         return _Steady(
             identity=parts.identity.text(),
             standing=parts.memory.standing(),
             selection=selection,
-            menu=menu.offered(selection, parts.view.library.all_counters(), parts.context_tokens),
+            menu=parts.view.menu,
             seen=parts.view.snapshot,
         )
 

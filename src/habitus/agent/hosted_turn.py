@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from habitus.agent.background import in_thread
 from habitus.agent.open_turn import OpenTurn
-from habitus.agent.stream import Noticed, TurnEvent
+from habitus.agent.stream import Noticed, ToolProgress, TurnEvent
 from habitus.agent.tools.profiles import in_profile
 from habitus.agent.tools.registry import Registry, capped
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.llm.model import Answered, Message, Returned, Text, ToolSpec
 from habitus.text import block, encodable
+
+Watch = Callable[[str], None]
 
 _UNSAID = "nobody said how it went"
 
@@ -27,6 +29,7 @@ class HostedTurn:
     def __init__(self) -> None:
         self.notices: list[str] = []  # what the person should know
         self.is_over = False
+        self._watched: dict[str, Watch] = {}  # calls whose progress somebody wants to hear of
         self._registry = Registry()
         self._messages: list[Message] = []
         self._one_at_a_time = asyncio.Lock()
@@ -35,11 +38,13 @@ class HostedTurn:
     def emit(self, seen: TurnEvent) -> None:
         if isinstance(seen, Noticed):
             self.notices.append(seen.text)
+        elif isinstance(seen, ToolProgress) and seen.call in self._watched:
+            self._watched[seen.call](seen.text)
 
-    async def begin(self, turn: OpenTurn) -> None:
+    async def begin(self, turn: OpenTurn, *, shows_prompt: bool = True) -> None:
         self.notices += turn.said.notices
         self._turn = turn
-        await turn.open()
+        await turn.open(shows_prompt=shows_prompt)
         self._registry = await in_thread(turn.tools)
         self._keep(turn.message)
 
@@ -61,19 +66,27 @@ class HostedTurn:
     def has(self, name: str) -> bool:
         return self._registry.knows(name)
 
-    async def run(self, name: str, arguments: Mapping[str, object] | str) -> ToolResult:
-        """One call of ours. What the observers have to say stands below its result."""
+    async def run(
+        self, name: str, arguments: Mapping[str, object] | str, watch: Watch = lambda text: None
+    ) -> ToolResult:
+        """One call of ours. What the observers have to say stands below its result; `watch` hears how it goes."""
         call = self._called(name, arguments)
-        if self._registry.is_parallel(call):
-            result = await self.turn.run(call, self._registry)
-        else:
-            async with self._one_at_a_time:
-                result = await self.turn.run(call, self._registry)
+        self._watched[call.id] = watch
+        try:
+            result = await self._ran(call)
+        finally:
+            del self._watched[call.id]
         self.turn.last_results = [result.outcome]
         self._registry = await in_thread(self.turn.tools)  # it may have made one
         self._returned(call, result)
         nudge = await self._advised()
         return replace(result, content=f"{result.content}\n\n{nudge}") if nudge else result
+
+    async def _ran(self, call: ToolCall) -> ToolResult:
+        if self._registry.is_parallel(call):
+            return await self.turn.run(call, self._registry)
+        async with self._one_at_a_time:
+            return await self.turn.run(call, self._registry)
 
     async def observe(
         self, name: str, arguments: Mapping[str, object] | str, content: object, ok: bool | None, intent: str
@@ -94,7 +107,10 @@ class HostedTurn:
         self.is_over = True
         turn = self.turn
         turn.reply = self._sound(reply)
-        turn.outcome = outcome if outcome is not None else infra(_UNSAID)
+        if outcome is not None:
+            turn.outcome, turn.is_own_word = outcome, False
+        elif not turn.is_own_word:
+            turn.outcome = infra(_UNSAID)
         if turn.reply:
             self._keep(Answered(text=turn.reply))
         await turn.close()

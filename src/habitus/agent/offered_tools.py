@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,7 @@ CODE_TOOLS = 25  # with more than that, only those that fit a request are offere
 
 
 class OfferedTools:
-    """The list only grows at its end within a session, so that a provider can go on caching it.
+    """A `steady` list only grows at its end within a session, so that a provider can go on caching it.
 
     The code of skills is looked at once a turn, and again when the turn itself has changed the library.
     """
@@ -35,6 +35,9 @@ class OfferedTools:
         view: View,
         outage: Outage,
         gates: GateContext,
+        *,
+        steady: bool = True,
+        may_have_code: Callable[[], bool] = lambda: True,
     ) -> None:
         self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
         self._built_in = tuple(built_in)
@@ -45,7 +48,16 @@ class OfferedTools:
         self._gates = gates
         self._looks = -1
         self._degraded: Sequence[Tool] = ()
-        self.code: list[Tool] = sorted(self._current(), key=lambda tool: tool.name)
+        self._steady = steady
+        self._may_have_code = may_have_code  # asked before a look at the library
+        self._code: list[Tool] | None = None
+
+    @property
+    def code(self) -> list[Tool]:
+        """The code of skills, looked at when it is first asked for."""
+        if self._code is None:
+            self._code = sorted(self._current(), key=lambda tool: tool.name)
+        return self._code
 
     @property
     def gates(self) -> GateContext:
@@ -68,14 +80,17 @@ class OfferedTools:
     def _look(self) -> None:
         known: Sequence[Tool] = self.code
         now = {tool.name: tool for tool in self._outage.unless_away(self._current, known)}
-        kept = [now.get(tool.name, tool) for tool in self.code]  # what left since says so itself when it is called
+        stays = known if self._steady else [tool for tool in known if tool.name in now]
+        kept = [now.get(tool.name, tool) for tool in stays]  # what left since says so itself when it is called
         names = {tool.name for tool in kept}
-        self.code = [*kept, *(tool for name, tool in now.items() if name not in names)]
+        self._code = [*kept, *(tool for name, tool in now.items() if name not in names)]
 
     def _current(self) -> Sequence[Tool]:
         """What may run for this user, and what waits and was written in this conversation."""
-        seen, conversation = self._view.snapshot, self._view.conversation
-        runnable = [tool for tool in self._tools.all(at=seen) if tool.can_run]
+        conversation = self._view.conversation
+        is_worth_a_look = self._view.is_taken or self._may_have_code()
+        there = self._tools.all(at=self._view.snapshot) if is_worth_a_look else ()
+        runnable = [tool for tool in there if tool.can_run]
         gates = self._with_tools(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
         usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}

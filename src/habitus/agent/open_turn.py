@@ -51,6 +51,7 @@ class OpenTurn:
         self.outcome: Outcome = OK
         self.is_capped = False
         self.is_cancelled = False
+        self.is_own_word = False  # whether the outcome is what the model says of its own work
         self._remembered = Remembered()
         self._parts = parts
         self._composer = composer
@@ -59,9 +60,13 @@ class OpenTurn:
 
     # Opening. These look into the database: call them beside the event loop, in this order.
 
+    def look(self) -> None:
+        """See the library as it is now."""
+        self._parts.view.begin()
+
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
-        self._parts.view.begin()
+        self.look()
         self._composer.refresh()
         if self.said.invoked is not None:
             self._parts.view.note_loaded(self.said.invoked)
@@ -81,9 +86,10 @@ class OpenTurn:
         """Write down what was asked."""
         self._recorder.begin(self)
 
-    async def open(self) -> None:
-        """All of the opening, for those who run a loop of their own."""
-        for step in (self.recall, self.select, self.compose, self.begin):
+    async def open(self, *, shows_prompt: bool = True) -> None:
+        """All of the opening, for those who run a loop of their own; without a prompt, nothing counts as shown."""
+        steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
+        for step in (*steps, self.begin):
             await in_thread(step)
 
     @property
@@ -113,6 +119,7 @@ class OpenTurn:
             round_idx=self.rounds,
             progress=lambda text: self._emit(ToolProgress(call=call.id, text=text)),
             observe=self.observe,
+            report=self.report,
             redactor=redactor,
         )
         result = await tools.run(call, running)
@@ -181,6 +188,10 @@ class OpenTurn:
             self.outcome = failed("the answer was empty")
         elif bad and len(bad) == len(self.last_results):
             self.outcome = failed(f"the last tool call failed: {bad[-1].reason}")
+
+    def report(self, outcome: Outcome) -> None:
+        """The model says itself how it went."""
+        self.outcome, self.is_own_word = outcome, True
 
     def cancelled(self) -> None:
         self.is_cancelled = True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from habitus.agent import outcome
 from habitus.agent.history import pack
-from habitus.journal.model import Exposure, Place, Selected, Turn
+from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
 from habitus.skills.menu import tokens
 from habitus.skills.model import Skill
 
@@ -51,8 +51,12 @@ def journal_turn(
         kept,
         selected=(*_selected(turn), *(_loaded(skill, turn.said.invoked) for skill in loaded)),
         exposures=(*_exposures(turn, loaded), *(Exposure(item=name, kind="tool", version=v) for name, v in tools)),
-        outcomes=() if turn.is_cancelled else (outcome.ended(turn.outcome, capped=turn.is_capped),),
+        outcomes=() if turn.is_cancelled else (_went(turn),),
     )
+
+
+def _went(turn: OpenTurn) -> TurnOutcome:
+    return outcome.ended(turn.outcome, capped=turn.is_capped, is_own_word=turn.is_own_word)
 
 
 def _usage(turn: OpenTurn) -> dict[str, float]:
@@ -67,9 +71,10 @@ def _usage(turn: OpenTurn) -> dict[str, float]:
 
 
 def _selected(turn: OpenTurn) -> list[Selected]:
-    if turn.selection is None:
+    """Where selection put what; nothing where no prompt was made of it."""
+    if turn.selection is None or turn.composed is None:
         return []
-    cut = set() if turn.composed is None or turn.composed.menu is None else set(turn.composed.menu.cut)
+    cut = set() if turn.composed.menu is None else set(turn.composed.menu.cut)
     chosen = [
         Selected(
             name=choice.name,
@@ -102,15 +107,14 @@ def _loaded(skill: Skill, invoked: Skill | None) -> Selected:
 
 
 def _exposures(turn: OpenTurn, loaded: Sequence[Skill]) -> list[Exposure]:
-    if turn.composed is None:
-        return []
-    shown = {skill.name: skill for skill in (*turn.composed.skills, *loaded)}
+    composed = turn.composed
+    shown = {skill.name: skill for skill in (*(composed.skills if composed else ()), *loaded)}
     skills = [
         Exposure(item=name, kind="skill", version=skill.version, tokens=tokens(skill.body))
         for name, skill in shown.items()
     ]
     notes = [
         Exposure(item=note.id, kind="lesson", version=note.version, tokens=tokens(note.text))
-        for note in (*turn.composed.rules, *turn.composed.notes, *turn.composed.in_tools)
+        for note in ((*composed.rules, *composed.notes, *composed.in_tools) if composed else ())
     ]
     return [*skills, *notes]

@@ -10,6 +10,7 @@ from habitus.agent.outage import Outage
 from habitus.redact import Redactor
 from habitus.skills.library import Library
 from habitus.skills.listing import Snapshot
+from habitus.skills.menu import Menu
 from habitus.skills.model import Skill, State
 from habitus.skills.review import Review
 from habitus.skills.selection import Selection, User
@@ -22,7 +23,7 @@ LOOKED_AT_ONCE = 1_000  # skills; the directories of more are looked at beside t
 class View:
     """One snapshot serves a whole turn, unless the turn itself changes something and looks again.
 
-    Without a history, what was shown once counts as being there still.
+    Without a history, what was shown once counts as being there still; where the reader `forgets`, nothing does.
     """
 
     def __init__(
@@ -34,20 +35,37 @@ class View:
         *,
         conversation: str,
         history: History | None = None,
+        forgets: bool = False,
         user: User = User(),  # noqa: B008  # frozen
     ) -> None:
         self.library = library
         self.conversation = conversation
+        self.request = ""  # what was asked last
         self.selection = Selection()  # the last one, also for when the database is away
+        self.menu = Menu(text="", tokens=0, budget=0, shown=())  # of the prompt, where there is one
         self.loaded: dict[str, Skill] = {}  # asked for in this turn
-        self.snapshot: Snapshot = library.snapshot(user=user.name)
         self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
         self._review = review
         self._outage = outage
         self._redactor = redactor
         self._history = history
+        self._forgets = forgets
         self._user = user
+        self._snapshot: Snapshot | None = None
+        self._may_load: tuple[Snapshot, Selection, set[str]] | None = None
         self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Taken when it is first needed: of a large library it takes time and room."""
+        if self._snapshot is None:
+            self._snapshot = self.library.snapshot(user=self._user.name)
+        return self._snapshot
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the library has been looked at."""
+        return self._snapshot is not None
 
     @property
     def is_large(self) -> bool:
@@ -61,7 +79,7 @@ class View:
     def look(self, *, at_directories: bool = False) -> None:
         """See what has changed; what somebody changed by hand only with a look at the directories."""
         now = partial(self.library.snapshot, look=at_directories, user=self._user.name)
-        self.snapshot = self._outage.unless_away(now, self.snapshot)
+        self._snapshot = self._outage.unless_away(now, self.snapshot)
         self.looks += 1
 
     def look_ahead(self) -> None:
@@ -70,8 +88,12 @@ class View:
 
     def may_load(self) -> set[str]:
         """The skills the model may have in this turn: what selection let through, and what has come since."""
-        eligible, left_out = self.selection.eligible(), self.selection.left_out
-        return {name for name in loadable(self.snapshot) if name in eligible or name not in left_out}
+        known, now, chosen = self._may_load, self.snapshot, self.selection
+        if known is None or known[0] is not now or known[1] is not chosen:
+            eligible, left_out = chosen.eligible(), chosen.left_out
+            names = {name for name in loadable(now) if name in eligible or name not in left_out}
+            self._may_load = known = (now, chosen, names)
+        return known[2]
 
     def why_not(self, name: str) -> str:
         """Why a skill is not to be had in this turn; nothing for one that this model or this user must not know of."""
@@ -99,7 +121,7 @@ class View:
     def is_in_view(self, name: str) -> bool:
         """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""
         shown = self._shown.get(name)
-        if shown is None:
+        if shown is None or self._forgets:
             return False
         item = self.snapshot.by_name.get(name)
         version = shown.version if item is None or item.summary is None else item.summary.version

@@ -20,7 +20,8 @@ from habitus.app.learning import open_learner
 from habitus.app.running_code import open_tools
 from habitus.app.sessions import let_go_of_the_old, open_conversation
 from habitus.errors import Invalid, Refused
-from habitus.skills.selection import User
+from habitus.llm.model import ToolSpec
+from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -39,6 +40,7 @@ class HostRequest:
     source_type: str = "api"
     tools: frozenset[str] = frozenset()  # names of the host's own
     ask: AskPerson = nobody
+    shows_prompt: bool = True  # whether its model reads our texts; else what tools return is all that was shown
 
 
 class Hosting:
@@ -54,6 +56,14 @@ class Hosting:
 
         return TurnDoor(self._loop, begin)
 
+    async def offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
+        """What a turn of this conversation would be offered now, without beginning one."""
+        return await self._loop.ask(self._offered(request))
+
+    async def leave(self, conversation: str) -> None:
+        """Whoever had the conversation has gone."""
+        await self._loop.ask(self._left(conversation))
+
     def close(self) -> None:
         """End every conversation; a turn that nobody ended is written down as such."""
         self._loop.wait(self._close())
@@ -61,21 +71,36 @@ class Hosting:
 
     async def _begin(self, request: HostRequest) -> HostedTurn:
         id = request.conversation or new_id()
-        conversation, before = self._open.get(id, (None, None))
-        if conversation is None:
-            conversation = await in_thread(lambda: self._opened(id, request))
-        elif conversation.parts.user.name != request.user.name:
-            raise _somebody_elses(id)
+        conversation, before = await self._found(id, request)
         if before is not None:
             await before.end("", None)
         conversation.parts.tools.theirs = request.tools
         hosted = HostedTurn()
         self._open[id] = (conversation, hosted)
         self._open.move_to_end(id)
-        await hosted.begin(await conversation.turn(request.asking, hosted.emit))
+        turn = await conversation.turn(request.asking, hosted.emit)
+        await hosted.begin(turn, shows_prompt=request.shows_prompt)
         while len(self._open) > MOST_OPEN:
             await self._end(next(iter(self._open)))
         return hosted
+
+    async def _found(self, id: str, request: HostRequest) -> tuple[Conversation, HostedTurn | None]:
+        """The conversation, opened where it is not, and the last turn in it."""
+        found = self._open.get(id)
+        if found is None:
+            return await in_thread(lambda: self._opened(id, request)), None
+        if found[0].parts.user.name != request.user.name:
+            raise _somebody_elses(id)
+        return found
+
+    async def _offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
+        conversation, last = self._open[request.conversation] = await self._found(request.conversation, request)
+        asked = Request(text="", user=request.user) if last is None else last.turn.said.request
+        return await in_thread(lambda: conversation.parts.tools.registry(asked).specs())
+
+    async def _left(self, id: str) -> None:
+        if id in self._open:
+            await self._end(id)
 
     def _opened(self, id: str, request: HostRequest) -> Conversation:
         habitus = self._habitus
@@ -95,6 +120,8 @@ class Hosting:
             user=request.user,
             source_type=request.source_type,
             ask=request.ask,
+            is_hosted=True,
+            shows_prompt=request.shows_prompt,
             learner=open_learner(habitus, habitus.open_memory(), cheap),
         )
 

@@ -9,7 +9,7 @@ import habitus as package
 from habitus.agent.identity import LAYER
 from habitus.skills.importing import forget, origins
 from habitus.skills.layers import AGENTS, USER, Layer, project_places
-from habitus.skills.ledger import newest_generation
+from habitus.skills.ledger import has_code, newest_generation
 from habitus.skills.library import Library
 from habitus.skills.model import Source
 from habitus.skills.outside import OutsideContent
@@ -38,6 +38,11 @@ def open_library(habitus: Habitus) -> Library:
             forget=lambda layer, name: forget(shared, layer, name),
         ),
     )
+
+
+def may_have_code(habitus: Habitus) -> bool:
+    """Whether any skill is known to have a code stage; it costs no look at the library."""
+    return any(map(has_code, dict.fromkeys((habitus.local, habitus.shared))))
 
 
 def _layers(habitus: Habitus) -> list[Layer]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from habitus.agent.background import in_thread
@@ -18,10 +19,11 @@ from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.session import Session
-from habitus.agent.toolbox import standard_tools
+from habitus.agent.toolbox import hosted_tools, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.curating import tidy
+from habitus.app.layers import may_have_code
 from habitus.app.learning import open_learner
 from habitus.app.running_code import open_given, open_scratchpads
 from habitus.errors import NotFound
@@ -93,10 +95,22 @@ def open_conversation(
     ask: AskPerson = nobody,
     observers: Sequence[TurnObserver] = (),
     learner: Learner,
+    is_hosted: bool = False,
+    shows_prompt: bool = True,
 ) -> Conversation:
-    """A conversation without a model behind it."""
+    """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
+    seen, and takes a list of tools that changes."""
     outage, gates = Outage(), habitus.gates(user)
-    view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
+    view = View(
+        habitus.skills,
+        habitus.review,
+        outage,
+        habitus.redactor,
+        conversation=id,
+        history=history,
+        forgets=not shows_prompt,
+        user=user,
+    )
     given = open_given(habitus, f"{PADS}/{id}")
     pads = _scratchpads(habitus, ask, view, given)
     memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
@@ -111,6 +125,8 @@ def open_conversation(
     built_in = standard_tools(
         changes, finder=habitus.finder, pads=pads, tools=tools, memory=memory, cell_observers=(learner,)
     )
+    if is_hosted:
+        built_in += hosted_tools(view, habitus.finder)
     parts = Parts(
         view=view,
         finder=habitus.finder,
@@ -118,7 +134,16 @@ def open_conversation(
         journal=habitus.journal,
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
-        tools=OfferedTools(built_in, tools, habitus.finder, view, outage, gates),
+        tools=OfferedTools(
+            built_in,
+            tools,
+            habitus.finder,
+            view,
+            outage,
+            gates,
+            steady=shows_prompt,
+            may_have_code=partial(may_have_code, habitus),
+        ),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         outage=outage,
@@ -130,7 +155,10 @@ def open_conversation(
         source_type=source_type,
     )
     parts.closing.push_async_callback(pads.close)
-    return Conversation(parts, id, past)
+    conversation = Conversation(parts, id, past)
+    if shows_prompt:
+        conversation.settle()
+    return conversation
 
 
 def let_go_of_the_old(habitus: Habitus) -> None:

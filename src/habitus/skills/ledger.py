@@ -68,6 +68,14 @@ def newest_generation(engine: sa.Engine) -> int:
         return connection.execute(sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)).scalar() or 0
 
 
+def has_code(engine: sa.Engine) -> bool:
+    """Whether a database knows of a skill with a code stage, in any layer."""
+    states_it = skills.c.summary.contains('"stages"') & skills.c.summary.contains(f'"{Stage.CODE.value}"')
+    query = sa.select(skills.c.id).where(skills.c.archived_on.is_(None), states_it).limit(1)
+    with sql.reading(engine) as connection:
+        return connection.execute(query).first() is not None
+
+
 _GENERATION = "skill_generation"
 
 

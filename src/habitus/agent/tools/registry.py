@@ -40,6 +40,7 @@ class Running:
     round_idx: int = 0
     progress: Callable[[str], None] = lambda text: None
     observe: Callable[[Event], None] = lambda event: None
+    report: Callable[[Outcome], None] = lambda outcome: None  # the model's own word on how the turn went
     redactor: Redactor = PATTERNS_ONLY
 
 
