@@ -82,6 +82,13 @@ class View:
         self._snapshot = self._outage.unless_away(now, self.snapshot)
         self.looks += 1
 
+    def refresh(self) -> None:
+        """See what has changed, where anything was seen yet; whoever keeps something beside it looks again anyway."""
+        if self._snapshot is None:
+            self.looks += 1
+        else:
+            self.look()
+
     def look_ahead(self) -> None:
         """Notice what was changed by hand in a large library; the next turn sees it."""
         self._outage.safely(self.library.snapshot, "look at the skill directories")

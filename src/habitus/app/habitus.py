@@ -120,8 +120,8 @@ class Habitus:
             raise
 
     def close(self) -> None:
-        if "_hosting" in self.__dict__:
-            self._hosting.close()
+        if "hosting" in self.__dict__:
+            self.hosting.close()
         self.local.dispose()
         self.shared.dispose()
         if self._scratch is not None:
@@ -227,7 +227,7 @@ class Habitus:
             tools=frozenset(tools),
             ask=ask,
         )
-        return self._hosting.turn(request)
+        return self.hosting.turn(request)
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
         """Somebody knows how a turn went; it may be over for long. The same source corrects itself."""
@@ -236,7 +236,8 @@ class Habitus:
         judge(self, turn, OutcomeKind.OK if ok else OutcomeKind.FAILED, by=by, reason=reason)
 
     @functools.cached_property
-    def _hosting(self) -> Hosting:
+    def hosting(self) -> Hosting:
+        """The conversations of loops that are not ours, which `turn` opens."""
         from habitus.app.hosting import Hosting  # the sandbox, for those who run a loop
 
         return Hosting(self)
@@ -325,6 +326,7 @@ class Habitus:
             disabled=frozenset(names.canonical(name) for name in known.switched_off),
             is_admin=user.is_admin,
             features=frozenset(known.experimental.features),
+            layers=frozenset(known.layers),
         )
 
     def refuse_if_read_only(self) -> None:

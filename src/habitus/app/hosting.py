@@ -96,7 +96,12 @@ class Hosting:
     async def _offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
         conversation, last = self._open[request.conversation] = await self._found(request.conversation, request)
         asked = Request(text="", user=request.user) if last is None else last.turn.said.request
-        return await in_thread(lambda: conversation.parts.tools.registry(asked).specs())
+
+        def look() -> tuple[ToolSpec, ...]:
+            conversation.parts.view.refresh()
+            return conversation.parts.tools.registry(asked).specs()
+
+        return await in_thread(look)
 
     async def _left(self, id: str) -> None:
         if id in self._open:

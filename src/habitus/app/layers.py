@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,12 @@ def open_library(habitus: Habitus) -> Library:
 def may_have_code(habitus: Habitus) -> bool:
     """Whether any skill is known to have a code stage; it costs no look at the library."""
     return any(map(has_code, dict.fromkeys((habitus.local, habitus.shared))))
+
+
+def revision(habitus: Habitus) -> Hashable:
+    """Changes with every change to a skill, to what waits, and to what somebody trusts; it costs no look either."""
+    newest = tuple(map(newest_generation, dict.fromkeys((habitus.local, habitus.shared))))
+    return newest, habitus.trust.revision(), habitus.approvals.revision(), habitus.review.waiting_count()
 
 
 def _layers(habitus: Habitus) -> list[Layer]:
