@@ -28,7 +28,7 @@ def commands() -> list[TyperCommand | TyperGroup]:
         Command("rollback", "going_back:rollback", panel=_CURATE),
         Command("pause", "pausing:pause", panel=_CURATE),
         Command("resume", "pausing:resume", panel=_CURATE),
-        Command("mcp", "mcp:mcp", panel=_OPERATE),
+        Command("mcp", "mcp:mcp", panel=_OPERATE, extra="mcp"),
         Command("doctor", "checking:doctor", panel=_OPERATE),
         _skills(),
         _tools(),

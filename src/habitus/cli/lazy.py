@@ -16,12 +16,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from habitus.cli import output
+from habitus.errors import Refused
 
 Complete = Callable[[typer.Context, str], Sequence[Any]]
 
 
 class LazyCommand(TyperCommand):
-    """`where` is `module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't wait."""
+    """`where` is `module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't wait;
+    `extra` is what has to be installed for it."""
 
     def __init__(
         self,
@@ -31,8 +33,10 @@ class LazyCommand(TyperCommand):
         panel: str | None = None,
         completes: Complete | None = None,
         hidden: bool = False,
+        extra: str = "",
     ) -> None:
         self._module, _, self._function = where.partition(":")
+        self._extra = extra
         params = _words(completes).params if completes else []
         super().__init__(name, rich_help_panel=panel, hidden=hidden, params=params)
 
@@ -46,7 +50,15 @@ class LazyCommand(TyperCommand):
         """The base class has none to give."""
 
     def loaded(self) -> TyperCommand:
-        function = getattr(importlib.import_module(f"habitus.cli.{self._module}"), self._function)
+        try:
+            function = getattr(importlib.import_module(f"habitus.cli.{self._module}"), self._function)
+        except ModuleNotFoundError as missing:
+            if not self._extra or (missing.name or "").startswith("habitus"):
+                raise
+            raise Refused(
+                f"'habitus {self.name}' needs the package '{missing.name}', which is not installed.",
+                mend=f"Install 'habitus[{self._extra}]'.",
+            ) from None
         return _made(self.name or "", function)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
