@@ -76,7 +76,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """The evidence for the best hit of one request, how far use is trusted, and whether anything fits."""
+    """The evidence for the best hit of one request, how far its use is trusted, and whether anything fits."""
 
     x: Array
     trust: float
@@ -88,12 +88,15 @@ def main() -> None:
     parser.add_argument("--sets", type=Path, required=True)
     parser.add_argument("--model", choices=("wordllama", "minilm", "none"), default="wordllama")
     parser.add_argument("--most", type=int, default=700, help="requests taken of each set, evenly spaced")
+    parser.add_argument("--confidence-only", action="store_true", help="leave the order as it is")
     args = parser.parse_args()
     makers: dict[str, Callable[[], Embedder]] = {"wordllama": WordLlama, "minilm": MiniLM, "none": NoEmbedder}
     embedder = Remembering(makers[args.model]())
     sets = [_dataset(folder) for folder in sorted(args.sets.iterdir()) if folder.is_dir()]
-    tier = fit_order(sets, embedder, args.most, tier_of(embedder.name))
-    tier = fit_use(sets, embedder, args.most, tier)
+    tier = tier_of(embedder.name)
+    if not args.confidence_only:
+        tier = fit_order(sets, embedder, args.most, tier)
+        tier = fit_use(sets, embedder, args.most, tier)
     tier = fit_confidence(sets, embedder, args.most, tier)
     print(_literal(tier))
 
@@ -104,7 +107,7 @@ class Remembering:
     def __init__(self, inner: Embedder) -> None:
         self._inner = inner
         self._known: dict[str, NDArray[np.float32]] = {}
-        self.name, self.width = inner.name, inner.width
+        self.name, self.width, self.request_words = inner.name, inner.width, inner.request_words
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
@@ -374,8 +377,8 @@ def _judge(index: Index, text: str, among: list[str] | None, fits: bool, tier: T
         return None
     ranked = ranking.rank(evidence.signals, evidence.usage, tier, index.share_with_body)
     best = int(np.argmax(ranked.scores))
-    x = ranking.confidence_evidence(evidence.signals, evidence.usage, ranked)[best]
-    return Judged(x=x.astype(np.float64), trust=ranked.trust, fits=fits)
+    x = ranking.confidence_evidence(evidence.signals, evidence.usage, tier)[best]
+    return Judged(x=x.astype(np.float64), trust=float(evidence.usage.familiarity[best]), fits=fits)
 
 
 def _features(rows: Sequence[Judged]) -> Array:

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from _report import peak_memory_mb, progress, report
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.local import LocalRuntime
@@ -89,9 +90,9 @@ async def _calls(
 
 async def _pads(machine: Machine, folder: Path, calls: int) -> dict[str, object]:
     progress("scratchpads")
-    venvs = Venvs(os.environ, python=base_python())
+    environments = Environments(folder / "environments", Venvs(os.environ, python=base_python()))
     limits = Limits(cpu_s=None)
-    pads = Scratchpads(LocalRuntime(machine, folder / "pads", venvs, permissions=Permissions(), limits=limits))
+    pads = Scratchpads(LocalRuntime(machine, folder / "pads", environments, permissions=Permissions(), limits=limits))
     made = await _timed(lambda: pads.exec("bench", "1"))
     starts = []
     for _ in range(10):

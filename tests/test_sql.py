@@ -70,6 +70,8 @@ def test_head_is_the_newest_migration() -> None:
 def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_now(database: Path) -> None:
     _execute(database, "UPDATE alembic_version SET version_num = '0006'")
     _execute(database, "ALTER TABLE skill_proposals DROP COLUMN told_on")  # it came later
+    _execute(database, "DROP TABLE skill_switches")  # and so did these
+    _execute(database, "DROP TABLE recipe_counts")
     rows = {"removed1": "removed by ann", "madeway1": "there is room for 50 lessons"}
     for id, reason in rows.items():
         definition = json.dumps({"confidence": 0.6, "reason": reason})
@@ -83,6 +85,23 @@ def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_n
     with closing(sqlite3.connect(database)) as connection:
         found = dict(connection.execute("SELECT id, state FROM engrams").fetchall())
     assert found == {"removed1": "removed", "madeway1": "archived"}
+
+
+@pytest.mark.req("SC-01", "SK-11")
+def test_skills_that_were_removed_before_switches_were_kept_have_that_in_their_history(database: Path) -> None:
+    _execute(database, "UPDATE alembic_version SET version_num = '0008'")
+    _execute(database, "DROP TABLE skill_switches")
+    _execute(database, "DROP TABLE recipe_counts")
+    _execute(
+        database,
+        "INSERT INTO skills (id, layer, folder, name, version, tree_hash, stamp, diagnostics, created_on, modified_on, "
+        "generation, archived_on, archived_by) VALUES (1, 'user', 'a', 'a', 1, '', '', '[]', '', '', 1, 't', 'ann'), "
+        "(2, 'user', 'b', 'b', 1, '', '', '[]', '', '', 2, NULL, NULL)",
+    )
+    sql.open_engine(sql.sqlite_url(database)).dispose()
+    with closing(sqlite3.connect(database)) as connection:
+        found = connection.execute("SELECT skill, action, author, made_on FROM skill_switches").fetchall()
+    assert found == [(1, "removed", "ann", "t")]
 
 
 def test_opening_twice_changes_nothing(database: Path) -> None:

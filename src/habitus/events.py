@@ -52,11 +52,19 @@ class ToolCall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    data: bytes = field(repr=False)
+    media_type: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
-    """What a tool says to the model, and what running it came to."""
+    """What a tool says and shows to the model, and what running it came to."""
 
     content: str
     outcome: Outcome = OK
+    images: tuple[Image, ...] = ()
+    made: tuple[str, ...] = ()  # files for the person to open
 
 
 class EventKind(StrEnum):

@@ -8,6 +8,7 @@ from habitus.agent.session import Session
 from habitus.app import Habitus, inbox
 from habitus.llm.model import Ask, Asked, Returned, Text
 from habitus.llm.scripted import calls, says
+from habitus.memory.model import Engram, Kind
 from tests.agent.conftest import Talk
 from tests.agent.test_code_tools import ADD
 
@@ -70,3 +71,52 @@ async def test_a_tool_that_was_turned_down_is_refused_with_the_reason(talk: Talk
     inbox.reject(habitus, "1", "a calculator does that")
     await session.turn("make it a tool")
     assert results(session)[1].startswith("Error: This change of 'add-up' (proposal 1) was turned down by ann: a calc")
+
+
+RULE = {"text": "Deploy on Fridays only.", "kind": "always"}
+
+
+@pytest.mark.req("ME-04")
+@pytest.mark.parametrize("kind", ["always", "when"])
+async def test_why_a_rule_was_turned_down_reaches_the_agent_once_and_nobody_else(
+    talk: Talk, habitus: Habitus, kind: str
+) -> None:
+    session, model = talk([calls("memorize", RULE | {"kind": kind}), *[says("ok")] * 3])
+    await session.turn("we deploy on Fridays")
+    (waiting,) = inbox.waiting(habitus)
+    inbox.reject(habitus, waiting.id, "only\nthis month.")
+    refusal = f"The {kind} entry 'Deploy on Fridays only.' ({waiting.id}) was turned down: only this month (ann)."
+    other, others_model = talk([says("ok")], user="bob")
+    await other.turn("hello")
+    assert refusal not in beside(others_model.asked[0])
+    await session.turn("what now?")
+    await session.turn("and now?")
+    assert f"## Turned down by the person\n\n- {refusal}" in beside(model.asked[2])
+    assert "Turned down" not in beside(model.asked[3])
+
+
+@pytest.mark.req("ME-04")
+@pytest.mark.parametrize("kind", ["always", "lesson"])
+async def test_what_was_turned_down_does_not_come_back_as_something_else(
+    talk: Talk, habitus: Habitus, kind: str
+) -> None:
+    session, _ = talk([calls("memorize", RULE), says("ok"), calls("memorize", RULE | {"kind": kind}), says("ok")])
+    await session.turn("we deploy on Fridays")
+    (waiting,) = inbox.waiting(habitus)
+    inbox.reject(habitus, waiting.id, "only this month")
+    await session.turn("remember it once more")
+    assert '"status": "refused"' in results(session)[1]
+    assert "turned down: only this month (ann)" in results(session)[1]
+    assert inbox.waiting(habitus) == ()
+    assert habitus.memory.list_lessons() == ()
+    assert habitus.memory.add("Deploy on Fridays only.", kind=kind).status.is_kept
+
+
+@pytest.mark.req("ME-04")
+async def test_the_opposite_of_what_was_turned_down_is_something_else(talk: Talk, habitus: Habitus) -> None:
+    never = calls("memorize", RULE | {"kind": "never"})
+    session, _ = talk([calls("memorize", RULE), says("ok"), never, says("ok")])
+    await session.turn("we deploy on Fridays")
+    inbox.reject(habitus, inbox.waiting(habitus)[0].id, "on the contrary")
+    await session.turn("remember that")
+    assert [item.subject.kind for item in inbox.waiting(habitus) if isinstance(item.subject, Engram)] == [Kind.NEVER]

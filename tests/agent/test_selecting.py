@@ -62,6 +62,13 @@ async def test_a_skill_that_needs_a_tool_is_there_where_the_session_has_it(talk:
     assert "- in-a-pad —" in model.asked[0].system
     assert "on-the-web" not in model.asked[0].system
     assert places(habitus, done.turn)["on-the-web"] == (Place.LEFT_OUT, "gated: needs the tool 'browser'")
+    request = explaining.request_of(habitus, "hello")
+    told = {name: explaining.why(habitus, name, request) for name in ("in-a-pad", "on-the-web")}
+    assert [(why.place, why.reason) for why in told.values()] == [
+        (Place.MENU, "eligible, and no rule puts it into the prompt"),
+        (Place.LEFT_OUT, "gated: needs the tool 'browser'"),
+    ]
+    assert "on-the-web" not in explaining.prospect(habitus, request).on_menu
 
 
 @pytest.mark.req("SE-03")
@@ -112,6 +119,17 @@ async def test_a_turn_that_failed_leaves_nothing_behind(talk: Talk, habitus: Hab
     await session.turn("read this log", [tmp_path / "a.log"])
     done = await session.turn("a wholly different question")
     assert places(habitus, done.turn)["read-log"][0] is Place.MENU
+
+
+@pytest.mark.req("SE-03")
+async def test_a_skill_that_was_switched_off_since_does_not_stay(talk: Talk, habitus: Habitus, tmp_path: Path) -> None:
+    keep(habitus, "read-log", manifest=Manifest(file_types=("log",)))
+    (tmp_path / "a.log").write_text("line\n")
+    session, _ = talk([says("one"), says("two")])
+    await session.turn("read this log", [tmp_path / "a.log"])
+    habitus.skills.set_enabled("read-log", False, habitus.person())
+    done = await session.turn("a wholly different question")
+    assert places(habitus, done.turn)["read-log"][0] is Place.LEFT_OUT
 
 
 # The menu

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from habitus.agent.consent import Consent, Question
+from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage
 from habitus.agent.session import Session
 from habitus.agent.tools.recall_skill import recall_skill
@@ -46,7 +47,7 @@ SKILL_TOOLS: dict[str, tuple[dict[str, str], list[str]]] = {
     ),
     "delete_skill": ({"name": "string"}, ["name"]),
     "list_skills": ({"tag": "string", "include_disabled": "boolean"}, []),
-    "read_skill": ({"name": "string"}, ["name"]),
+    "read_skill": ({"name": "string", "path": "string", "offset": "integer"}, ["name"]),
     "enable_skill": ({"name": "string"}, ["name"]),
     "disable_skill": ({"name": "string"}, ["name"]),
 }
@@ -131,7 +132,9 @@ async def test_without_a_person_changes_of_the_agent_are_proposals(talk: Talk, h
 async def test_an_empty_library_says_so(habitus: Habitus) -> None:
     nothing = Library([], gate_context=GateContext(), fill={})
     view = View(nothing, habitus.review, Outage(), habitus.redactor, conversation="c1")
-    result = await Registry([recall_skill(view, habitus.tools)]).run(_call("recall_skill", {"name": "x"}), Running())
+    result = await Registry([recall_skill(view, OtherFiles(view), habitus.tools)]).run(
+        _call("recall_skill", {"name": "x"}), Running()
+    )
     assert result.content.startswith("Error: There are no skills yet.")
 
 

@@ -9,12 +9,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from habitus.sandbox.machine import probe
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, PseudoTerminal, at_a_terminal
 from tests.conftest import Cli
@@ -319,13 +322,44 @@ def test_ask_reads_its_argument_or_standard_input(run_cli: Cli) -> None:
     assert "the number is 7" in json.dumps(turn["messages"])
 
 
+@pytest.fixture
+def local_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server like those that run models on this machine."""
+
+    class Lists(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"data": [{"id": "qwen3:4b"}]}' if self.path == "/v1/models" else b"no"
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Lists) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.req("CL-01")
+def test_without_a_model_three_lines_say_what_to_do_next(direct: Direct, local_model: str) -> None:
+    nowhere = dict.fromkeys(("OLLAMA_HOST", "LLAMACPP_BASE_URL", "VLLM_BASE_URL"), "127.0.0.1:9")
+    none, one = (direct("ask", "x", env=nowhere | more).err.splitlines() for more in ({}, {"OLLAMA_HOST": local_model}))
+    assert none[0].startswith("habitus: No model is set. Set a key (ANTHROPIC_API_KEY, ")
+    assert none[1:] == [
+        "  Or run one on this machine: 'ollama serve' is one way.",
+        "  Without any, see what Habitus does: habitus tour",
+    ]
+    assert one[1] == "  One runs on this machine: export HABITUS_MODEL=ollama:qwen3:4b"
+
+
 @pytest.mark.req("CL-01")
 def test_bad_input_is_one_line_with_its_mend(direct: Direct) -> None:
     cwd = direct.cli.cwd
     (cwd / "bad.json").write_text('[{"sya": "x"}]')
     (cwd / "good.json").write_text('[{"say": "x"}]')
     for args, said in (
-        (("ask", "x"), "No model is set. Set HABITUS_MODEL to provider:model, or a key: ANTHROPIC_API_KEY"),
         (("ask", "x", "-m", "openai:gpt-5"), "No key for openai: OPENAI_API_KEY is not set."),
         (("ask", "x", "-m", "opnai:gpt-5"), "No provider 'opnai'. Did you mean 'openai'?"),
         (("ask", "x", "-m", "script:none.json"), "There is no script none.json."),
@@ -500,3 +534,91 @@ def test_starting_imports_nothing_that_only_later_steps_need(
         [sys.executable, "-c", code], env=run_cli.environ(), capture_output=True, text=True, check=True
     )
     assert said.stdout.strip() == "[]"
+
+
+@pytest.mark.req("AG-12")
+def test_what_a_turn_taught_is_told_with_its_undo_and_can_be_taken_back(run_cli: Cli) -> None:
+    fails = {"call": "scratchpad", "arguments": {"action": "exec", "code": "1 / 0", "one_line_description": "share"}}
+    model = _script(run_cli, fails, fails, fails, {"say": "I can't."}, {"say": "Still not."})
+    ran = run_cli("chat", "-m", model, stdin="share it\n" + "/undo\n" * 4)
+    learned = [line for line in ran.err.splitlines() if line.startswith("learned: ")]
+    ids = [found[1] for line in learned if (found := re.search(r"\(undo: /lessons remove (\S+)\)$", line))]
+    assert len(ids) == len(learned) > 0
+    assert "There is nothing to take back in this chat." in ran.err
+    assert json.loads(run_cli("lessons", "list", "--scope", "all", "--json").out)["lessons"] == []
+    assert all(id in run_cli("lessons", "archive", "--json").out for id in ids)
+
+
+@pytest.mark.req("AG-12")
+def test_changes_of_a_chat_are_taken_back_one_after_another(run_cli: Cli) -> None:
+    assert run_cli("skills", "new", "brew-tea", "-d", "Brews tea.").code == 0
+    model = _script(run_cli, {"say": "Hello."})
+    ran = run_cli("chat", "-m", model, stdin="/skill disable brew-tea\n/skill remove brew-tea\n/undo\n/undo\n")
+    assert ran.err == ""
+    (skill,) = [
+        each for each in json.loads(run_cli("skills", "list", "--json").out)["skills"] if each["layer"] == "user"
+    ]
+    assert (skill["name"], skill["state"]) == ("brew-tea", "ok")
+
+
+@pytest.mark.req("AG-07")
+def test_a_chat_says_its_cost_changes_its_model_and_goes_on_with_another_session(run_cli: Cli) -> None:
+    one, two = _script(run_cli, {"say": "One."}, {"say": "One more."}), _script(run_cli, {"say": "Two."}, name="b.json")
+    first = _rows(run_cli("chat", "-m", one, "--json", stdin="first of all\n").out)[0]["id"]
+    lines = ["hello", "/cost", f"/model {two}", "hello again", "/model", f"/resume {first}", "/skill stats", "/resume"]
+    rows = _rows(run_cli("chat", "-m", one, "--json", stdin="\n".join(lines) + "\n").out)
+    by_type = {row["type"]: row for row in rows}
+    assert "".join(row["text"] for row in rows if row["type"] == "text") == "One.Two."
+    assert by_type["cost"]["output_tokens"] >= 0
+    assert by_type["model"]["model"] == two
+    assert [row["id"] for row in rows if row["type"] == "session"][-1] == first
+    assert [row["command"] for row in rows if row["type"] == "command"] == ["skills stats", "sessions list"]
+
+
+@pytest.mark.req("OP-03")
+def test_a_library_that_is_away_is_one_calm_line_and_the_message_is_answered(run_cli: Cli) -> None:
+    with _chat(run_cli, "-m", _script(run_cli, {"say": "First."}, {"say": "Second."})) as terminal:
+        terminal.wait_for("› ")
+        terminal.type("hello" + ENTER)
+        terminal.wait_for("First.")
+        (run_cli.home / "habitus.db").rename(run_cli.home / "away.db")
+        (run_cli.home / "habitus.db").mkdir()
+        terminal.type("/sk")
+        terminal.type(CTRL_C)
+        terminal.type("hello again" + ENTER)
+        seen = terminal.wait_for("Second.")
+        (run_cli.home / "habitus.db").rmdir()
+        (run_cli.home / "away.db").rename(run_cli.home / "habitus.db")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+    assert "Traceback" not in seen
+
+
+def test_why_a_call_failed_is_told_once(run_cli: Cli) -> None:
+    model = _script(run_cli, {"call": "recall_skill", "arguments": {"name": "nothing-like-it"}}, {"say": "Sorry."})
+    ran = run_cli("ask", "-m", model, "remember it")
+    assert ran.err.count("nothing-like-it'") == 1
+    assert "failed: the last tool call failed" in ran.err
+
+
+@pytest.mark.req("AG-11")
+def test_ask_attaches_a_file_and_reads_a_folder(run_cli: Cli) -> None:
+    if probe().bubblewrap is None:
+        pytest.skip("without bubblewrap the path depends on the session")
+    (run_cli.cwd / "data").mkdir()
+    (run_cli.cwd / "data" / "rates.txt").write_text("north 2\n")
+    (run_cli.cwd / "umsatz.csv").write_bytes("Gebiet;Stück\nMünchen;3\n".encode("latin-1") * 50_000)
+    code = (
+        "rows = open('/given/attached/umsatz.csv', encoding='cp1252').readlines()\n"
+        f"print(len(rows), rows[1].strip(), open('{run_cli.cwd}/data/rates.txt').read())"
+    )
+    model = _script(
+        run_cli, {"call": "scratchpad", "arguments": {"action": "exec", "code": code}}, {"say": "Three in Munich."}
+    )
+    ran = run_cli("ask", "how many?", "--model", model, "--attach", "umsatz.csv", "--read", "data", "--json")
+    rows = {row["type"]: row for row in _rows(ran.out)}
+    assert rows["tool_finished"]["content"] == "100000 München;3 north 2"
+    where = "read-only at /given/attached/umsatz.csv"
+    assert rows["notice"]["text"] == f"umsatz.csv, 1.1 MB, {where}: the model sees a preview."
+    assert rows["done"]["usage"]["input_tokens"] < 12_000
+    assert run_cli("ask", "x", "--model", model, "--read", "nowhere").err.startswith("habitus: There is no folder ")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Kind, Producer, Scope
+from habitus.settings import account_name
 from tests.cli.conftest import Direct
 
 FEW = {"HABITUS_RETENTION_ENTRIES": "2", "HABITUS_RETENTION_LESSONS": "4"}
@@ -18,7 +22,7 @@ LESSONS = ("The export has a header.", "Dates are day-first.", "Totals include t
 
 
 def opened(direct: Direct) -> Habitus:
-    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(), **FEW}))
+    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(), **FEW, "USER": account_name()}))
 
 
 def taught(direct: Direct) -> list[str]:
@@ -70,6 +74,29 @@ def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> Non
     assert f"  {LESSONS[0]}" in said.partition("Archived to make room: ")[2]
     lessons = direct.json("lessons", "list", "--kind", "lesson")["lessons"]
     assert {each["text"] for each in lessons} == {*LESSONS[1:], "Invoices are numbered by year."}
+
+
+@pytest.mark.req("LP-07")
+def test_a_run_prunes_a_quarter_at_most_and_nothing_that_is_verified(direct: Direct) -> None:
+    things = ("invoices", "ledgers", "receipts", "payslips", "budgets", "audits", "tariffs", "refunds")
+    with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
+        ids = []
+        for number, thing in enumerate(things):
+            draft = Draft(
+                text=f"The {thing} live in folder {number}.",
+                kind=Kind.LESSON,
+                produced_by=Producer.CEREBELLUM,
+                verified=number == 0,
+            )
+            kept = habitus.memory.encode(draft).engram
+            assert kept is not None
+            ids.append(kept.id)
+        for _ in range(5):
+            habitus.memory.record_retrieval(ids)
+    steps = direct.json("curate", "--apply")["steps"]
+    assert [step["action"] for step in steps] == ["prune", "prune"]
+    assert not {ids[0]} & {step["item"] for step in steps}
+    assert {lesson["id"] for lesson in direct.json("lessons", "archive")["archived"]} == {s["item"] for s in steps}
 
 
 @pytest.mark.req("LP-07", "ME-07", "AG-10")
@@ -124,6 +151,47 @@ def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stay
     assert direct.json("tools", "list")["tools"] == []
     direct.ok(*runs[2].splitlines()[-1].removeprefix("Undo: habitus ").split())
     assert direct.json("tools", "list")["tools"][0]["status"] == "active"
+
+
+@pytest.mark.req("SB-06", "SB-08")
+def test_a_tool_whose_cases_fail_with_another_interpreter_is_degraded_and_the_model_told(
+    direct: Direct, tmp_path: Path
+) -> None:
+    """The case notices what is different by a file that the tool may read."""
+    marker = tmp_path / "data/interpreter"
+    marker.parent.mkdir()
+    marker.write_text("3.11")
+    code = f"import sys\nassert open({str(marker)!r}).read() == '3.11', 'distutils is gone'\nprint('ok')\n"
+    new = ("tools", "new", "probe", "-d", "Probes.", "--code", "-", "--read", str(marker.parent), "--yes")
+    direct.ok(*new, stdin=code)
+    marker.write_text("3.12")
+    with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:
+        database.execute("UPDATE tool_health SET proved_as = 'another interpreter'")
+    (tested,) = direct.json("curate", "--apply")["steps"]
+    assert tested["action"] == "test"
+    assert "1 of 1 cases fail, and it is degraded" in tested["reason"]
+    (listed,) = direct.json("tools", "list")["tools"]
+    assert listed["status"] == "degraded"
+    assert "failed its own cases" in listed["reason"]
+    assert "distutils is gone" in listed["reason"]
+
+    async def told() -> tuple[list[str], str]:
+        model = ScriptedModel([calls("recall_skill", {"name": "probe"}), says("I will do without.")])
+        with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
+            async with habitus.session(model) as session:
+                await session.turn("probe it")
+        answers = [message.content for message in model.asked[-1].messages if isinstance(message, Returned)]
+        return [tool.name for tool in model.asked[0].tools], answers[0]
+
+    tools, recalled = asyncio.run(told())
+    assert "probe" not in tools
+    assert "is degraded, it failed its own cases" in recalled
+    assert "distutils is gone" in recalled
+
+    marker.write_text("3.11")
+    direct.ok("tools", "test", "probe")
+    assert direct.json("tools", "list")["tools"][0]["status"] == "active"
+    assert direct.ok("curate") == "Nothing has aged.\n"
 
 
 @pytest.mark.req("ME-03", "LP-07")

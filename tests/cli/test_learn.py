@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from habitus.app import Habitus, learning, read_settings
+from habitus.app import Habitus, models, read_settings
 from habitus.cli import main
 from habitus.llm.model import Answered, Ask, ProviderFault
 from habitus.llm.roles import Models
@@ -169,7 +170,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
     def named(habitus: Habitus, name: str) -> Models:
         return Models(name, open_model=lambda _: scripted)
 
-    monkeypatch.setattr(learning, "models_named", named)
+    monkeypatch.setattr(models, "models_named", named)
     return scripted
 
 
@@ -333,3 +334,39 @@ def test_refused_calls_and_searches_that_find_nothing_teach_nothing(direct: Dire
     write(direct.cli.cwd / "refused.jsonl", lines)
     told = direct.json("learn", "refused.jsonl", "--apply")
     assert (told["detectors"], told["files"][0]["events"], told["applied"]["lessons"]) == ([], 12, {})
+
+
+@pytest.mark.req("EL-08")
+def test_a_lesson_that_cant_be_stored_is_named_and_the_others_are_kept(direct: Direct) -> None:
+    lines = failing(1, times=3)
+    for number in range(4):  # the same call again and again
+        lines += [used(f"same-{number}", "Read", {"path": "a.md"}), came(f"same-{number}", "the same")]
+    write(direct.cli.cwd / "s.jsonl", lines)
+    fired = direct.json("learn", "s.jsonl")["detectors"]
+    assert len(fired) > 1
+    lost = fired[0]["rule"]
+    with sqlite3.connect(direct.cli.home / "habitus.db") as database:
+        says_no = "BEGIN SELECT RAISE(ABORT, 'the disk says no'); END"
+        database.execute(
+            f"CREATE TRIGGER no BEFORE INSERT ON engrams WHEN NEW.text = '{lost.replace(chr(39), '')}' {says_no}"
+        )
+    told = direct.json("learn", "s.jsonl", "--apply")["applied"]
+    assert told["lessons"] == {"stored": len(fired) - 1, "not stored": 1}
+    (reason,) = told["reasons"]
+    assert reason.startswith(f"'{lost}' could not be stored (")
+    assert "the disk says no" in reason
+    kept = [lesson["text"] for lesson in direct.json("lessons", "list")["lessons"]]
+    assert sorted(kept) == sorted(each["rule"] for each in fired[1:])
+
+
+@pytest.mark.req("EL-08")
+def test_commands_that_fail_in_codex_are_failures(direct: Direct) -> None:
+    rows: list[Line] = [{"type": "response_item", "payload": {"type": "message", "role": "user", "content": []}}]
+    for number in range(3):
+        call = {"type": "function_call", "call_id": str(number), "name": "shell", "arguments": '{"cmd": "make"}'}
+        said = f"Chunk ID: {number}\nProcess exited with code 2\nOutput:\nmake: no rule"
+        result = {"type": "function_call_output", "call_id": str(number), "output": said}
+        rows += [{"type": "response_item", "payload": call}, {"type": "response_item", "payload": result}]
+    write(direct.cli.cwd / "rollout-1.jsonl", rows)
+    fired = {each["detector"]: each for each in direct.json("learn", "rollout-1.jsonl")["detectors"]}
+    assert fired["repeated_tool_error"]["firings"][0]["evidence"][-1].endswith("shell failed: make: no rule")

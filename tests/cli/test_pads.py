@@ -63,6 +63,17 @@ def test_variables_stay_from_command_to_command(pad: Direct) -> None:
     assert shown.startswith("# cell 1\ntotal = 40\n\n# cell 2\nprint(total + 2)\n42\n")
 
 
+@pytest.mark.req("SB-12")
+def test_a_cell_reads_the_library_as_it_is_at_that_moment(pad: Direct) -> None:
+    pad.ok("skills", "new", "brew-tea", "-d", "Brews tea.", "-f", "-", stdin="1. Boil.")
+    brews = "[s['name'] for s in skills.list() if s['name'].startswith('brew')]"
+    seen = f"print({brews}, skills.read('brew-tea')['content'])"
+    assert pad.ok("pad", "exec", "one", seen) == "['brew-tea'] 1. Boil.\n"
+    pad.ok("skills", "edit", "brew-tea", "--append", "2. Wait.")
+    pad.ok("skills", "new", "brew-coffee", "-d", "Brews coffee.", "-f", "-", stdin="1. Grind.")
+    assert pad.ok("pad", "exec", "one", seen) == "['brew-coffee', 'brew-tea'] 1. Boil.\n2. Wait.\n"
+
+
 def test_a_failing_cell_fails_the_command_and_keeps_the_variables(pad: Direct) -> None:
     pad.ok("pad", "exec", "one", "x = 1")
     ran = pad("pad", "exec", "one", "print('so far'); 1 / 0")

@@ -102,6 +102,20 @@ def test_lint_tells_of_what_has_no_effect_and_what_is_risky(direct: Direct) -> N
 
 
 @pytest.mark.req("SK-20")
+def test_lint_tells_of_duplicates_and_hidden_copies_among_all_that_is_installed(direct: Direct) -> None:
+    same = ("-d", "Sums the columns of a CSV table.", "-w", "A CSV table has to be summed up.", "-f", "-")
+    for name in ("csv-summary", "table-summary"):
+        direct.ok("skills", "new", name, *same, stdin="1. Read the table.\n2. Sum every column.\n")
+    hidden = direct.cli.user_home / ".claude/skills/csv-summary"
+    hidden.mkdir(parents=True)
+    (hidden / "SKILL.md").write_text("---\nname: csv-summary\ndescription: Another.\n---\n\n1. Guess.\n")
+    found = {finding["kind"]: finding for finding in direct.json("skills", "lint")["set"]}
+    assert sorted(found["duplicate"]["names"]) == ["csv-summary", "table-summary"]
+    assert found["shadowed"]["names"] == ["csv-summary"]
+    assert all(finding["mend"] for finding in found.values())
+
+
+@pytest.mark.req("SK-20")
 def test_lint_tells_the_share_of_the_prompt(direct: Direct) -> None:
     long = "Water the roses. " * 400
     direct.skill_file("roses").parent.mkdir(parents=True)
@@ -126,3 +140,34 @@ def test_triggers_are_shown_and_never_select(direct: Direct) -> None:
     assert direct.json("why", "sum-up", "--turn", _done(asked)[0]["turn"])["selected"][0]["place"] == "menu"
     listed = direct.cli("chat", "--model", "script:model.json", stdin="/skills\n").out
     assert "(triggers: csv, totals)" in " ".join(listed.split())
+
+
+MAIL = (
+    "Dear Ms Moreau, our invoice 4711 over 2,300 euros was due on the third of May and is still unpaid. Please pay "
+    "the overdue amount within seven days, or we must send a reminder with a fee and hand the debt to a collector."
+)
+PASTED = {
+    "introduced": f"Translate this letter into German:\n\n{MAIL}\n{MAIL}",
+    "quoted": f"> {MAIL}\n> {MAIL}\n\nTranslate this letter into German",
+    "fenced": f"Translate this letter into German\n```\n{MAIL}\n{MAIL}\n```",
+    "between": f"Translate this letter:\n\n{MAIL}\n{MAIL}\n\nInto German, please.",
+    "in quotation marks": f'Translate this letter into German: "{MAIL}"',
+}
+
+
+@pytest.mark.req("SE-01")
+@pytest.mark.parametrize("way", PASTED)
+def test_what_is_pasted_does_not_drown_the_request(direct: Direct, way: str) -> None:
+    skills = {
+        "translate": "Translates letters and other texts between languages, German and French above all.",
+        "chase-invoices": "Writes reminders for an overdue invoice that is still unpaid, with fees and a last date.",
+    }
+    for name, description in skills.items():
+        file = direct.skill_file(name)
+        file.parent.mkdir(parents=True)
+        file.write_text(f"---\nname: {name}\ndescription: {description}\n---\n\n1. Do it.\n")
+    bare = direct.json("skills", "search", "Translate this letter into German")
+    found = direct.json("skills", "search", PASTED[way])
+    assert [found["results"][0]["id"], found["fits"]] == ["translate", True]
+    assert found["confidence"] >= bare["confidence"] - 0.15
+    assert direct.json("skills", "search", MAIL)["results"][0]["id"] == "chase-invoices"

@@ -16,6 +16,7 @@ import pytest
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.base import Runtime
@@ -94,7 +95,8 @@ def make_runtime(
         "local with Landlock alone": replace(machine, bubblewrap=None, has_namespaces=False),
     }[request.param]
     venvs = Venvs({**os.environ, **shelf}, python=base_python())
-    return lambda: LocalRuntime(weaker, folder, venvs, permissions=Permissions(), limits=LIMITS)
+    environments = Environments(tmp_path / "environments", venvs)
+    return lambda: LocalRuntime(weaker, folder, environments, permissions=Permissions(), limits=LIMITS)
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def test_an_absent_skill_is_none(store: SkillStore) -> None:
     assert store.load("nothing") is None
     assert store.summary("nothing") is None
     assert store.delete("nothing", ME) is False
-    assert store.set_enabled("nothing", False) is False
+    assert store.set_enabled("nothing", False, ME) is False
     assert store.history("nothing") == []
     assert store.counters("nothing") == {}
 
@@ -132,7 +132,7 @@ def test_a_stale_write_is_refused_with_the_current_version(store: SkillStore) ->
 @pytest.mark.req("SK-10")
 def test_switching_off_makes_no_version(store: SkillStore) -> None:
     saved(store)
-    assert store.set_enabled("csv-summary", False)
+    assert store.set_enabled("csv-summary", False, ME)
     loaded = store.load("csv-summary")
     assert loaded is not None
     assert (loaded.enabled, loaded.version) == (False, 1)
@@ -246,7 +246,7 @@ def test_stages_and_other_files_survive_every_operation(store: SkillStore) -> No
     assert loaded.stages == {Stage.STEPS, Stage.CHUNKS, Stage.CODE}
 
     store.change("csv-summary", lambda skill: replace(skill, body="changed", title="New"), ME)
-    store.set_enabled("csv-summary", False)
+    store.set_enabled("csv-summary", False, ME)
     store.rollback("csv-summary", 2, ME)
     store.delete("csv-summary", ME)
     store.restore(store.list_archived()[0].id, ME)

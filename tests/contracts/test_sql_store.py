@@ -55,7 +55,7 @@ def execute(store: VersionedStore, statement: sa.Executable) -> None:
 def test_a_row_says_what_the_source_expects_of_it(store: VersionedStore) -> None:
     store.save(SKILL, ME)
     store.save(replace(SKILL, body="changed"), ME)
-    store.set_enabled("csv-summary", False)
+    store.set_enabled("csv-summary", False, ME)
     (row,) = rows(store)
     fields = json.loads(str(row.pop("fields")))
     assert row.pop("created_on") != row.pop("modified_on")

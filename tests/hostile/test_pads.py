@@ -12,6 +12,7 @@ import pytest
 
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine, base_python
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.local import LocalRuntime
@@ -40,7 +41,8 @@ def venv(tmp_path: Path, seed: Path) -> Path:
 @pytest.fixture
 async def pads(strength: Machine, tmp_path: Path, venv: Path) -> AsyncIterator[Scratchpads]:
     limits = Limits(cpu_s=None, memory=256 * MIB, processes=32)
-    runtime = LocalRuntime(strength, tmp_path / "pads", VENVS, permissions=Permissions(), limits=limits)
+    environments = Environments(tmp_path / "environments", VENVS)
+    runtime = LocalRuntime(strength, tmp_path / "pads", environments, permissions=Permissions(), limits=limits)
     made = Scratchpads(runtime, timeouts=lambda _: Timeouts(total_s=60, silence_s=30), grace_s=1)
     yield made
     await made.close()
@@ -229,7 +231,13 @@ for n in range(3):
 
 
 def _runtime(machine: Machine, tmp_path: Path) -> LocalRuntime:
-    return LocalRuntime(machine, tmp_path / "pads", VENVS, permissions=Permissions(), limits=SMALL)
+    return LocalRuntime(
+        machine,
+        tmp_path / "pads",
+        Environments(tmp_path / "environments", VENVS),
+        permissions=Permissions(),
+        limits=SMALL,
+    )
 
 
 async def _pads_with(machine: Machine, tmp_path: Path, code: str) -> str | None:

@@ -87,7 +87,7 @@ OPERATIONS: dict[str, Callable[[VersionedStore], object]] = {
     "restore": lambda store: store.restore(store.list_archived()[0].id, ME),
     "restore_as": lambda store: store.restore(store.list_archived()[0].id, ME, new_name="returned"),
     "rollback": lambda store: store.rollback("with-files", 1, ME),
-    "disable": lambda store: store.set_enabled("report", False),
+    "disable": lambda store: store.set_enabled("report", False, ME),
     "count": lambda store: store.record_use("report", succeeded=True),
     "edit_by_hand": _edit_by_hand,
     "return_to": lambda store: store.return_to(store.history("report")[0].made_on, ME),

@@ -121,7 +121,7 @@ def test_claude_code_structured_results_tell_failures_that_blocks_do_not(tmp_pat
         came("4", "declined", is_error=True, toolUseResult="User rejected tool use"),
     ]
     (turn,) = only(write(tmp_path / "s.jsonl", rows)).turns
-    assert outcomes(turn) == [("Bash", False), ("Bash", False), ("Bash", True), ("Edit", None)]
+    assert outcomes(turn) == [("Bash", None), ("Bash", False), ("Bash", True), ("Edit", None)]
 
 
 @pytest.mark.req("EL-08")
@@ -135,6 +135,8 @@ def test_claude_code_structured_results_tell_failures_that_blocks_do_not(tmp_pat
         ("whatever it says", {"toolDenialKind": "user-rejected"}),
         ("whatever it says", {"toolDenialKind": "interrupted"}),
         ("[Request interrupted by user for tool use]", {}),
+        ("Exit code 137\n[Request interrupted by user for tool use]", {}),
+        ("Exit code 137", {"toolUseResult": {"stdout": "", "interrupted": True}}),
         ("Permission to use Bash with command rm has been denied.", {}),
         ("Claude requested permissions to write to a.txt, but you haven't granted it yet.", {}),
         ("This command requires approval", {}),
@@ -199,17 +201,50 @@ def test_a_search_that_finds_nothing_is_no_error(tmp_path: Path, command: str, r
     code = 2 if "code 2" in result else 1
     output = result.partition("\n")[2]
     arguments = json.dumps({"command": ["bash", "-lc", command]})
-    codex: list[object] = [
-        {"type": "function_call", "call_id": "1", "name": "shell", "arguments": arguments},
-        {
-            "type": "function_call_output",
-            "call_id": "1",
-            "output": json.dumps({"output": output, "metadata": {"exit_code": code}}),
-        },
-    ]
-    if not output.strip():
+    for said in (
+        json.dumps({"output": output, "metadata": {"exit_code": code}}),
+        f"Exit code: {code}\nWall time: 0.1 seconds\nOutput:\n{output}",
+        f"Chunk ID: a1\nProcess exited with code {code}\nOriginal token count: 0\nOutput:\n{output}",
+    ):
+        codex: list[object] = [
+            {"type": "function_call", "call_id": "1", "name": "shell", "arguments": arguments},
+            {"type": "function_call_output", "call_id": "1", "output": said},
+        ]
         (turn,) = only(write(tmp_path / "codex.jsonl", codex)).turns
         assert outcomes(turn) == [("shell", is_fine)]
+    row = {"trace": "a", "turn": 0, "tool": "bash", "args": {"command": command}, "success": False, "error": result}
+    (turn,) = only(write(tmp_path / "rows.jsonl", [row])).turns
+    assert outcomes(turn) == [("bash", is_fine)]
+
+
+@pytest.mark.req("EL-08")
+@pytest.mark.parametrize(
+    ("said", "success", "error"),
+    [
+        ("Exit code: 0\nWall time: 1 seconds\nOutput:\nExit code: 1", True, ""),
+        ("Exit code: 101\nWall time: 1 seconds\nOutput:\nno such crate", False, "no such crate"),
+        ("Chunk ID: 1\nProcess exited with code 127\nOutput:\n", False, "exit code 127"),
+        ("Process exited with code 0", True, ""),
+        ("Process running with session ID 4\nOutput:\n", True, ""),
+        ("a log\nProcess exited with code 1\nand so on", True, ""),
+        ("\n" * 20 + "line\n" * 20 + "Exit code: 1\nOutput:\n", True, ""),
+        ('{"output": "aborted", "metadata": {"exit_code": -1}}', False, "aborted"),
+    ],
+)
+def test_codex_tells_a_failure_by_its_exit_code(tmp_path: Path, said: str, success: bool, error: str) -> None:
+    rows: list[object] = [
+        {"type": "function_call", "call_id": "1", "name": "shell", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": said},
+    ]
+    (turn,) = only(write(tmp_path / "s.jsonl", rows)).turns
+    assert [(event.detail["success"], event.detail["error"]) for event in turn.events[1:]] == [(success, error)]
+
+
+@pytest.mark.req("EL-08")
+def test_a_refusal_in_rows_is_no_failure(tmp_path: Path) -> None:
+    row = {"trace": "a", "turn": 0, "tool": "bash", "args": {}, "success": False, "error": "User rejected tool use"}
+    (turn,) = only(write(tmp_path / "rows.jsonl", [row])).turns
+    assert outcomes(turn) == [("bash", None)]
 
 
 def test_claude_code_lines_of_a_resumed_session_count_once(tmp_path: Path) -> None:

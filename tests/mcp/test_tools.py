@@ -201,5 +201,5 @@ async def test_a_client_acts_for_the_user_it_was_started_for(habitus: Habitus, c
         said = await client.call_tool("recall_skill", {"name": "purge"})
         assert (said.is_error, "purge" in text_of(said).partition("Available")[2]) == (True, False)
         await client.call_tool("memorize", {"text": "The user drinks green tea.", "kind": "profile"})
-    (lesson,) = [one for one in habitus.memory.list_lessons("all") if "green tea" in one.text]
+    (lesson,) = habitus.open_memory(user="bob").list_lessons("all")
     assert (lesson.produced_by, lesson.owner) == (Producer.MODEL, "bob")

@@ -178,14 +178,14 @@ def test_in_a_shared_database_our_detector_texts_do_not_wait(make: Make) -> None
 
 @pytest.mark.req("ME-03")
 def test_what_one_user_taught_is_widened_only_by_a_person(make: Make) -> None:
-    cortex = make(is_shared=True)
+    cortex = make(is_shared=True, user="bob")
     taught = cortex.encode(lesson("Dates are day-first.", user="bob", scope=Scope.GLOBAL)).engram
     assert taught is not None
-    cortex.approve(taught.id, by="ann")
+    cortex.approve(taught.id, by="bob")
     request = "which way round are the dates in the export"
     assert [one.id for one in cortex.recall(request, user="bob").lessons] == [taught.id]
     assert cortex.recall(request, user="cat").lessons == ()
-    cortex.edit(taught.id, by="ann", scope=Scope.GLOBAL)
+    cortex.edit(taught.id, by="bob", scope=Scope.GLOBAL)
     assert [one.id for one in cortex.recall(request, user="cat").lessons] == [taught.id]
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from habitus.agent.consent import Consent, Question
 from habitus.agent.stream import Done, TurnEvent
 from habitus.app import Habitus, read_settings
+from habitus.llm.roles import Models
 from habitus.llm.scripted import Script, ScriptedModel
 from habitus.repl.chat import Chat
 from habitus.repl.surface import CommandReport
@@ -42,12 +43,18 @@ class Kept:
     def tell(self, report: CommandReport) -> None:
         self.reports.append(report)
 
+    note = tell
+
     def complain(self, message: str, mend: str = "") -> None:
         self.complaints.append(f"{message} {mend}".strip())
 
     async def ask(self, question: Question) -> Consent:
         self.questions.append(question)
         return self.answer
+
+    def run_command(self, words: Sequence[str]) -> list[tuple[str, ...]]:
+        self.commands.append(words)
+        return []
 
     @contextmanager
     def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
@@ -82,9 +89,9 @@ async def begin(habitus: Habitus) -> AsyncIterator[Begin]:
         chat = Chat(
             habitus,
             kept,
-            open_session=lambda: habitus.session(model, ask=kept.ask),
-            run_command=kept.commands.append,
-            drafter=lambda: model,
+            open_session=lambda resume: habitus.session(model, ask=kept.ask, id=resume or None, resume=bool(resume)),
+            run_command=kept.run_command,
+            models=Models("main", open_model=lambda name: model),
         )
         chats.append(chat)
         return chat, kept, model

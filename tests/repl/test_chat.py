@@ -257,3 +257,16 @@ async def test_a_model_that_gives_no_draft_is_said(begin: Begin) -> None:
     await chat.handle("hello")
     await chat.handle("/skill save")
     assert "gave no usable SkillDraft" in kept.complaints[0]
+
+
+@pytest.mark.req("AG-11")
+async def test_a_pasted_path_is_attached_and_prose_is_said(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "my sales.csv").write_text("region,units\nnorth,1\n")
+    chat, kept, model = begin([says("one region"), says("no")])
+    await chat.handle(f"'{tmp_path}/my sales.csv'")
+    assert model.asked == []
+    assert kept.reports[-1].data == {"path": str(tmp_path / "my sales.csv")}
+    await chat.handle("which regions?")
+    assert "2 columns: region (text), units (integer)" in _asked(model, 0)
+    await chat.handle(f"is {tmp_path}/my there?")
+    assert "columns" not in _asked(model, 1)

@@ -90,7 +90,8 @@ def _offered(text: str) -> list[str]:
 def test_the_tab_key_offers_commands_skills_and_their_actions() -> None:
     assert _offered("/") == [*(f"/{name}" for name in COMMANDS), "/csv-summary"]
     assert _offered("/sk") == ["/skill", "/skills"]
-    assert completions("/c", {"csv-summary": "Totals"}, []) == [Completion(text="/csv-summary", start=2, help="Totals")]
+    (offered,) = completions("/cs", {"csv-summary": "Totals"}, [])
+    assert offered == Completion(text="/csv-summary", start=3, help="Totals")
     assert _offered("/hid") == []  # what a person may not call is not offered
     assert _offered("/skill sh") == ["show"]
     assert _offered("/skill show ") == ["csv-summary", "hidden"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,15 @@ def _finished(outcome: Outcome = OK, *, tool: str = "scratchpad", content: str =
 def _done(outcome: Outcome = OK, *, cost: float | None = None, waiting: int = 0) -> Done:
     usage = Usage(input_tokens=1234, output_tokens=56, cost=cost)
     return Done(turn="t", reply="r", outcome=outcome, usage=usage, rounds=1, seconds=3.2, waiting=waiting)
+
+
+@pytest.mark.req("AG-11")
+def test_what_a_cell_made_is_offered_to_open() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    display = TurnDisplay(console=console)
+    display.show(ToolStarted(call="1", tool="scratchpad", arguments="{}"))
+    display.show(replace(_finished(), made=("/home/ann/.habitus/sessions/1/_made/plot.png",)))
+    assert "open: /home/ann/.habitus/sessions/1/_made/plot.png" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

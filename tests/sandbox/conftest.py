@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine, base_python, probe
 from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.local import LocalRuntime
@@ -49,7 +50,8 @@ async def make_pads(machine: Machine, pads_folder: Path) -> AsyncIterator[MakePa
         limits = options.pop("limits", Limits(cpu_s=None, memory=512 * MIB))
         venvs = options.pop("venvs", None) or Venvs(os.environ, python=base_python())
         timeouts = options.pop("timeouts", Timeouts(total_s=60, silence_s=60))
-        runtime = LocalRuntime(machine, pads_folder, venvs, permissions=Permissions(), limits=limits)
+        environments = Environments(pads_folder.with_name("environments"), venvs)
+        runtime = LocalRuntime(machine, pads_folder, environments, permissions=Permissions(), limits=limits)
         made.append(Scratchpads(runtime, timeouts=lambda _: timeouts, **{"grace_s": 1.0, **options}))
         return made[-1]
 

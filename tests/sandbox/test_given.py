@@ -11,6 +11,7 @@ import pytest
 
 from habitus.errors import Invalid
 from habitus.files import File, file_of
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import LARGEST_FILE, MOST_FILES, Given
 from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import Machine, base_python
@@ -69,7 +70,7 @@ async def pads(strength: Machine, pads_folder: Path, given: Given) -> AsyncItera
     runtime = LocalRuntime(
         strength,
         pads_folder,
-        Venvs(os.environ, python=base_python()),
+        Environments(pads_folder.with_name("environments"), Venvs(os.environ, python=base_python())),
         permissions=Permissions(),
         limits=Limits(cpu_s=None, memory=512 * MIB),
         allow_weaker=True,
@@ -81,7 +82,8 @@ async def pads(strength: Machine, pads_folder: Path, given: Given) -> AsyncItera
 
 
 async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(pads: Scratchpads, given: Given) -> None:
-    await pads.exec("one", "import os, runpy, subprocess, sys")
+    began = await pads.exec("one", "import os, subprocess, sys\nprint(os.environ['GIVEN'])")
+    assert began.stdout == f"{given.path_of()}\n"
     placed = given.put_tree("fill-form", TREE)
     assert placed.left_out == {}
     cell = await pads.exec(
@@ -101,7 +103,10 @@ async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(p
 
 async def test_a_call_of_a_tool_reads_what_it_is_given(strength: Machine, given: Given, tmp_path: Path) -> None:
     placed = given.put_tree("fill-form", TREE)
-    code = f"there = {placed.path!r}\nprint(open(there + '/references/fields.md').read())\n{ATTACK}"
+    code = (
+        "import os\nthere = os.environ['GIVEN'] + '/skills/fill-form'\n"
+        f"print(open(there + '/references/fields.md').read())\n{ATTACK}"
+    )
     async with Warm(strength, tmp_path / "calls", allow_weaker=True) as warm:
         run = await warm.run(Program(code=code, given=given.folder))
         assert run.stdout.splitlines() == ["name, street", " ".join(["refused"] * 6)], run.stderr
@@ -118,10 +123,10 @@ def test_what_is_given_is_private_and_not_writable(tmp_path: Path) -> None:
     given.put_tree("fill-form", TREE)
     attached = tmp_path / "sales.csv"
     attached.write_text("a,b")
-    assert [given.put_file(attached), given.put_file(attached)] == [
-        "/given/attached/sales.csv",
-        "/given/attached/sales-2.csv",
-    ]
+    first = given.put_file(attached)
+    assert given.put_file(attached) == first
+    attached.write_text("a,b\n1,2")
+    assert [first.path, given.put_file(attached).path] == ["/given/attached/sales.csv", "/given/attached/sales-2.csv"]
     modes = {
         str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o777)
         for path in (given.folder, *given.folder.rglob("*"))
@@ -148,11 +153,11 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
     (origin / "changed").write_text("otherwise")
     (origin / "gone").unlink()
     os.mkfifo(origin / "gone")
-    placed = plain(tmp_path).put_tree("x", tree, origin=origin)
+    placed = plain(tmp_path).put_tree("x", tree, folders=dict.fromkeys(tree, origin))
     assert placed.left_out == {
         "changed": "it was changed meanwhile",
-        "gone": "it can't be read any more",
-        "link": "it can't be read any more",
+        "gone": "it can't be read where it lies",
+        "link": "it can't be read where it lies",
     }
     assert sorted(path.name for path in (tmp_path / "given/skills/x").iterdir()) == ["kept"]
 

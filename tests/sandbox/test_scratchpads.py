@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from habitus.errors import NotFound, ToolFailed
 from habitus.sandbox.model import MIB, Cell, Limits, Timeouts
 from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Venvs, package_for
+from habitus.sandbox.venvs import Venvs, package_for, packages_of
 
 MakePads = Callable[..., Scratchpads]
 QUICK = Timeouts(total_s=60, silence_s=0.3)
@@ -331,3 +332,29 @@ def _workers() -> list[str]:
             if int(fields[1]) == os.getpid() and b"inside.worker" in (entry / "cmdline").read_bytes():
                 found.append(entry.name)
     return found
+
+
+@pytest.mark.req("SB-01", "AG-11")
+async def test_packages_of_one_pad_are_in_the_next_without_an_index(
+    make_pads: MakePads, shelf: Venvs, tmp_path: Path
+) -> None:
+    first = make_pads(venvs=shelf)
+    assert await first.install("one", ["habitus-greeting"]) == "Installed habitus_greeting 1.0."
+    assert await first.install("one", ["habitus-greeting"]) == "Already there: habitus-greeting."
+    shutil.rmtree(tmp_path / "shelf")
+    shutil.rmtree(tmp_path / "cache")
+    await first.exec("two", "1")
+    await first.install("two", ["habitus-greeting"])
+    files = [packages_of(tmp_path / "pads" / pad / "venv") / "habitus_greeting.py" for pad in ("one", "two")]
+    assert files[0].samefile(files[1]), "it is linked, not installed again"
+    assert (await first.exec("two", "import habitus_greeting as g; g.HELLO")).stdout == "'hello'\n"
+
+
+async def test_a_later_word_on_a_package_replaces_the_earlier(make_pads: MakePads, shelf: Venvs) -> None:
+    pads = make_pads(venvs=shelf)
+    await pads.install("one", ["habitus_greeting<5"])
+    await pads.install("one", ["Habitus-Greeting==1.0"])
+    assert (await pads.exec("one", "import habitus_greeting as g; g.HELLO")).stdout == "'hello'\n"
+    with pytest.raises(ToolFailed, match="Could not install habitus-greeting==2"):
+        await pads.install("one", ["habitus-greeting==2"])
+    assert (await pads.exec("one", "g.HELLO")).stdout == "'hello'\n"

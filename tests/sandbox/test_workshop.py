@@ -15,11 +15,11 @@ import pytest
 
 from habitus.errors import ToolFailed
 from habitus.events import OutcomeKind
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
-from habitus.tools.environments import Environments
 from habitus.tools.header import dependencies_of, with_header
 from habitus.tools.model import Case, ToolDraft
 from habitus.tools.schema import DEEPEST, checked_payload, checked_schema

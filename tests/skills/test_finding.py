@@ -12,6 +12,7 @@ import pytest
 
 from habitus.agent.explaining import Why, explain
 from habitus.app import Habitus
+from habitus.app.selecting import select
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import file_of
@@ -89,7 +90,7 @@ def test_no_request_breaks_the_search(habitus: Habitus, query: str) -> None:
 
 
 def explained(habitus: Habitus, name: str, request: Request) -> Why:
-    selection = habitus.select(request)
+    selection = select(habitus, request)
     drawn = menu.compose(selection.menu, 4000)
     among = selection.eligible()
     return explain(habitus.skills.find(name), selection, drawn, habitus.finder.search(request.text, k=99, among=among))
@@ -112,7 +113,7 @@ def test_why_tells_the_rule_the_rank_and_the_gate(habitus: Habitus) -> None:
 
 @pytest.mark.req("SE-08", "SE-07")
 def test_why_tells_that_there_was_no_room(habitus: Habitus) -> None:
-    selection = habitus.select(Request(text=""))
+    selection = select(habitus, Request(text=""))
     drawn = menu.compose(selection.menu, 60)
     assert drawn.cut
     found = explain(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
@@ -133,9 +134,9 @@ def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
         )
     )
     follow_up = Request(text="and the other file", source_type="talk", conversation="c", now=datetime.now(UTC))
-    assert habitus.select(follow_up).eager == ()
+    assert select(habitus, follow_up).eager == ()
     habitus.journal.judge("t1", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"))
-    assert [str(choice) for choice in habitus.select(follow_up).eager] == ["csv-summary(sticky=t1)"]
+    assert [str(choice) for choice in select(habitus, follow_up).eager] == ["csv-summary(sticky=t1)"]
 
 
 @pytest.mark.req("SE-10")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -219,6 +220,11 @@ def test_every_kind_of_upload_comes_in(habitus: Habitus, tmp_path: Path) -> None
         file.writestr("zipped/scripts/run.py", "print(1)\n")
     assert verdicts(habitus, archive) == {"zipped": "imported"}
     assert set(habitus.skills.tree("zipped")) == {"SKILL.md", "scripts/run.py"}
+    put(tmp_path / "checkout", "tarred", "In a tar.")
+    with tarfile.open(tmp_path / "checkout.tar.gz", "w:gz") as file:
+        file.add(tmp_path / "checkout", arcname=".")
+    assert verdicts(habitus, tmp_path / "checkout.tar.gz") == {"tarred": "imported"}
+    assert verdicts(habitus, tmp_path / "checkout.tar.gz") == {"tarred": "unchanged"}
 
 
 @pytest.mark.req("SK-18", "SC-01")
@@ -228,6 +234,12 @@ def test_a_hostile_archive_is_refused_and_leaves_nothing(habitus: Habitus, tmp_p
         file.writestr("../../escape/SKILL.md", "---\nname: escape\ndescription: Out.\n---\n")
     (found,) = taken(habitus, archive).values()
     assert found[0] == "refused"
+    link = tarfile.TarInfo("skill/out")
+    link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+    with tarfile.open(tmp_path / "linked.tgz", "w:gz") as packed:
+        packed.addfile(link)
+        packed.addfile(tarfile.TarInfo("skill/out/escape"))
+    assert taken(habitus, tmp_path / "linked.tgz") == {"linked": ("refused", "'skill/out' is a link.")}
     assert not (tmp_path / "escape").exists()
 
 

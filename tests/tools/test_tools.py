@@ -176,7 +176,7 @@ async def test_three_failures_in_a_row_degrade_and_an_ok_brings_it_back(habitus:
         assert tools.active() == ()
         assert (tool.status, tool.reason) == (
             ToolStatus.DEGRADED,
-            "failed 3 times in a row: AssertionError: only hi",
+            "failed 3 times in a row, last with: AssertionError: only hi",
         )
         with pytest.raises(ToolFailed):
             await tools.run("shout", {"text": 5})  # a mistake of the caller counts for nobody

@@ -1,20 +1,32 @@
-"""Files that come with a request: text is read, images are shown, speech is written down."""
+"""Files that come with a request: laid where code runs and previewed; images are shown, speech is written down."""
 
 from __future__ import annotations
 
+import errno
 import mimetypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from habitus.agent.background import in_thread
 from habitus.agent.budget import shortened
+from habitus.agent.previews.preview import Preview, preview
 from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
 from habitus.llm.model import Image, Text
+from habitus.sandbox.given import Given, GivenFile, opened
 from habitus.text import one_line
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_MOST_BYTES = 20 * 1024 * 1024
+_LARGEST_IMAGE = 20 * 1024 * 1024  # more, no provider takes
+_WHOLE, _PREVIEW = 2_000, 1_000  # tokens of a text that is small enough to stand whole, and of a preview
+
+_READ_IT = "start with --read FOLDER, which copies nothing."
+_MENDS = {
+    errno.EISDIR: f"For a folder, {_READ_IT}",
+    **dict.fromkeys((errno.EFBIG, errno.ENOSPC), f"For a large one, {_READ_IT}"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +35,20 @@ class Attached:
     parts: tuple[Text | Image, ...] = ()
     heard: tuple[str, ...] = ()  # joins the request before anything is selected
     notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _File:
+    """One attached file: as a prompt calls it, where code finds it if it does, and what we read of it."""
+
+    name: str
+    where: str
+    copy: Path
+    size: int
+
+    def __str__(self) -> str:
+        where = f"read-only at {self.where}" if self.where else "out of reach of cells, which run on another machine"
+        return f"{self.name}, {shown_size(self.size)}, {where}"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -35,32 +61,26 @@ class _Found:
 async def read(
     paths: Sequence[Path],
     *,
+    given: Given | None,
     sees_images: bool,
     transcribe: Transcriber,
     budget: int,
     sound: Callable[[str], str] = lambda text: text,
 ) -> Attached:
-    """Read what is attached; what can't be used is said, and the turn goes on without it.
+    """Lay what is attached where cells run, and say what it is; `given` is None where they run on another machine.
 
     `sound` makes a text fit to be sent, before it is shortened: of a key that was cut in two, no half would be known.
     """
     found = _Found()
     for path in paths:
-        kind, name = mimetypes.guess_type(path.name)[0] or "", one_line(path.name)
+        file = await in_thread(partial(_laid, path, given))
+        kind = mimetypes.guess_type(path.name)[0] or ""
         if kind.startswith("audio/"):
-            _check(path)
-            heard = await transcribe(path)
-            if heard.text is None:
-                found.notices.append(f"{name} was not written down: {heard.reason}")
-                found.parts.append(Text(text=f"[Attached recording {name}, which could not be written down.]"))
-            else:
-                found.heard.append(heard.text)
-                said = one_line(sound(heard.text))
-                found.parts.append(Text(text=f"[Attached recording {name}; it says: {said}]"))
+            await _recording(path, file, transcribe, sound, found)
         elif kind in IMAGES:
-            _image(path, name, kind, sees_images, found)
+            await _image(file, kind, sees_images, found)
         else:
-            _text(path, name, budget // len(paths), sound, found)
+            await _previewed(path, file, budget // len(paths), sound, found)
     return Attached(
         names=tuple(one_line(path.name) for path in paths),
         parts=tuple(found.parts),
@@ -69,34 +89,66 @@ async def read(
     )
 
 
-def _image(path: Path, name: str, kind: str, sees_images: bool, found: _Found) -> None:
-    data = _check(path)
-    if sees_images:
-        found.parts.append(Image(data=data, media_type=kind))
-    else:
-        found.notices.append(f"The model can't see images; it is only told that {name} is attached.")
-        found.parts.append(Text(text=f"[Attached image {name}, which you can't see.]"))
-
-
-def _text(path: Path, name: str, budget: int, sound: Callable[[str], str], found: _Found) -> None:
-    data = _check(path)
+def _laid(path: Path, given: Given | None) -> _File:
+    name = one_line(path.name)
     try:
-        if b"\0" in data:
-            raise UnicodeDecodeError("utf-8", data, 0, 1, "not text")
-        written = sound(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        found.notices.append(f"{name} is not text; the model is only told that it is attached.")
-        found.parts.append(Text(text=f"[Attached file {name}, {len(data):,} bytes, not text.]"))
+        if given is None:
+            with opened(path) as file:
+                size = file.seek(0, 2)
+            return _File(name=name, where="", copy=path, size=size)
+        laid: GivenFile = given.put_file(path)
+        return _File(name=name, where=laid.path, copy=laid.copy, size=laid.size)
+    except OSError as error:
+        mend = _MENDS.get(error.errno or 0, "Check the path.")
+        raise Invalid(f"Can't attach {path}: {error.strerror}.", mend=mend) from None
+
+
+async def _recording(
+    path: Path, file: _File, transcribe: Transcriber, sound: Callable[[str], str], found: _Found
+) -> None:
+    heard = await transcribe(path)
+    if heard.text is None:
+        found.notices.append(f"{file.name} was not written down: {heard.reason}")
+        found.parts.append(Text(text=f"[Attached recording {file}, which could not be written down.]"))
         return
-    if len(written) > budget * 4:
-        found.notices.append(f"{name} is long: the model sees its beginning.")
-    found.parts.append(Text(text=f"[Attached file {name}]\n{shortened(written, budget)}\n[End of {name}]"))
+    found.heard.append(heard.text)
+    found.parts.append(Text(text=f"[Attached recording {file}; it says: {one_line(sound(heard.text))}]"))
 
 
-def _check(path: Path) -> bytes:
+async def _image(file: _File, kind: str, sees_images: bool, found: _Found) -> None:
+    if not sees_images:
+        found.notices.append(f"The model can't see images; it is only told that {file.name} is attached.")
+        found.parts.append(Text(text=f"[Attached image {file}, which you can't see.]"))
+    elif file.size > _LARGEST_IMAGE:
+        found.notices.append(f"{file.name} is too large to be shown to the model: {shown_size(file.size)}.")
+        found.parts.append(Text(text=f"[Attached image {file}, too large to be shown.]"))
+    else:
+        data = await in_thread(file.copy.read_bytes)
+        found.parts += [Text(text=f"[Attached image {file}]"), Image(data=data, media_type=kind)]
+
+
+async def _previewed(path: Path, file: _File, budget: int, sound: Callable[[str], str], found: _Found) -> None:
+    room = min(budget, _WHOLE) * 4
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise Invalid(f"{path} is larger than {_MOST_BYTES >> 20} MB.", mend="Attach a smaller part of it.")
-        return path.read_bytes()
+        seen: Preview = await in_thread(lambda: preview(file.copy, ending=path.suffix.lower(), room=room))
     except OSError as error:
         raise Invalid(f"Can't attach {path}: {error.strerror}.", mend="Check the path.") from None
+    lines = sound("\n".join(seen.lines))
+    if not seen.is_whole:
+        lines = shortened(lines, min(budget, _PREVIEW))
+        shown = "sees a preview" if lines else f"only knows that it is a {one_line(seen.kind)}"
+        found.notices.append(f"{file}: the model {shown}.")
+    part = [f"[Attached file {file}: {one_line(seen.kind)}]", lines, f"[End of {file.name}]"]
+    found.parts.append(Text(text="\n".join(filter(None, part))))
+
+
+def shown_size(size: int) -> str:
+    """A size as people say it: `1.5 MB`."""
+    if size < 1000:
+        return f"{size} bytes"
+    amount = float(size)
+    for unit in ("kB", "MB"):
+        amount /= 1000
+        if amount < 999.5:
+            return f"{amount:.2g} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+    return f"{amount / 1000:.1f} GB"

@@ -12,8 +12,9 @@ from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection
 
 def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Journal) -> Selection:
     """The skills for a request. A turn that it answers and that nobody kept has nothing to say."""
-    recent = journal.recent(request.conversation, limit=STICKY_TURNS) if request.conversation else []
-    answered = journal.brief(request.reply_to) if request.reply_to else None
+    user = request.user.name
+    recent = journal.recent(request.conversation, limit=STICKY_TURNS, user=user) if request.conversation else []
+    answered = journal.brief(request.reply_to, user=user) if request.reply_to else None
     return select(
         snapshot.listing,
         request,

@@ -65,6 +65,7 @@ class Composer:
         news = self._news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
+        unlearned = self._parts.memory.turned_down()
         opened = self._opened(selection)
         none: list[Summary] = []
         fitting = self._away(lambda: self._fitting(request, selection), none)
@@ -75,7 +76,11 @@ class Composer:
             prompt.opened(opened),
             prompt.fitting([summary for summary in fitting if summary not in opened]),
             prompt.whats_new(news),
-            prompt.bullets("turned down", "Turned down by the person", [one.refusal for one in turned_down]),
+            prompt.bullets(
+                "turned down",
+                "Turned down by the person",
+                [*(one.refusal for one in turned_down), *(note.text for note in unlearned)],
+            ),
         )
         standing = () if selection.drops_memory else self._steady.standing.rules
         return Composed(
@@ -88,6 +93,7 @@ class Composer:
             menu=self._steady.menu,
             news=news,
             turned_down=turned_down,
+            unlearned=unlearned,
         )
 
     def system(self, selection: Selection | None = None) -> tuple[Section, ...]:
@@ -119,7 +125,9 @@ class Composer:
         chosen = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
         there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
         room = int(self._parts.context_tokens * budget.EAGER_SHARE)
-        section, shown = prompt.eager(chosen, room, already=there, unreviewed=view.unreviewed)
+        section, shown = prompt.eager(
+            chosen, room, already=there, unreviewed=view.unreviewed, files=self._parts.files.put
+        )
         for skill, _ in chosen:
             if skill.name in shown:
                 view.saw(skill)

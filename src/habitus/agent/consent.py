@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +23,21 @@ class Question:
 
 
 AskPerson = Callable[[Question], Awaitable[Consent]]
+
+
+class TimedPerson:
+    """Somebody who is asked, and how long they took to answer so far: that is nobody else's time."""
+
+    def __init__(self, ask: AskPerson) -> None:
+        self._ask = ask
+        self.took_s = 0.0
+
+    async def __call__(self, question: Question) -> Consent:
+        began = time.monotonic()
+        try:
+            return await self._ask(question)
+        finally:
+            self.took_s += time.monotonic() - began
 
 
 async def nobody(question: Question) -> Consent:

@@ -118,15 +118,18 @@ def _is_final(message: Message) -> bool:
     return isinstance(message, Answered) and not message.calls
 
 
+_IMAGE_TOKENS = 1500
+
+
 def size(message: Message) -> int:
     """About how many tokens a message takes."""
     match message:
         case Asked(parts=parts):
-            return sum(tokens(part.text) if isinstance(part, Text) else 1500 for part in parts) + 4
+            return sum(tokens(part.text) if isinstance(part, Text) else _IMAGE_TOKENS for part in parts) + 4
         case Answered(text=text, calls=calls):
             return tokens(text) + sum(tokens(call.arguments) + tokens(call.name) + 8 for call in calls) + 4
-        case Returned(content=content):
-            return tokens(content) + 8
+        case Returned(content=content, images=images):
+            return tokens(content) + _IMAGE_TOKENS * len(images) + 8
         case never:
             assert_never(never)
 
@@ -146,9 +149,11 @@ def pack(message: Message) -> Kept:
         case Answered(text=text, calls=calls):
             packed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
             return Kept(role="assistant", content={"text": text, "calls": packed})
-        case Returned(call=call, tool=tool, content=content, failed=failed):
-            came = {"call": call, "tool": tool, "content": content}
-            return Kept(role="tool", content=came | {"failed": True} if failed else came)
+        case Returned(call=call, tool=tool, content=content, failed=failed, images=images):
+            came: dict[str, Any] = {"call": call, "tool": tool, "content": content}
+            came |= {"failed": True} if failed else {}
+            came |= {"images": [_pack_part(image) for image in images]} if images else {}
+            return Kept(role="tool", content=came)
         case never:
             assert_never(never)
 
@@ -179,7 +184,9 @@ def unpack(kept: Kept) -> Message | None:
                 return Answered(text=_text(content["text"]), calls=tuple(calls))
             case "tool":
                 call, tool, said = (_text(content[key]) for key in ("call", "tool", "content"))
-                return Returned(call=call, tool=tool, content=said, failed=bool(content.get("failed")))
+                shown = [_unpack_part(part) for part in content.get("images", ())]
+                images = tuple(part for part in shown if isinstance(part, Image))  # those that were small enough
+                return Returned(call=call, tool=tool, content=said, failed=bool(content.get("failed")), images=images)
             case _:
                 return None
     except (KeyError, TypeError, ValueError):

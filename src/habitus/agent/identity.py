@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from habitus.agent import prompt
 from habitus.skills import placeholders
+from habitus.skills.layers import PROMPT
 from habitus.skills.library import Library
 from habitus.skills.model import Skill
 
-LAYER = "prompt"
 NAME = "identity"
 
 
@@ -26,7 +26,7 @@ class Identity:
 
 def identity_skill(library: Library, *, look: bool = True) -> Skill:
     """The text as somebody last wrote it, or the one that comes along."""
-    written = library.layer(LAYER).store.load(NAME, look=look)
+    written = library.layer(PROMPT).store.load(NAME, look=look)
     return written or Skill(
         name=NAME, description="Who the assistant is and how it speaks.", body=prompt.text("identity")
     )

@@ -31,13 +31,20 @@ class SessionMemory:
         """These stood in a prompt; for those in `cut` there was no room."""
         self.cortex.record_retrieval(notes, cut=cut)
 
+    def turned_down(self) -> tuple[Note, ...]:
+        """What this user's agent wanted remembered and has not heard that it was turned down: a sentence each."""
+        return tuple(Note(id=one.id, text=one.refusal) for one in self.cortex.turned_down(self.user))
+
+    def told(self, notes: Sequence[Note]) -> None:
+        self.cortex.told(note.id for note in notes)
+
     def helped(self, request: str) -> None:
         """A request went well: lessons shown for it a moment ago get the credit."""
         self.cortex.record_helpful(request, user=self.user, project=self.project)
 
     def waiting(self) -> int:
         """How many lessons wait for a person."""
-        return len(self.cortex.waiting())
+        return len(self.cortex.waiting(user=self.user))
 
     @cached_property
     def in_scratchpad(self) -> tuple[Note, ...]:

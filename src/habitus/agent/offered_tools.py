@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.code_tools import code_tools
+from habitus.agent.tools.recipe_tools import recipe_tools
 from habitus.agent.tools.registry import Registry, Tool
 from habitus.agent.view import View
+from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus
 from habitus.sandbox.model import ToolRun
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext, is_barred
@@ -35,9 +37,10 @@ class OfferedTools:
         view: View,
         outage: Outage,
         gates: GateContext,
+        recipes: RecipeCatalogue,
         *,
         steady: bool = True,
-        may_have_code: Callable[[], bool] = lambda: True,
+        may_have_tools: Callable[[], bool] = lambda: True,
     ) -> None:
         self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
         self._built_in = tuple(built_in)
@@ -46,10 +49,12 @@ class OfferedTools:
         self._view = view
         self._outage = outage
         self._gates = gates
+        self._recipes = recipes
         self._looks = -1
         self._degraded: Sequence[Tool] = ()
+        self._steps: Sequence[Tool] = ()  # the code that steps of recipes may call
         self._steady = steady
-        self._may_have_code = may_have_code  # asked before a look at the library
+        self._may_have_tools = may_have_tools  # asked before a look at the library
         self._code: list[Tool] | None = None
 
     @property
@@ -88,7 +93,7 @@ class OfferedTools:
     def _current(self) -> Sequence[Tool]:
         """What may run for this user, and what waits and was written in this conversation."""
         conversation = self._view.conversation
-        is_worth_a_look = self._view.is_taken or self._may_have_code()
+        is_worth_a_look = self._view.is_taken or self._may_have_tools()
         there = self._tools.all(at=self._view.snapshot) if is_worth_a_look else ()
         runnable = [tool for tool in there if tool.can_run]
         gates = self._with_tools(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
@@ -102,19 +107,35 @@ class OfferedTools:
         async def run_waiting(name: str, payload: object) -> ToolRun:
             return await self._tools.run_waiting(conversation, name, payload, services=services)
 
-        return [*code_tools(active.values(), run), *code_tools(waiting, run_waiting)]
+        self._steps = code_tools(active.values(), run)
+        waiting_tools = code_tools(waiting, run_waiting)
+        recipes = self._offered_recipes({tool.name for tool in self._steps}, gates) if is_worth_a_look else ()
+        return [*self._steps, *recipes, *waiting_tools]
+
+    def _offered_recipes(self, taken: Collection[str], gates: GateContext) -> list[Tool]:
+        """The recipes that may run for this user; one that goes by the name of a tool does not."""
+        usable = [
+            recipe
+            for recipe in self._recipes.all(at=self._view.snapshot)
+            if recipe.status is RecipeStatus.ACTIVE
+            and recipe.name not in taken
+            and not self._is_barred(recipe.skill, gates)
+        ]
+        return recipe_tools(usable, self._recipes, lambda: Registry([*self._built_in, *self._steps]))
 
     def _is_barred(self, name: str, gates: GateContext) -> bool:
         item = self._view.snapshot.by_name.get(name)
         return item is None or item.summary is None or is_barred(item.summary, gates)
 
     def _most_fitting(self, request: Request) -> list[Tool]:
-        by_skill = {tool.name.replace("_", "-"): tool for tool in self.code}
+        by_skill: dict[str, list[Tool]] = {}
+        for tool in self.code:
+            by_skill.setdefault(tool.skill or tool.name.replace("_", "-"), []).append(tool)
 
         def search() -> list[Tool]:
             at = self._view.snapshot
             found = self._finder.search(request.text, k=CODE_TOOLS, among=set(by_skill), at=at)
-            return [by_skill[hit.id] for hit in found.hits]
+            return [tool for hit in found.hits for tool in by_skill[hit.id]]
 
         nothing: list[Tool] = []
         ranked = self._outage.unless_away(search, nothing)

@@ -67,6 +67,7 @@ class OpenTurn:
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
         self.look()
+        self._parts.files.refresh()
         self._composer.refresh()
         if self.said.invoked is not None:
             self._parts.view.note_loaded(self.said.invoked)
@@ -110,7 +111,8 @@ class OpenTurn:
 
     async def run(self, call: ToolCall, tools: Registry) -> ToolResult:
         """Run one call, and let everybody see it begin and end."""
-        began, redactor = time.monotonic(), self._parts.redactor
+        redactor, person = self._parts.redactor, self._parts.person
+        began, asked_s = time.monotonic(), person.took_s
         self._emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
         self._called(call)
         running = Running(
@@ -121,12 +123,20 @@ class OpenTurn:
             observe=self.observe,
             report=self.report,
             redactor=redactor,
+            sees_images=self.said.sees_images,
         )
         result = await tools.run(call, running)
         self._returned(call, result)
-        seconds = time.monotonic() - began
+        seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
         self._emit(
-            ToolFinished(call=call.id, tool=call.name, outcome=result.outcome, content=result.content, seconds=seconds)
+            ToolFinished(
+                call=call.id,
+                tool=call.name,
+                outcome=result.outcome,
+                content=result.content,
+                seconds=seconds,
+                made=result.made,
+            )
         )
         return result
 

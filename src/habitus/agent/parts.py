@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from habitus.agent.background import Background
+from habitus.agent.consent import TimedPerson, nobody
 from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
+from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage
 from habitus.agent.transcription import Transcriber
 from habitus.agent.view import View
 from habitus.events import TurnObserver
 from habitus.journal.journal import Journal
+from habitus.memory.model import Encoded
 from habitus.redact import Redactor
+from habitus.sandbox.given import Given
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext
 from habitus.skills.review import Review
@@ -26,6 +30,7 @@ from habitus.skills.selection import User
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
     view: View
+    files: OtherFiles
     finder: Finder
     review: Review
     journal: Journal
@@ -39,6 +44,9 @@ class Parts:
     clock: Callable[[], datetime]
     context_tokens: int
     user: User
+    person: TimedPerson = field(default_factory=lambda: TimedPerson(nobody))
+    learned: Callable[[], tuple[Encoded, ...]] = tuple  # what is new in memory since it was last asked for
+    given: Given | None = None  # where what is attached is laid for the code that runs
     project: str = ""
     source_type: str = "repl"
     background: Background = field(default_factory=Background)

@@ -85,6 +85,7 @@ class Composed:
     menu: Menu | None = None
     news: News | None = None
     turned_down: tuple[Proposal, ...] = ()  # of what the agent proposed
+    unlearned: tuple[Note, ...] = ()  # of what it wanted remembered, and was turned down
 
 
 def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu: Menu) -> tuple[Section, ...]:
@@ -110,10 +111,11 @@ def eager(
     *,
     already: Collection[str] = (),
     unreviewed: Callable[[str], str] = lambda name: "",
+    files: Callable[[Skill], str] = lambda skill: "",
 ) -> tuple[Section, list[str]]:
     """The skills that a rule puts into the prompt, in full while there is room; and the names of those that are.
 
-    Of those that stand in the conversation `already`, a line says so.
+    Of those that stand in the conversation `already`, a line says so. `files` says what else a skill consists of.
     """
     parts: list[str] = []
     shown: list[str] = []
@@ -125,7 +127,8 @@ def eager(
             parts.append(f"{heading}\n\nIts text is in this conversation already, and still holds.")
             continue
         origin = unreviewed(skill.name)
-        part = "\n\n".join([heading, *([introduced(origin)] if origin else []), block(skill.body.strip())])
+        said = [introduced(origin) if origin else "", block(skill.body.strip()), files(skill)]
+        part = "\n\n".join([heading, *(one for one in said if one)])
         if tokens(part) > room:
             cut.append(skill.name)
             parts.append(f"### Skill: {skill.name}\n\nToo long to be shown here; load it with recall_skill.")
@@ -137,9 +140,9 @@ def eager(
     return Section(name="eager skills", text=body, budget=budget, cut=tuple(cut)), shown
 
 
-def invoked(skill: Skill) -> Text:
+def invoked(skill: Skill, files: str = "") -> Text:
     """A skill that the person called by its name, beside their words."""
-    body = block(skill.body.strip())
+    body = "\n\n".join(part for part in (block(skill.body.strip()), files) if part)
     return Text(text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{body}\n\n[End of the skill]")
 
 

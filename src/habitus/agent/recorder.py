@@ -101,6 +101,7 @@ class TurnRecorder:
             parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
                 parts.review.told(one.id for one in turn.composed.turned_down)
+                parts.memory.told(turn.composed.unlearned)
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, fingerprint.visible(view.snapshot, parts.gates))
 
@@ -134,7 +135,8 @@ class TurnRecorder:
     def judge(self, turn: str, kind: OutcomeKind, source: str, reason: str) -> None:
         """Somebody who knows says how a turn went."""
         parts = self._parts
-        judge(parts.journal, parts.finder, parts.memory, turn, outcome.explicit(kind, source, reason))
+        said = outcome.explicit(kind, source, reason)
+        judge(parts.journal, parts.finder, parts.memory, turn, said, user=parts.user.name)
 
     def judge_by_next(self, previous: tuple[str, str] | None, request: str) -> None:
         """What the next request says about the turn before it; `previous` is its id and its request."""
@@ -146,9 +148,11 @@ class TurnRecorder:
             self._outage.safely(lambda: self._parts.journal.judge(id, judged), "judge the turn before")
 
 
-def judge(journal: Journal, finder: Finder, memory: SessionMemory, turn: str, said: TurnOutcome) -> None:
-    """Keep what somebody says of a turn, and credit what served it where it went well."""
-    id = journal.judge(turn, said)
+def judge(
+    journal: Journal, finder: Finder, memory: SessionMemory, turn: str, said: TurnOutcome, *, user: str | None
+) -> None:
+    """Keep what somebody says of a turn, and credit what served it where it went well. `user` None may judge all."""
+    id = journal.judge(turn, said, user=user)
     if said.kind is OutcomeKind.OK:
         judged = journal.turn(id)
         loaded = [entry.name for entry in judged.selected if entry.place is Place.LOADED]

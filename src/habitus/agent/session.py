@@ -18,7 +18,8 @@ from habitus.agent.turn import run_turn
 from habitus.agent.user_input import Asking
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
-from habitus.llm.model import Model
+from habitus.llm.model import Model, Usage
+from habitus.memory.model import Encoded
 from habitus.skills.model import Skill
 
 
@@ -28,6 +29,7 @@ class Session:
         self._conversation = conversation
         self._model = model
         self._running: asyncio.Task[Done] | None = None
+        self.usage = Usage()  # of all its turns here
 
     # Turns
 
@@ -89,7 +91,10 @@ class Session:
     async def _run(self, asking: Asking, emit: Emit) -> Done:
         turn = await self._conversation.turn(asking, emit)
         room = self._model.context_tokens or self._conversation.parts.context_tokens
-        return await run_turn(turn, self._model, self.history, context_tokens=room, emit=emit)
+        try:
+            return await run_turn(turn, self._model, self.history, context_tokens=room, emit=emit)
+        finally:
+            self.usage += turn.usage
 
     def _ended(self, turn: asyncio.Task[Done]) -> None:
         """Only now may the next one begin: it would find the history half written."""
@@ -104,9 +109,17 @@ class Session:
         """Somebody says how a turn went, the last one unless told; returns its id."""
         return self._conversation.judge(kind, turn=turn, source=source, reason=reason)
 
+    def use(self, model: Model) -> None:
+        """Go on with another model."""
+        self._model = model
+
     async def settle(self) -> None:
         """Wait until everything that learns from the turns so far has done so."""
         await self._conversation.parts.background.settle()
+
+    def learned(self) -> tuple[Encoded, ...]:
+        """What the turns have taught since this was last asked; learning may still go on."""
+        return self._conversation.parts.learned()
 
     async def close(self) -> None:
         """End it: the turn that runs is cancelled, what still learns is waited for, but neither for ever."""

@@ -36,6 +36,7 @@ class ToolFinished:
     outcome: Outcome
     content: str
     seconds: float
+    made: tuple[str, ...] = ()  # files for the person to open
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from habitus.agent.changes import Changes
 from habitus.agent.memory import SessionMemory
+from habitus.agent.other_files import OtherFiles
 from habitus.agent.tools.create_skill import create_skill
 from habitus.agent.tools.create_tool import create_tool
 from habitus.agent.tools.delete_skill import delete_skill
@@ -14,7 +16,8 @@ from habitus.agent.tools.list_lessons import list_lessons
 from habitus.agent.tools.list_skills import list_skills
 from habitus.agent.tools.manage_skills import manage_skills
 from habitus.agent.tools.memorize import memorize
-from habitus.agent.tools.recall_skill import read_skill, recall_skill
+from habitus.agent.tools.read_skill import read_skill
+from habitus.agent.tools.recall_skill import recall_skill
 from habitus.agent.tools.registry import Tool
 from habitus.agent.tools.report_outcome import report_outcome
 from habitus.agent.tools.scratchpad import scratchpad
@@ -31,23 +34,25 @@ from habitus.tools.tools import Tools
 def standard_tools(
     changes: Changes,
     *,
+    files: OtherFiles,
     finder: Finder,
     pads: Scratchpads,
     cell_observers: Sequence[CellObserver] = (),
     tools: Tools,
     memory: SessionMemory,
+    readable: Sequence[Path] = (),
 ) -> list[Tool]:
     """Built-in tools of every session; what comes of skills' code is offered beside them."""
     view = changes.view
     return [
-        scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad]),
-        recall_skill(view, tools),
+        scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad], readable),
+        recall_skill(view, files, tools),
         search_skills(finder, view),
         create_skill(changes),
         update_skill(changes),
         delete_skill(changes),
         list_skills(view),
-        read_skill(view),
+        read_skill(view, files),
         enable_skill(changes),
         disable_skill(changes),
         memorize(memory, conversation=view.conversation, ask=changes.ask),

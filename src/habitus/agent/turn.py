@@ -188,7 +188,13 @@ async def _act(now: _Now, calls: Sequence[ToolCall], tools: Registry) -> list[Re
         results += await asyncio.gather(*(now.turn.run(call, tools) for call in group))
     now.turn.last_results = [result.outcome for result in results]
     return [
-        Returned(call=call.id, tool=call.name, content=result.content, failed=not result.outcome.is_ok)
+        Returned(
+            call=call.id,
+            tool=call.name,
+            content=result.content,
+            failed=not result.outcome.is_ok,
+            images=result.images,
+        )
         for call, result in zip(calls, results, strict=True)
     ]
 

@@ -44,6 +44,7 @@ class UserInput:
     notices: tuple[str, ...] = ()
     caller_id: str = ""
     invoked: Skill | None = None
+    sees_images: bool = False
 
 
 async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
@@ -55,6 +56,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
 
     attached = await attachments.read(
         asking.attach,
+        given=parts.given,
         sees_images=asking.sees_images,
         transcribe=parts.transcribe,
         budget=int(parts.context_tokens * budget.ATTACHED_SHARE),
@@ -77,20 +79,22 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         now=parts.clock(),
     )
     called = []
-    if asking.invoked is not None:
-        body = redactor.redact(encodable(asking.invoked.body)).text
-        called.append(prompt.invoked(replace(asking.invoked, body=body)))
+    if (skill := asking.invoked) is not None:
+        body = redactor.redact(encodable(skill.body)).text
+        files = await in_thread(lambda: parts.files.put(skill))
+        called.append(prompt.invoked(replace(skill, body=body), redactor.redact(files).text))
     return UserInput(
         request=request,
         parts=(*called, *attached.parts),
         notices=(*attached.notices, *_told(redactor), *([] if is_kept else [_UNKNOWN_TURN])),
         caller_id=one_line(asking.caller_id),
         invoked=asking.invoked,
+        sees_images=asking.sees_images,
     )
 
 
 def _is_kept(parts: Parts, turn: str) -> bool:
-    return parts.outage.unless_away(lambda: parts.journal.brief(turn) is not None, True)
+    return parts.outage.unless_away(lambda: parts.journal.brief(turn, user=parts.user.name) is not None, True)
 
 
 def inside(path: str, project: str) -> str:

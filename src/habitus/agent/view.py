@@ -8,6 +8,7 @@ from functools import partial
 from habitus.agent.history import History
 from habitus.agent.outage import Outage
 from habitus.redact import Redactor
+from habitus.skills.copies import SkillFiles
 from habitus.skills.library import Library
 from habitus.skills.listing import Snapshot
 from habitus.skills.menu import Menu
@@ -117,6 +118,13 @@ class View:
 
     def load(self, name: str) -> Skill:
         return self.library.load(name, at=self.snapshot, user=self._user.name)
+
+    def files(self, name: str) -> SkillFiles | None:
+        """All files of a skill that is there and in use, as they are now."""
+        item = self.snapshot.by_name.get(name)
+        if item is None or item.state is not State.OK:
+            return None
+        return self._outage.unless_away(lambda: self.library.files(item), None)
 
     def unreviewed(self, name: str) -> str:
         """Where a skill comes from that nobody has looked at, in words; nothing for the others."""

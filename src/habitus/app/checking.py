@@ -15,6 +15,7 @@ from pathlib import Path
 from habitus.agent.budget import EAGER_SHARE
 from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
+from habitus.app.selecting import select
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
 from habitus.sandbox.protections import describe
@@ -253,7 +254,7 @@ def lint(
 
 def _room(habitus: Habitus) -> Room:
     """What is in every prompt in full is loaded as a turn does it."""
-    selection, context = habitus.select(Request(text="", user=habitus.user())), habitus.settings.context_tokens
+    selection, context = select(habitus, Request(text="", user=habitus.user())), habitus.settings.context_tokens
     taken = {choice.name: menu.tokens(habitus.skills.load(choice.name).body) for choice in selection.eager}
     return Room(menu=menu.budget_for(context), eager=int(context * EAGER_SHARE), taken=taken)
 

@@ -16,6 +16,7 @@ from habitus.tools.model import ToolStatus
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
     from habitus.memory.cortex import Cortex
+    from habitus.tools.model import Regression
     from habitus.tools.tools import Tools
 
 
@@ -83,13 +84,21 @@ def _due_tools(tools: Tools) -> list[CuratorStep]:
 
 
 async def _curated_tools(tools: Tools, author: Author) -> list[CuratorStep]:
-    steps = []
-    for due in _due_tools(tools):
-        if due.action is CuratorAction.TEST:
-            report = await tools.test(due.item)
-            failed = f"{len(report.failed)} of {len(report.results)} cases fail; see 'habitus tools test {due.item}'"
-            came_to = "its cases pass again" if report.passed else failed
-            steps.append(CuratorStep(action=due.action, item=due.item, reason=f"{_STALE}: {came_to}"))
-    for gone in await tools.curate(author):
-        steps.append(CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo))
+    stale = [due for due in _due_tools(tools) if due.action is CuratorAction.TEST]
+    steps = [
+        CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
+        for gone in await tools.curate(author)
+    ]
+    for due in stale:  # what is degraded only now has its time until a later run
+        came_to = _came_to(due.item, await tools.renew(due.item))
+        steps.append(CuratorStep(action=due.action, item=due.item, reason=f"{_STALE}: {came_to}"))
     return steps
+
+
+def _came_to(name: str, report: Regression) -> str:
+    if report.passed:
+        return "its cases pass again"
+    if not report.failed:
+        return f"its cases could not be run: {report.results[0].outcome.reason}"
+    failed = f"{len(report.failed)} of {len(report.results)} cases fail"
+    return f"{failed}, and it is degraded; see 'habitus tools test {name}'"

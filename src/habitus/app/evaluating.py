@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from habitus.app.explaining import request_of
 from habitus.app.habitus import Habitus
+from habitus.app.selecting import select
 from habitus.skills import evals
 from habitus.skills.evals import EvalCase, EvalResult
 
@@ -36,7 +37,7 @@ def _tried(habitus: Habitus, name: str, case: EvalCase) -> EvalResult:
 
 def _comes_up(habitus: Habitus, name: str, query: str) -> tuple[bool, str]:
     """Whether a skill comes up for a request: by a rule, or among the first of what fits."""
-    selection = habitus.select(request_of(habitus, query))
+    selection = select(habitus, request_of(habitus, query))
     for choice in selection.eager:
         if choice.name == name:
             return True, choice.reason

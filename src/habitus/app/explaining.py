@@ -13,6 +13,7 @@ from habitus.agent.explaining import Why, explain
 from habitus.agent.session import Session
 from habitus.agent.user_input import inside
 from habitus.app.habitus import Habitus
+from habitus.app.selecting import select
 from habitus.errors import Invalid
 from habitus.journal.model import Place, Selected
 from habitus.skills import menu
@@ -57,8 +58,8 @@ def request_of(
 def prospect(habitus: Habitus, request: Request) -> Prospect:
     """With the menu of a session, which is the same for every request."""
     counters = habitus.skills.all_counters()
-    drawn = menu.offered(habitus.select(request.bare()), counters, habitus.settings.context_tokens)
-    return Prospect(selection=habitus.select(request), menu=drawn)
+    drawn = menu.offered(select(habitus, request.bare()), counters, habitus.settings.context_tokens)
+    return Prospect(selection=select(habitus, request), menu=drawn)
 
 
 def why(habitus: Habitus, name: str, request: Request) -> Why:
@@ -67,9 +68,10 @@ def why(habitus: Habitus, name: str, request: Request) -> Why:
     return _why(habitus, habitus.skills.find(name), request.text, seen.selection, seen.menu)
 
 
-def why_in_turn(habitus: Habitus, name: str, turn: str) -> PastWhy:
+def why_in_turn(habitus: Habitus, name: str, turn: str, *, user: str | None) -> PastWhy:
+    """Why a skill did, or did not, reach the prompt of a turn of this user; None is anybody's."""
     item = habitus.skills.find(name)
-    found = tuple(entry for entry in habitus.journal.turn(turn).selected if entry.name == item.name)
+    found = tuple(entry for entry in habitus.journal.turn(turn, user=user).selected if entry.name == item.name)
     return PastWhy(name=item.name, turn=turn, selected=found)
 
 
@@ -84,7 +86,7 @@ def why_in_session(habitus: Habitus, session: Session, name: str) -> tuple[Why, 
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or Menu(text="", tokens=0, budget=0, shown=())
     found = _why(habitus, item, last.said.request.text, last.selection, drawn)
-    return found, why_in_turn(habitus, item.name, last.id)
+    return found, why_in_turn(habitus, item.name, last.id, user=last.said.request.user.name)
 
 
 def _why(habitus: Habitus, item: Listed, text: str, selection: Selection, drawn: Menu) -> Why:

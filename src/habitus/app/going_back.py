@@ -38,7 +38,11 @@ def back_to(moment: datetime) -> tuple[str, ...]:
 def return_to(habitus: Habitus, moment: datetime, reason: str, *, dry_run: bool) -> WayBack:
     """Return lessons, and the skills of every layer that can be written, to a moment, or only say what that takes."""
     now, author = habitus.clock(), habitus.person(reason)
-    skills = habitus.skills.return_to(moment, author, dry_run=dry_run)
+    skills = habitus.skills.return_to(moment, author, dry_run=True)
+    for layer in {layer for layer, step in skills if step.action == "archive"}:
+        habitus.skills.layer(layer).allow_removal(author)
+    if not dry_run:
+        skills = habitus.skills.return_to(moment, author)
     lessons = habitus.memory.return_to(moment, by=author.name, dry_run=dry_run)
     return WayBack(to=moment, skills=tuple(skills), lessons=lessons, undo=back_to(now))
 

@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,12 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 import sqlalchemy as sa
 
 from habitus import search, sql
-from habitus.agent.choosing import choose
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.layers import open_library
-from habitus.errors import Refused
 from habitus.events import OutcomeKind, TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
@@ -38,7 +35,7 @@ from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
 from habitus.skills.review import Review
-from habitus.skills.selection import Request, Selection, User
+from habitus.skills.selection import User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
     from habitus.memory.cortex import Cortex
+    from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads
     from habitus.sandbox.services import Services
@@ -95,7 +93,7 @@ class Habitus:
             local=local,
             clock=clock,
             auto=settings.review.auto,
-            duplicates=partial(near_duplicates, self.finder),
+            duplicates=functools.partial(near_duplicates, self.finder),
             redacted=self.redacted,
         )
         self.importer = Importer(
@@ -138,18 +136,12 @@ class Habitus:
     @property
     def fill(self) -> dict[str, str]:
         """What placeholders in skills become."""
-        settings = self.settings
-        return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
+        return {"BOT_NAME": self.settings.bot_name, "BOT_DIR": str(self.settings.home), "USER": self.settings.user}
 
     def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
         is_other = user not in ("", self.settings.user)
         return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
-
-    def refuse_unless_admin(self, what: str) -> None:
-        """What changes things for everybody on a shared database is for admins."""
-        if self.settings.database_url and not self.settings.is_admin:
-            raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
 
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
@@ -181,11 +173,12 @@ class Habitus:
         cheap: Model | None = None,
         observers: Sequence[TurnObserver] = (),
         learner: Learner | None = None,
+        read: Sequence[Path] = (),
     ) -> Session:
         """A conversation with a model, by default the one of the settings. Close it, or use `async with`.
 
         `cheap` is the model that draws lessons from failed cells; with a model of your own there is none by default.
-        `learner` takes the place of what otherwise learns from its errors.
+        `learner` takes the place of what otherwise learns from its errors. `read` are folders that its cells may read.
         """
         from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
 
@@ -200,6 +193,7 @@ class Habitus:
             observers=observers,
             cheap=cheap,
             learner=learner,
+            read=read,
         )
 
     def turn(
@@ -247,11 +241,11 @@ class Habitus:
         """Facts, rules and lessons. Opened when it is first asked for."""
         return self.open_memory()
 
-    def open_memory(self) -> Cortex:
-        """Another view of the same memory, for a thread of its own."""
+    def open_memory(self, *, user: str = "", all_users: bool = False) -> Cortex:
+        """Another view of the same memory: for a thread of its own, for another user, for an admin."""
         from habitus.app.memory import open_memory  # the rules of its gate, for those who remember
 
-        return open_memory(self)
+        return open_memory(self, user=user, all_users=all_users)
 
     @functools.cached_property
     def screening(self) -> Policy:
@@ -269,7 +263,7 @@ class Habitus:
 
     def waiting_count(self) -> int:
         """How many changes and lessons wait for a person."""
-        return self.review.waiting_count() + waiting_lessons(self.shared)
+        return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
 
     def _land(self, lesson: PlaybookLesson) -> Result:
         from habitus.app.updating import landed  # memory and every layout, for those who import
@@ -294,6 +288,13 @@ class Habitus:
 
         return open_tools(self)
 
+    @functools.cached_property
+    def recipes(self) -> RecipeCatalogue:
+        """The recipes of the skills, how they fare, and which may run."""
+        from habitus.app.recipes import open_recipes
+
+        return open_recipes(self)
+
     def scratchpads(
         self,
         *,
@@ -309,10 +310,6 @@ class Habitus:
     def _approved(self, proposal: Proposal) -> None:
         if trees.TOOL_CODE in proposal.change.tree:
             self.tools.approved(proposal)
-
-    def select(self, request: Request) -> Selection:
-        """The skills for a request, with stickiness from the journal."""
-        return choose(self.skills.snapshot(user=request.user.name), request, self.gates(request.user), self.journal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""

@@ -127,7 +127,7 @@ class Hosting:
             ask=request.ask,
             is_hosted=True,
             shows_prompt=request.shows_prompt,
-            learner=open_learner(habitus, habitus.open_memory(), cheap),
+            learner=open_learner(habitus, habitus.open_memory(user=request.user.name), cheap),
         )
 
     async def _end(self, id: str) -> None:
@@ -142,7 +142,7 @@ class Hosting:
         await self._tools.close()
         if self._habitus.settings.cheap_model:
             await self._habitus.models.close()
-        await in_thread(lambda: let_go_of_the_old(self._habitus))
+        await in_thread(lambda: let_go_of_the_old(self._habitus, self._habitus.settings.user))
 
 
 def asked(

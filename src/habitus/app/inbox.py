@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from habitus.app.habitus import Habitus
+from habitus.app.whose import memory_of
 from habitus.app.writing import ByHand, editable
 from habitus.errors import Invalid
 from habitus.memory.model import Engram
@@ -36,17 +37,20 @@ class Decided:
     undo: tuple[str, ...] = ()
 
 
-def waiting(habitus: Habitus, *, with_decided: bool = False) -> tuple[InboxItem, ...]:
+def waiting(habitus: Habitus, *, with_decided: bool = False, all_users: bool = False) -> tuple[InboxItem, ...]:
     """Proposals, then lessons, each with the reason why it waits."""
     found = habitus.review.list(None if with_decided else ProposalState.WAITING)
-    has_lessons = habitus.waiting_count() > habitus.review.waiting_count()  # memory is opened only for those
-    lessons = habitus.memory.waiting() if has_lessons else ()
+    # Memory is opened only where lessons wait.
+    has_lessons = all_users or habitus.waiting_count() > habitus.review.waiting_count()
+    lessons = memory_of(habitus, all_users).waiting() if has_lessons else ()
     return (*map(_of_proposal, found), *map(_of_lesson, lessons))
 
 
-def get(habitus: Habitus, id: str) -> InboxItem:
+def get(habitus: Habitus, id: str, *, all_users: bool = False) -> InboxItem:
     """By a proposal's number, or a lesson's id, which begins with a letter."""
-    return _of_proposal(habitus.review.get(int(id))) if id.isdigit() else _of_lesson(habitus.memory.get(id))
+    if id.isdigit():
+        return _of_proposal(habitus.review.get(int(id)))
+    return _of_lesson(memory_of(habitus, all_users).get(id))
 
 
 def diff(habitus: Habitus, item: InboxItem) -> str:
@@ -55,15 +59,15 @@ def diff(habitus: Habitus, item: InboxItem) -> str:
     return habitus.review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
 
 
-def approve(habitus: Habitus, ids: Sequence[str]) -> Iterator[Decided]:
+def approve(habitus: Habitus, ids: Sequence[str], *, all_users: bool = False) -> Iterator[Decided]:
     """Carry changes out and let lessons in, one by one; an unknown one is said before anything is done."""
-    for item in [get(habitus, id) for id in ids]:
-        yield _approved(habitus, item)
+    for item in [get(habitus, id, all_users=all_users) for id in ids]:
+        yield _approved(habitus, item, all_users)
 
 
-def _approved(habitus: Habitus, item: InboxItem) -> Decided:
+def _approved(habitus: Habitus, item: InboxItem, all_users: bool) -> Decided:
     if isinstance(item.subject, Engram):
-        lesson = habitus.memory.approve(item.subject.id, by=habitus.settings.signature)
+        lesson = memory_of(habitus, all_users).approve(item.subject.id, by=habitus.settings.signature)
         return Decided(item=_of_lesson(lesson), undo=("lessons", "remove", lesson.id))
     proposal, version = habitus.review.approve(item.subject.id, habitus.person())
     return Decided(item=_of_proposal(proposal), version=version, undo=("skills", *_undo(proposal, version)))
@@ -84,11 +88,12 @@ def _undo(proposal: Proposal, version: int | None) -> tuple[str, ...]:
             return ("enable", address)
 
 
-def reject(habitus: Habitus, id: str, reason: str) -> InboxItem:
+def reject(habitus: Habitus, id: str, reason: str, *, all_users: bool = False) -> InboxItem:
     """Turn it down; the agent sees the reason."""
     if id.isdigit():
         return _of_proposal(habitus.review.reject(int(id), habitus.person(), reason))
-    return _of_lesson(habitus.memory.reject(id, by=habitus.settings.signature, reason=reason))
+    memory = memory_of(habitus, all_users)
+    return _of_lesson(memory.reject(id, by=habitus.settings.signature, reason=reason))
 
 
 def mend(habitus: Habitus, id: str, by_hand: ByHand) -> tuple[InboxItem, bool]:

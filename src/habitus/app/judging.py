@@ -14,4 +14,5 @@ def judge(habitus: Habitus, turn: str, kind: OutcomeKind, *, by: str, reason: st
     """`turn` is its id, or the one that the caller gave it."""
     memory = SessionMemory(cortex=habitus.memory, user=habitus.settings.user, project=habitus.project)
     said = explicit(kind, one_line(by), habitus.redacted(one_line(reason)))
-    keep_judgement(habitus.journal, habitus.finder, memory, turn, said)
+    user = None if habitus.settings.is_admin else habitus.settings.user
+    keep_judgement(habitus.journal, habitus.finder, memory, turn, said, user=user)

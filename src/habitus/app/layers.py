@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import habitus as package
-from habitus.agent.identity import LAYER
+from habitus.app.whose import refuse_unless_admin
 from habitus.skills.importing import forget, origins
-from habitus.skills.layers import AGENTS, USER, Layer, project_places
-from habitus.skills.ledger import has_code, newest_generation
+from habitus.skills.layers import AGENTS, PROMPT, USER, Layer, project_places
+from habitus.skills.ledger import has_more_than_steps, newest_generation
 from habitus.skills.library import Library
 from habitus.skills.model import Source
 from habitus.skills.outside import OutsideContent
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 CHANGELOG = "CHANGELOG.md"  # beside the skill folders of a layer that is the person's own or the operator's
 
 
-def open_library(habitus: Habitus) -> Library:
+def open_library(habitus: Habitus, *, only: str = "") -> Library:
+    """The library of a home, or what it knows of only one name: as if there were no other skills."""
     local, shared = habitus.local, habitus.shared
     return Library(
-        _layers(habitus),
+        _layers(habitus, only),
         gate_context=habitus.gates(habitus.user()),
         fill=habitus.fill,
         allow=habitus.allow,
@@ -41,25 +43,26 @@ def open_library(habitus: Habitus) -> Library:
     )
 
 
-def may_have_code(habitus: Habitus) -> bool:
-    """Whether any skill is known to have a code stage; it costs no look at the library."""
-    return any(map(has_code, dict.fromkeys((habitus.local, habitus.shared))))
+def may_have_tools(habitus: Habitus) -> bool:
+    """Whether any skill is known to have code or recipes; it costs no look at the library."""
+    return any(map(has_more_than_steps, dict.fromkeys((habitus.local, habitus.shared))))
 
 
 def revision(habitus: Habitus) -> Hashable:
-    """Changes with every change to a skill, to what waits, and to what somebody trusts; it costs no look either."""
+    """Changes with every change to a skill and to what somebody trusts; it costs no look either."""
     newest = tuple(map(newest_generation, dict.fromkeys((habitus.local, habitus.shared))))
-    return newest, habitus.trust.revision(), habitus.approvals.revision(), habitus.review.waiting_count()
+    is_one = habitus.local is habitus.shared
+    return newest, habitus.trust.revision(), None if is_one else habitus.approvals.revision()
 
 
-def _layers(habitus: Habitus) -> list[Layer]:
+def _layers(habitus: Habitus, only: str) -> list[Layer]:
     """Lowest first; a higher layer wins."""
-    settings = habitus.settings
-    bundled = _store(habitus, "bundled", Path(package.__file__).parent / "bundled", can_write=False)
+    settings, opened = habitus.settings, partial(_open_store, habitus, only=only)
+    bundled = opened("bundled", Path(package.__file__).parent / "bundled", can_write=False)
     layers = [Layer(name="bundled", store=bundled, source=Source.BUNDLED, fills_placeholders=True)]
     if settings.operator_skills is not None:
         root = settings.operator_skills.expanduser()
-        operator = _store(habitus, "operator", root, can_write=False, key=f"operator:{root}")
+        operator = opened("operator", root, can_write=False, key=f"operator:{root}")
         layers.append(
             Layer(
                 name="operator",
@@ -71,30 +74,38 @@ def _layers(habitus: Habitus) -> list[Layer]:
         )
     for agent in AGENTS:
         root = settings.user_home / f".{agent}" / "skills"
-        store = _store(habitus, agent, root, follow_links=True, inspect=habitus.scan)
+        store = opened(agent, root, follow_links=True, inspect=habitus.scan)
         layers.append(Layer(name=agent, store=store, claims_root=str(root)))
-    layers.append(Layer(name=USER, store=_user_store(habitus), changelog=settings.home / "skills" / CHANGELOG))
+    layers.append(
+        Layer(
+            name=USER,
+            store=_user_store(habitus, only),
+            changelog=settings.home / "skills" / CHANGELOG,
+            allow_removal=partial(refuse_unless_admin, habitus, "remove a skill that everybody uses"),
+        )
+    )
     for place in project_places(settings.cwd, settings.user_home):
-        store = _store(habitus, place.name, place.root, key=f"project:{place.root}")
+        store = opened(place.name, place.root, key=f"project:{place.root}")
         layers.append(Layer(name=place.name, store=store, trust_root=str(place.root)))
-    identity = _store(habitus, LAYER, settings.home / LAYER)
-    return [*layers, Layer(name=LAYER, store=identity, is_listed=False)]
+    identity = opened(PROMPT, settings.home / PROMPT)
+    return [*layers, Layer(name=PROMPT, store=identity, is_listed=False)]
 
 
-def _user_store(habitus: Habitus) -> VersionedStore:
+def _user_store(habitus: Habitus, only: str) -> VersionedStore:
     """The person's own layer: a directory, or a table where a database is shared."""
     settings, shared = habitus.settings, habitus.shared
     if shared is habitus.local:
-        return _store(habitus, USER, settings.home / "skills")
-    shelf = SqlShelf(shared, habitus.place / "cache" / "skills")
-    return VersionedStore(shelf, shared, layer=USER, clock=habitus.clock, look_every=settings.look_every)
+        return _open_store(habitus, USER, settings.home / "skills", only=only)
+    shelf = SqlShelf(shared, habitus.place / "cache" / "skills", only=only)
+    return VersionedStore(shelf, shared, layer=USER, only=only, clock=habitus.clock, look_every=settings.look_every)
 
 
-def _store(
+def _open_store(
     habitus: Habitus,
     layer: str,
     root: Path,
     *,
+    only: str,
     key: str = "",
     can_write: bool = True,
     follow_links: bool = False,
@@ -108,12 +119,14 @@ def _store(
         follow_links=follow_links,
         is_durable=settings.durable,
         is_private=root.is_relative_to(settings.home),
+        only=only,
     )
     return VersionedStore(
         shelf,
         habitus.local,
         layer=layer,
         key=key,
+        only=only,
         clock=habitus.clock,
         look_every=settings.look_every,
         inspect=inspect,

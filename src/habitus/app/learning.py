@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from habitus.errors import NotFound
@@ -12,7 +11,6 @@ from habitus.learning.observer import Learner, LessonKeeper
 from habitus.learning.transcripts.applying import Applier
 from habitus.learning.transcripts.model import SkillUse
 from habitus.llm.model import Model
-from habitus.llm.roles import Models
 from habitus.redact import Redactor
 from habitus.settings import MemoryMode
 
@@ -51,10 +49,3 @@ def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> 
         user=habitus.settings.user,
         project=habitus.project,
     )
-
-
-def models_named(habitus: Habitus, name: str) -> Models:
-    """A model by its name, whatever the settings say."""
-    from habitus.app.models import models  # a provider's library, for those who call a model
-
-    return models(habitus.settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)

@@ -6,11 +6,14 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from habitus.app.habitus import Habitus
-from habitus.skills import gates, trees
+from habitus.app.layers import open_library
+from habitus.errors import NotFound
+from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
+from habitus.skills.library import Library
 from habitus.skills.lifecycle import reliability
 from habitus.skills.listing import Listed
-from habitus.skills.model import Manifest, Skill, Stage, State
+from habitus.skills.model import Archived, History, Manifest, Skill, Stage, State
 from habitus.skills.review import Action
 from habitus.skills.stores.base import TOLD
 
@@ -66,15 +69,16 @@ def stated_manifest(habitus: Habitus, item: Listed) -> Manifest:
 
 def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill:
     """A skill as a model reads it, or one of its versions as it is kept."""
-    item = habitus.skills.find(name)
-    tree = habitus.skills.tree(name, version)
+    skills = _library_of(habitus, name)
+    item = skills.find(name)
+    tree = skills.tree(name, version)
     if version is not None:
         skill = trees.parse(item.name, tree).skill
     else:
-        skill = habitus.skills.load(name) if item.summary is not None else None
+        skill = skills.load(name) if item.summary is not None else None
     main = trees.main_file(tree)
     text = None if main is None else tree[main].content
-    told = habitus.skills.counters(name, version=TOLD)
+    told = skills.counters(name, version=TOLD)
     return ShownSkill(
         item=item,
         skill=skill,
@@ -86,6 +90,25 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
     )
+
+
+def history(habitus: Habitus, name: str) -> tuple[str, str, History]:
+    """The name and the layer of a skill, of one in the archive too, and everything that was done to it."""
+    item: Listed | Archived
+    try:
+        item = habitus.skills.find(name)
+    except NotFound as unknown:
+        try:
+            item = habitus.skills.newest_archived(name)
+        except NotFound:
+            raise unknown from None
+    return item.name, item.layer, habitus.skills.layer(item.layer).store.whole_history(item.name)
+
+
+def _library_of(habitus: Habitus, name: str) -> Library:
+    """A library that knows this skill alone, whatever the size of the whole; the whole where it does not know it."""
+    skills = open_library(habitus, only=names.parse_address(name).name)
+    return skills if skills.snapshot().listing else habitus.skills
 
 
 def stats(habitus: Habitus, name: str | None = None) -> tuple[StageStats, ...]:

@@ -9,7 +9,7 @@ from habitus.memory.stores.sql import SqlEngramStore
 from habitus.memory.view_files import ViewFiles
 
 
-def open_memory(habitus: Habitus) -> Cortex:
+def open_memory(habitus: Habitus, *, user: str = "", all_users: bool = False) -> Cortex:
     settings = habitus.settings
     files = ViewFiles(
         settings.home / "memory",
@@ -26,8 +26,10 @@ def open_memory(habitus: Habitus) -> Cortex:
         pause=habitus.pause,
         mode=settings.memory,
         is_shared=habitus.shared is not habitus.local,
-        user=settings.user,
-        files=None if habitus.is_read_only else files,
+        user=user or settings.user,
+        all_users=all_users,
+        may_remove_shared=settings.is_admin or settings.database_url is None,
+        files=None if habitus.is_read_only or user not in ("", settings.user) else files,
         allow=habitus.refuse_if_read_only,
         keep=settings.retention,
         screening=habitus.screening,

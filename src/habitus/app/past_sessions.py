@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from habitus.app.habitus import Habitus
-from habitus.errors import NotFound, Refused, did_you_mean
+from habitus.app.whose import whose
+from habitus.errors import NotFound, did_you_mean
 from habitus.journal.model import KeptSession, Turn
 
 _KNOWN = 1000  # sessions that are looked through for an id
@@ -19,15 +20,13 @@ class PastSession:
 
 def past_sessions(habitus: Habitus, limit: int, *, all_users: bool = False) -> list[KeptSession]:
     """The last conversations, the latest first."""
-    if all_users and not habitus.settings.is_admin:
-        raise Refused("Only an admin sees the sessions of all users.", mend="Leave --all-users out to see yours.")
-    return habitus.journal.sessions(limit=limit, user=None if all_users else habitus.settings.user)
+    return habitus.journal.sessions(limit=limit, user=whose(habitus, all_users))
 
 
 def past_session(habitus: Habitus, wanted: str | None = None, *, all_users: bool = False) -> PastSession:
     """The last session, or the one whose id begins like this."""
     id = _resolved(habitus, wanted, all_users)
-    return PastSession(session=id, turns=tuple(habitus.journal.turns_of(id)))
+    return PastSession(session=id, turns=tuple(habitus.journal.turns_of(id, user=whose(habitus, all_users))))
 
 
 def _resolved(habitus: Habitus, wanted: str | None, all_users: bool) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from habitus.agent.view import loadable
 from habitus.app.explaining import request_of
 from habitus.app.habitus import Habitus
+from habitus.app.selecting import select
 from habitus.errors import NotFound
 from habitus.files import File
 from habitus.skills.model import Summary
@@ -30,7 +31,7 @@ class Publisher:
     def summaries(self) -> list[Summary]:
         """Every skill that this user's agent may load, by name."""
         seen = self._habitus.skills.snapshot(user=self._user.name)
-        chosen = self._habitus.select(request_of(self._habitus, "", self._user.name))
+        chosen = select(self._habitus, request_of(self._habitus, "", self._user.name))
         names = loadable(seen) & chosen.eligible()
         return [item.summary for item in seen.listing if item.name in names and item.summary is not None]
 

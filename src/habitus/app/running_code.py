@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+from habitus.agent.background import in_thread
 from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.view import View
 from habitus.app.habitus import Habitus
+from habitus.errors import Invalid
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import Given
-from habitus.sandbox.isolation import given_at
+from habitus.sandbox.isolation import check_grants, given_at
 from habitus.sandbox.machine import base_python
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.base import Runtime
@@ -20,12 +26,12 @@ from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
-from habitus.tools.environments import Environments
 from habitus.tools.health import ToolHealth
 from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 
-_GIVEN = ".given"  # no pad can be called that
+ENVIRONMENTS = "cache/environments"  # below the home
+_GIVEN, MADE = ".given", "_made"  # no pad can be called that
 
 MayInstall = Callable[[str], Awaitable[bool]]
 
@@ -48,7 +54,7 @@ def open_tools(habitus: Habitus) -> Tools:
 
 
 def _view(habitus: Habitus) -> View:
-    """The library as a tool sees it that no conversation has called."""
+    """The library as code sees it that no conversation has called."""
     return View(habitus.skills, habitus.review, Outage(), habitus.redactor, conversation="")
 
 
@@ -66,22 +72,58 @@ def open_scratchpads(
     may_install: MayInstall | None,
     services: Services | None,
     given: Given | None = None,
+    read: Sequence[Path] = (),
 ) -> Scratchpads:
-    """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked."""
+    """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked.
+
+    What the cells of a session make for a person to open is kept beside its pads, so that it outlives them.
+    """
     if habitus.settings.install_missing:
         may_install = _always
-    return Scratchpads(_runtime(habitus, folder, given), services=services, may_install=may_install)
+    return Scratchpads(
+        _runtime(habitus, folder, given, read),
+        services=_services(habitus) if services is None else services,
+        may_install=may_install,
+        keep_made=given.folder.with_name(MADE) if given else None,
+    )
 
 
-def _runtime(habitus: Habitus, folder: str, given: Given | None) -> Runtime:
+def _services(habitus: Habitus) -> Services:
+    """What cells may ask where no conversation runs them: a pad lives long, so each question sees the library anew."""
+
+    async def answer(question: str, asked: Any) -> Any:
+        view = await in_thread(lambda: _view(habitus))
+        return await sandbox_services(view)[question](asked)
+
+    return {question: partial(answer, question) for question in sandbox_services(_view(habitus))}
+
+
+def readable(habitus: Habitus, folders: Sequence[Path]) -> tuple[Path, ...]:
+    """Folders of a person's that cells may read where they are; an error for what no cell should see."""
+    found = tuple((habitus.settings.cwd / folder).resolve() for folder in folders)
+    if found and habitus.settings.sandbox.runtime != "local":
+        raise Invalid("Cells run on another machine, which can't read folders of this one.", mend="Attach files.")
+    home = habitus.settings.home.resolve()
+    for folder in found:
+        if not folder.is_dir():
+            raise Invalid(f"There is no folder {folder} to read.", mend="For a file, use --attach.")
+        if folder.is_relative_to(home) or home.is_relative_to(folder):
+            raise Invalid(
+                f"{folder} holds the home of Habitus, which no cell may read.", mend="Name a folder beside it."
+            )
+    check_grants(Permissions(read=found))
+    return found
+
+
+def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[Path]) -> Runtime:
     where, may_be_weaker = habitus.settings.sandbox.runtime, habitus.settings.allow_weaker_sandbox
-    permissions, limits = Permissions(), Limits(cpu_s=None)
+    permissions, limits = Permissions(read=tuple(read)), Limits(cpu_s=None)
     if where != "local":
         return SshRuntime.at(where, folder, permissions=permissions, limits=limits, allow_weaker=may_be_weaker)
     return LocalRuntime(
         habitus.machine,
         habitus.place / folder,
-        Venvs(os.environ, python=base_python()),
+        _environments(habitus),
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
@@ -90,9 +132,13 @@ def _runtime(habitus: Habitus, folder: str, given: Given | None) -> Runtime:
 
 
 def _workshop(habitus: Habitus) -> Workshop:
-    cache = habitus.place / "cache"
-    warm = Warm(habitus.machine, cache / "calls", allow_weaker=habitus.settings.allow_weaker_sandbox)
-    return Workshop(warm, Environments(cache / "environments", Venvs(os.environ, python=base_python())))
+    warm = Warm(habitus.machine, habitus.place / "cache" / "calls", allow_weaker=habitus.settings.allow_weaker_sandbox)
+    return Workshop(warm, _environments(habitus))
+
+
+def _environments(habitus: Habitus) -> Environments:
+    """One cache for the tools and the pads of this home."""
+    return Environments(habitus.place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
 
 
 async def _always(package: str) -> bool:

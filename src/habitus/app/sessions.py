@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.consent import AskPerson, Consent, Question, nobody
+from habitus.agent.consent import AskPerson, Consent, Question, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
+from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
@@ -23,14 +25,16 @@ from habitus.agent.toolbox import hosted_tools, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.curating import tidy
-from habitus.app.layers import may_have_code
+from habitus.app.layers import may_have_tools
 from habitus.app.learning import open_learner
-from habitus.app.running_code import open_given, open_scratchpads
-from habitus.errors import NotFound
+from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
+from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.journal.model import Turn
-from habitus.learning.observer import Learner
+from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
+from habitus.memory.model import Encoded
+from habitus.sandbox import environments
 from habitus.sandbox.given import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
@@ -55,14 +59,18 @@ def open_session(
     observers: Sequence[TurnObserver],
     cheap: Model | None,
     learner: Learner | None,
+    read: Sequence[Path],
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
-    past = [turn for turn in habitus.journal.turns_of(id) if turn.user == user.name] if id and resume else []
+    past = habitus.journal.turns_of(id, user=user.name) if id and resume else []
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
+    if id and habitus.journal.user_of(id) not in ("", user.name):
+        raise Refused(f"'{id}' can't be a session of yours.", mend="Leave the id out, or take another.")
     cheap = cheap or (habitus.models.cheap if model is None else None)
     history = resumed(past)
+    memory = NotingKeeper(habitus.open_memory(user=user.name))  # a view for the learner's own thread
     conversation = open_conversation(
         habitus,
         habitus.tools,
@@ -73,12 +81,14 @@ def open_session(
         source_type=source_type,
         ask=ask,
         observers=observers,
-        learner=learner or open_learner(habitus, habitus.open_memory(), cheap),  # a view for its own thread
+        learner=learner or open_learner(habitus, memory, cheap),
+        learned=memory.take,
+        read=read,
     )
     closing = conversation.parts.closing
     if model is None:
         closing.push_async_callback(habitus.models.close)
-    closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus))
+    closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus, user.name))
     closing.push_async_callback(habitus.tools.close)
     return Session(conversation, model or habitus.models.main, history)
 
@@ -97,10 +107,12 @@ def open_conversation(
     learner: Learner,
     is_hosted: bool = False,
     shows_prompt: bool = True,
+    learned: Callable[[], tuple[Encoded, ...]] = tuple,
+    read: Sequence[Path] = (),
 ) -> Conversation:
     """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
     seen, and takes a list of tools that changes."""
-    outage, gates = Outage(), habitus.gates(user)
+    outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
     view = View(
         habitus.skills,
         habitus.review,
@@ -112,23 +124,35 @@ def open_conversation(
         user=user,
     )
     given = open_given(habitus, f"{PADS}/{id}")
-    pads = _scratchpads(habitus, ask, view, given)
-    memory = SessionMemory(cortex=habitus.memory, user=user.name, project=habitus.project)
+    files = OtherFiles(view, given)
+    can_read = readable(habitus, read)
+    pads = _scratchpads(habitus, person, view, given, can_read)
+    is_own = user.name == habitus.settings.user
+    cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
+    memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project)
     changes = Changes(
         view=view,
         review=habitus.review,
         scan=habitus.scan,
         person=habitus.person(user=user.name),
         gates=gates,
-        ask=ask,
+        ask=person,
     )
     built_in = standard_tools(
-        changes, finder=habitus.finder, pads=pads, tools=tools, memory=memory, cell_observers=(learner,)
+        changes,
+        files=files,
+        finder=habitus.finder,
+        pads=pads,
+        tools=tools,
+        memory=memory,
+        cell_observers=(learner,),
+        readable=can_read,
     )
     if is_hosted:
         built_in += hosted_tools(view, habitus.finder)
     parts = Parts(
         view=view,
+        files=files,
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
@@ -141,8 +165,9 @@ def open_conversation(
             view,
             outage,
             gates,
+            habitus.recipes,
             steady=shows_prompt,
-            may_have_code=partial(may_have_code, habitus),
+            may_have_tools=partial(may_have_tools, habitus),
         ),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
@@ -151,6 +176,9 @@ def open_conversation(
         clock=habitus.clock,
         context_tokens=habitus.settings.context_tokens,
         user=user,
+        person=person,
+        learned=learned,
+        given=given,
         project=habitus.project,
         source_type=source_type,
     )
@@ -161,25 +189,28 @@ def open_conversation(
     return conversation
 
 
-def let_go_of_the_old(habitus: Habitus) -> None:
+def let_go_of_the_old(habitus: Habitus, user: str) -> None:
     """Turns are kept for a time, and the files of a session's pads no longer than its turns; memory is tidied."""
     with suppress(*away()):  # another time, then
-        memory = habitus.open_memory()  # this is another thread than the session's
+        memory = habitus.open_memory(user=user)  # this is another thread than the session's
         if memory.is_taking():
             tidy(memory)
         habitus.journal.prune()
         kept = habitus.journal.session_ids()
         limit = (habitus.clock() - habitus.journal.kept_for).timestamp()
+        environments.let_go(habitus.place / ENVIRONMENTS, unused_since=limit)
         for folder in (habitus.place / PADS).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
                 with suppress(OSError):
                     folders.remove(str(folder))
 
 
-def _scratchpads(habitus: Habitus, ask: AskPerson, view: View, given: Given | None) -> Scratchpads:
+def _scratchpads(
+    habitus: Habitus, ask: AskPerson, view: View, given: Given | None, read: Sequence[Path]
+) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
 
     async def may_install(package: str) -> bool:
         return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
 
-    return open_scratchpads(habitus, f"{PADS}/{view.conversation}", may_install, sandbox_services(view), given)
+    return open_scratchpads(habitus, f"{PADS}/{view.conversation}", may_install, sandbox_services(view), given, read)

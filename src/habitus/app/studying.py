@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from habitus.app import learning
+from habitus.app import learning, models
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound, Refused
 from habitus.files import given_path
@@ -112,7 +112,7 @@ def open_models(habitus: Habitus, name: str) -> Models:
     if habitus.settings.memory is MemoryMode.OFF:
         raise Refused("Memory is off, so no model is asked for learning.", mend="Set HABITUS_MEMORY=autopilot.")
     habitus.pause.refuse_if_paused()
-    return learning.models_named(habitus, name)
+    return models.models_named(habitus, name)
 
 
 @dataclass(slots=True)

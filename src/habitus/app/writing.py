@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.agent.identity import LAYER, NAME, identity_skill
+from habitus.agent.identity import NAME, identity_skill
 from habitus.app.habitus import Habitus
 from habitus.errors import Invalid
 from habitus.files import Tree
 from habitus.skills import trees
 from habitus.skills.edits import Edit
 from habitus.skills.formats import skill_md
-from habitus.skills.layers import USER
+from habitus.skills.layers import PROMPT
 from habitus.skills.library import Fields
 from habitus.skills.listing import Listed
 from habitus.skills.model import Skill
@@ -147,8 +147,6 @@ def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> tuple[Listed,
 def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Listed, ...]:
     """Move skills to the archive; an unknown one is said before anything is done."""
     items = [habitus.skills.find(name) for name in names]
-    if any(item.layer == USER for item in items):
-        habitus.refuse_unless_admin("remove a skill that everybody uses")
     for item in items:
         habitus.skills.remove(f"{item.name}@{item.layer}", habitus.person(reason))
     return tuple(items)
@@ -163,12 +161,12 @@ def set_identity(habitus: Habitus, text: str) -> IdentityText:
     """Make this the text that says who the assistant is."""
     if not text.strip():
         raise Invalid("The identity can't be empty.", mend="Say in a sentence who the assistant is.")
-    library, address = habitus.skills, f"{NAME}@{LAYER}"
+    library, address = habitus.skills, f"{NAME}@{PROMPT}"
     before = identity_skill(library)
     author = habitus.person("changed who the assistant is")
-    store = library.layer(LAYER).store
+    store = library.layer(PROMPT).store
     if store.load(NAME) is None:
-        library.create(replace(before, body=text.strip()), author, layer=LAYER)
+        library.create(replace(before, body=text.strip()), author, layer=PROMPT)
     else:
         store.change(NAME, lambda old: replace(old, body=text.strip()), author)
     now = identity(habitus)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,14 @@ from rich.text import Text
 from habitus.agent.consent import AskPerson
 from habitus.agent.session import Session
 from habitus.app import Habitus
+from habitus.app.models import chosen_by
 from habitus.app.past_sessions import PastSession, past_session
 from habitus.cli import output
 from habitus.cli.main import app
 from habitus.cli.opening import opened, shared
 from habitus.cli.options import Features, Paths, Resources
 from habitus.errors import Invalid, UserError
+from habitus.files import given_path
 from habitus.repl.chat import Around, Chat
 from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
 from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
@@ -32,6 +35,9 @@ from habitus.repl.terminal import Terminal, converse
 
 Model = Annotated[str, typer.Option("--model", "-m", help="provider:model, or script:PATH; else HABITUS_MODEL.")]
 Attach = Annotated[list[Path] | None, typer.Option("--attach", "-a", help="Send this file along; may be repeated.")]
+Read = Annotated[
+    list[Path] | None, typer.Option("--read", help="A folder that code may read where it is; may be repeated.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print every event as one line of JSON.")]
 
 
@@ -41,6 +47,7 @@ def chat(
     resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on with an earlier session.")] = False,
     model: Model = "",
     attach: Attach = None,
+    read: Read = None,
     path: Paths = None,
     resource: Resources = None,
     feature: Features = None,
@@ -49,7 +56,7 @@ def chat(
     """Talk to the agent. Without a terminal every line of standard input is a turn; exit code 1 if one failed."""
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
-    around = Around(paths=path or (), resources=resource or (), features=feature or ())
+    around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         past = past_session(habitus, session) if resume else None
         try:
@@ -67,13 +74,14 @@ def ask(
     request: Annotated[str | None, typer.Argument(help="What to ask; '-' or nothing reads standard input.")] = None,
     model: Model = "",
     attach: Attach = None,
+    read: Read = None,
     path: Paths = None,
     resource: Resources = None,
     feature: Features = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask one thing and print the answer; exit code 1 if that failed."""
-    around = Around(paths=path or (), resources=resource or (), features=feature or ())
+    around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
@@ -117,7 +125,8 @@ async def _chat(
 
 
 def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
-    terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}  ", ("/help", "dim")))
+    by = chosen_by(chat.habitus.settings, os.environ)
+    terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}", (f"{by}  /help", "dim")))
     if past is not None:
         last = output.clean(" ".join(past.turns[-1].request.split()))[:60]
         turns = output.counted(len(past.turns), "turn")
@@ -125,7 +134,7 @@ def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
 
 
 async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], around: Around, as_json: bool) -> bool:
-    async with _chatting(habitus, _surface(as_json), around) as chat:
+    async with _chatting(habitus, _surface(as_json), around, prefix="habitus ") as chat:
         await chat.say(text, [habitus.settings.cwd / path for path in attach])
     return chat.went_well
 
@@ -137,17 +146,20 @@ async def _chatting(
     around: Around,
     past: PastSession | None = None,
     attach: Sequence[Path] = (),
+    prefix: str = "/",
 ) -> AsyncIterator[Chat]:
     """A chat on a surface, and at its end everything closed that it opened."""
     with silent_keyboard():
         chat = Chat(
             habitus,
             surface,
-            open_session=_sessions(habitus, past, surface.ask),
+            open_session=partial(_open_session, habitus, surface.ask, around.read),
             run_command=partial(_run, habitus, surface),
-            drafter=lambda: habitus.models.cheap,
+            models=habitus.models,
+            resume=past.session if past is not None else "",
             attached=attach,
             around=around,
+            prefix=prefix,
         )
     if isinstance(surface, Terminal):
         names = Names(invocable=chat.invocable, known=chat.known)
@@ -159,29 +171,24 @@ async def _chatting(
         await habitus.models.close()
 
 
-def _sessions(habitus: Habitus, past: PastSession | None, ask: AskPerson) -> Callable[[], Session]:
-    """The session that is resumed first, then new ones."""
-    waiting = [past.session] if past is not None else []
-
-    def open_session() -> Session:
-        id = waiting.pop() if waiting else None
-        return habitus.session(id=id, resume=id is not None, ask=ask)
-
-    return open_session
+def _open_session(habitus: Habitus, ask: AskPerson, read: Sequence[Path], resume: str) -> Session:
+    folders = [given_path(folder) for folder in read]
+    return habitus.session(id=resume or None, resume=bool(resume), ask=ask, read=folders)
 
 
-def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> None:
-    """A command of the command line, in this conversation."""
+def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> list[tuple[str, ...]]:
+    """A command of the command line, in this conversation; the commands that take it back."""
     if not isinstance(surface, JsonPipe):
-        _run_here(habitus, words)
-        return
+        return _run_here(habitus, words)
     with redirect_stdout(io.StringIO()) as said:
-        _run_here(habitus, [*words, "--json"])
+        undos = _run_here(habitus, [*words, "--json"])
     surface.put({"type": "command", "command": " ".join(words), "output": json.loads(said.getvalue())})
+    return undos
 
 
-def _run_here(habitus: Habitus, words: Sequence[str]) -> None:
-    in_chat = output.in_chat.set(True)
+def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
+    undos: list[tuple[str, ...]] = []
+    in_chat, undone = output.in_chat.set(True), output.can_be_undone.set(undos.append)
     try:
         with shared(habitus):
             app(list(words), standalone_mode=False)
@@ -189,6 +196,8 @@ def _run_here(habitus: Habitus, words: Sequence[str]) -> None:
         raise Invalid(error.format_message(), mend="See /help.") from None
     finally:
         output.in_chat.reset(in_chat)
+        output.can_be_undone.reset(undone)
+    return undos
 
 
 def _surface(as_json: bool) -> Terminal | JsonPipe | TextPipe:

@@ -32,6 +32,7 @@ def commands() -> list[TyperCommand | TyperGroup]:
         Command("doctor", "checking:doctor", panel=_OPERATE),
         _skills(),
         _tools(),
+        _recipes(),
         _pads(),
         _lessons(),
         _sessions(),
@@ -78,6 +79,17 @@ def _tools() -> TyperGroup:
     ]
     help = "Make, run and test tools: code that passed its test, in the sandbox."
     return group("tools", help, below, panel=_EVERYDAY)
+
+
+def _recipes() -> TyperGroup:
+    below = [
+        Command("list", "recipes:list_recipes"),
+        Command("show", "recipes:show"),
+        Command("run", "recipes:run"),
+        Command("test", "recipes:check"),
+    ]
+    help = "Recipes: named sequences of tool calls that skills bring along."
+    return group("recipes", help, below, panel=_EVERYDAY)
 
 
 def _pads() -> TyperGroup:

@@ -8,9 +8,10 @@ import typer
 
 from habitus.app import Habitus, evaluating, explaining
 from habitus.app.explaining import PastWhy, Prospect
+from habitus.app.whose import whose
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson, Features, Paths, Resources
+from habitus.cli.options import AllUsers, AsJson, Features, Paths, Resources
 from habitus.skills.evals import EvalCase, EvalResult
 from habitus.skills.selection import Request
 
@@ -131,6 +132,7 @@ def why(
     resource: Resources = None,
     feature: Features = None,
     user: AsUser = None,
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
     """Why a skill did, or did not, reach the prompt."""
@@ -138,7 +140,8 @@ def why(
         raise typer.BadParameter("Give --request TEXT or --turn ID.")
     with opened(context) as habitus:
         if turn is not None:
-            _print_past(explaining.why_in_turn(habitus, name, turn), as_json)
+            past = explaining.why_in_turn(habitus, name, turn, user=whose(habitus, all_users))
+            _print_past(past, as_json)
             return
         asked = _request(
             habitus,

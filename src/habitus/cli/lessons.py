@@ -10,10 +10,11 @@ import typer
 
 from habitus.app import Habitus, retracting
 from habitus.app.going_back import back_to
+from habitus.app.whose import memory_of
 from habitus.cli import completion, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson
+from habitus.cli.options import AllUsers, AsJson
 from habitus.memory.cortex import Looked
 from habitus.memory.model import Encoded, Engram, Kind
 from habitus.memory.retention import utility
@@ -33,11 +34,12 @@ def list_lessons(
     kind: KindOption = None,
     scope: Annotated[str, typer.Option("--scope", help="today, week, all or self-play.")] = "all",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = _OLDEST_SHOWN,
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
     """What is remembered, the newest first."""
     with opened(context) as habitus:
-        found = habitus.memory.list_lessons(scope, limit, kind=kind)
+        found = memory_of(habitus, all_users).list_lessons(scope, limit, kind=kind)
         data = {"lessons": [as_plain(engram) for engram in found]}
         when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(scope, " yet")
         empty = f"Nothing was learned{when}. Add something: habitus lessons add 'Dates are day-first.'"
@@ -61,10 +63,11 @@ def as_plain(engram: Engram) -> dict[str, Any]:
     return {**told, **counters, "utility": round(utility(engram), 4)}
 
 
-def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
+def show(context: typer.Context, id: Id, all_users: AllUsers = False, as_json: AsJson = False) -> None:
     """One lesson: where it comes from, what it rests on, how it did, and how it came to be as it is."""
     with opened(context) as habitus:
-        engram, history = habitus.memory.get(id), habitus.memory.history(id)
+        memory = memory_of(habitus, all_users)
+        engram, history = memory.get(id), memory.history(id)
         if as_json:
             versions = [
                 {"number": v.number, "text": v.engram.text, "state": v.engram.state, "at": v.cause.at, "by": v.cause.by}
@@ -143,6 +146,7 @@ def edit(
     scope: ScopeOption = None,
     topic: Topic = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before the pages are applied.")] = False,
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
     """Change one lesson, or without an id all of them in your editor; what was understood is shown first."""
@@ -152,11 +156,12 @@ def edit(
                 raise typer.BadParameter("Say which lesson: habitus lessons edit ID --text …")
             _edit_pages(context, habitus, is_sure=yes, as_json=as_json)
             return
-        before = habitus.memory.get(id)
+        memory = memory_of(habitus, all_users)
+        before = memory.get(id)
         if text is None and kind is None and scope is None and topic is None:
             text = _edited_text(habitus, before)
         by, project = habitus.settings.signature, habitus.project
-        after = habitus.memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
+        after = memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
         is_changed = after != before
         said = f"Changed: {after.id}  {after.text}" if is_changed else "Nothing was changed."
         undo = back_to(habitus.opened_on) if is_changed else ()
@@ -223,12 +228,14 @@ def _looked(looked: Looked) -> dict[str, Any]:
 def remove(
     context: typer.Context,
     ids: Annotated[list[str], typer.Argument(help="Lessons.", autocompletion=completion.lesson_ids)],
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
     """Put lessons into the archive; they are not learned again by themselves."""
     with opened(context) as habitus:
-        found = [habitus.memory.get(id) for id in ids]  # an unknown one is said before anything is done
-        gone = [habitus.memory.remove(engram.id, by=habitus.settings.signature) for engram in found]
+        memory = memory_of(habitus, all_users)
+        found = [memory.get(id) for id in ids]  # an unknown one is said before anything is done
+        gone = [memory.remove(engram.id, by=habitus.settings.signature) for engram in found]
         lines = [f"Removed: {engram.id}  {engram.text}" for engram in gone]
         undo = ("lessons", "restore", *(engram.id for engram in gone))
         output.done(context, as_json, {"removed": [as_plain(engram) for engram in gone]}, *lines, undo=undo)
@@ -238,11 +245,12 @@ def retract(
     context: typer.Context,
     turn: Annotated[str, typer.Option("--turn", help="What this turn taught.")] = "",
     session: Annotated[str, typer.Option("--session", help="What all turns of this session taught.")] = "",
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
     """Withdraw all that one conversation taught; it goes to the archive and is not learned again by itself."""
     with opened(context) as habitus:
-        gone = retracting.retract(habitus, turn=turn, session=session)
+        gone = retracting.retract(habitus, turn=turn, session=session, all_users=all_users)
         data = {"retracted": [as_plain(engram) for engram in gone.lessons], "undo": gone.undo}
         lines = [f"Withdrawn: {engram.id}  {engram.text}" for engram in gone.lessons]
         output.done(context, as_json, data, *lines, undo=gone.undo)
@@ -251,21 +259,23 @@ def retract(
 def restore(
     context: typer.Context,
     ids: Annotated[list[str], typer.Argument(help="Archived lessons.", autocompletion=completion.lesson_ids)],
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring lessons back from the archive."""
     with opened(context) as habitus:
-        found = [habitus.memory.get(id) for id in ids]
-        back = [habitus.memory.restore(engram.id, by=habitus.settings.signature) for engram in found]
+        memory = memory_of(habitus, all_users)
+        found = [memory.get(id) for id in ids]
+        back = [memory.restore(engram.id, by=habitus.settings.signature) for engram in found]
         lines = [f"Restored: {engram.id}  {engram.text}" for engram in back]
         undo = ("lessons", "remove", *(engram.id for engram in back))
         output.done(context, as_json, {"restored": [as_plain(engram) for engram in back]}, *lines, undo=undo)
 
 
-def archive(context: typer.Context, as_json: AsJson = False) -> None:
+def archive(context: typer.Context, all_users: AllUsers = False, as_json: AsJson = False) -> None:
     """What was removed or had to make room, the last first."""
     with opened(context) as habitus:
-        found = habitus.memory.archived()
+        found = memory_of(habitus, all_users).archived()
         data = {"archived": [as_plain(engram) for engram in found]}
         rows = [(e.id, e.kind.value, e.reason, e.text) for e in found]
         output.listed(as_json, data, ("id", "kind", "why", "text"), rows, wide="text", empty="The archive is empty.")

@@ -17,6 +17,7 @@ from habitus.cli.options import AsJson, SkillName
 from habitus.errors import Invalid, did_you_mean
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Severity, Skill, State
+from habitus.text import one_line
 
 
 def list_skills(
@@ -132,7 +133,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
     width = max(len(label) for label, _ in facts)
     for label, value in facts:
         if value:
-            output.say(f"{label:<{width}}  {value}")
+            output.say(f"{label:<{width}}  {one_line(value)}")
     for diagnostic in item.diagnostics:
         output.say(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
     output.say()
@@ -145,17 +146,17 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
 
 
 def history(context: typer.Context, name: SkillName, as_json: AsJson = False) -> None:
-    """Every version: who made it, when and why."""
+    """Everything that was done to a skill, also to one in the archive: who did it, when and why."""
     with opened(context) as habitus:
-        item = habitus.skills.find(name)
-        versions = habitus.skills.history(name)
+        name, layer, found = use_case.history(habitus, name)
         if as_json:
-            output.print_json({"name": item.name, "layer": item.layer, "versions": versions})
+            output.print_json({"name": name, "layer": layer, "versions": found.versions, "switches": found.switches})
             return
-        rows = [
-            (f"v{v.number}", moments.shown(v.made_on), output.who(v.author), len(v.paths)) for v in reversed(versions)
-        ]
-        output.table(("version", "made", "by", "files"), rows, wide="by")
+        entries = [(v.made_on, f"v{v.number}", output.who(v.author), str(len(v.paths))) for v in found.versions]
+        entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in found.switches]
+        entries.sort(key=lambda entry: entry[0], reverse=True)
+        rows = [(what, moments.shown(when), by, files) for when, what, by, files in entries]
+        output.table(("change", "made", "by", "files"), rows, wide="by")
 
 
 def diff(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus, read_settings, reminding
 from habitus.app.damage import damaged
 from habitus.cli import output
 from habitus.errors import HabitusError
@@ -54,7 +54,6 @@ def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
 
 
 def _say_what_waits(habitus: Habitus) -> None:
-    """Every command's last line, on standard error so that a program reading the output is not disturbed."""
-    count = habitus.waiting_count()
-    if count:
+    """A command's last line, once a day, on standard error so that a program reading the output is not disturbed."""
+    if count := reminding.due(habitus):
         output.complain(f"{count} {'change waits' if count == 1 else 'changes wait'} for you: habitus review list")

@@ -185,16 +185,19 @@ def explain(context: typer.Context) -> None:
 
 def done(context: typer.Context, as_json: bool, data: object, *lines: str, undo: Sequence[str] = ()) -> None:
     """What a command has done: as JSON, or in words with the command that takes it back."""
+    if undo:
+        can_be_undone.get()(tuple(undo))
     if as_json:
         print_json(data)
         return
     for line in lines:
         say(line)
     if undo:
-        say_undo(context, *undo)
+        say(f"Undo: {command(context, *undo)}", style="dim")
 
 
 def say_undo(context: typer.Context, *words: str) -> None:
+    can_be_undone.get()(words)
     say(f"Undo: {command(context, *words)}", style="dim")
 
 
@@ -217,6 +220,7 @@ def listed(
 
 
 in_chat: ContextVar[bool] = ContextVar("in_chat", default=False)
+can_be_undone: ContextVar[Callable[[tuple[str, ...]], object]] = ContextVar("undo", default=lambda words: None)
 
 
 def command(context: typer.Context, *words: str) -> str:

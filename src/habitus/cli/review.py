@@ -15,7 +15,7 @@ from habitus.app.writing import ByHand
 from habitus.cli import given, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson
+from habitus.cli.options import AllUsers, AsJson
 from habitus.memory.model import Engram
 from habitus.skills.review import Proposal
 
@@ -26,11 +26,12 @@ Items = Annotated[list[str], typer.Argument(help="Numbers of proposals, ids of l
 def list_waiting(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Decided ones too.")] = False,
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
     """What waits, and why: changes of skills by number, lessons by id."""
     with opened(context) as habitus:
-        found = inbox.waiting(habitus, with_decided=everything)
+        found = inbox.waiting(habitus, with_decided=everything, all_users=all_users)
         data = {"proposals": [_as_json(item) for item in found]}
         rows = [(item.id, item.state, item.action, item.what, item.by, "; ".join(item.reasons)) for item in found]
         columns = ("id", "state", "action", "what", "by", "waits because")
@@ -67,10 +68,10 @@ def _as_json(item: InboxItem) -> dict[str, Any]:
             }
 
 
-def show(context: typer.Context, item: Item, as_json: AsJson = False) -> None:
+def show(context: typer.Context, item: Item, all_users: AllUsers = False, as_json: AsJson = False) -> None:
     """One proposal: who wants what, why it waits, and the text."""
     with opened(context) as habitus:
-        found = inbox.get(habitus, item)
+        found = inbox.get(habitus, item, all_users=all_users)
         diff = inbox.diff(habitus, found)
         if as_json:
             output.print_json(_as_json(found) | {"diff": diff})
@@ -94,10 +95,10 @@ def _print_proposal(found: InboxItem, proposal: Proposal) -> None:
         output.say(f"{found.state} by {proposal.decided_by}: {proposal.decision or 'no reason given'}")
 
 
-def diff(context: typer.Context, item: Item, as_json: AsJson = False) -> None:
+def diff(context: typer.Context, item: Item, all_users: AllUsers = False, as_json: AsJson = False) -> None:
     """What approving it would change."""
     with opened(context) as habitus:
-        found = inbox.get(habitus, item)
+        found = inbox.get(habitus, item, all_users=all_users)
         text = inbox.diff(habitus, found)
         if as_json:
             output.print_json({"id": found.subject.id, "diff": text})
@@ -105,11 +106,11 @@ def diff(context: typer.Context, item: Item, as_json: AsJson = False) -> None:
             output.write(output.clean(text))
 
 
-def approve(context: typer.Context, items: Items, as_json: AsJson = False) -> None:
+def approve(context: typer.Context, items: Items, all_users: AllUsers = False, as_json: AsJson = False) -> None:
     """Carry proposals out, and let lessons in."""
     with opened(context) as habitus:
         told = []
-        for done in inbox.approve(habitus, items):
+        for done in inbox.approve(habitus, items, all_users=all_users):
             told.append(_as_json(done.item) | _version(done))
             if not as_json:
                 _print_approved(context, done)
@@ -134,13 +135,14 @@ def reject(
     context: typer.Context,
     items: Items,
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why; the agent sees it.")] = "",
+    all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
     """Turn proposals down."""
     with opened(context) as habitus:
         done = []
         for item in items:
-            found = inbox.reject(habitus, item, reason)
+            found = inbox.reject(habitus, item, reason, all_users=all_users)
             done.append(_as_json(found))
             if not as_json:
                 name = found.id if isinstance(found.subject, Engram) else found.subject.change.name

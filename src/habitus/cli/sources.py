@@ -15,6 +15,7 @@ from habitus.app.updating import Manner, TakenIn, Updated
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
+from habitus.files import given_path
 from habitus.skills.formats.detect import FORMATS
 from habitus.skills.importing import Result, Verdict
 
@@ -37,7 +38,7 @@ def import_skills(
     as_json: AsJson = False,
 ) -> None:
     """Take in skills of any known layout; each ends imported, updated, unchanged, held or refused, with a reason."""
-    source = path if "://" in path else Path(path)
+    source = path if "://" in path else given_path(path)
     with opened(context) as habitus:
         with _manner(overwrite, trust, as_json, keep_both=keep_both) as manner:
             taken = updating.take_in(habitus, source, only or (), layer, manner)

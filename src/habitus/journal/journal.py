@@ -60,13 +60,15 @@ class Journal:
             ):
                 _insert(connection, table, turn.id, rows)
 
-    def judge(self, turn: str, outcome: TurnOutcome) -> str:
+    # Of what follows, `user` is whose turns are looked at: another's is as if it were not there. None is everybody.
+
+    def judge(self, turn: str, outcome: TurnOutcome, *, user: str | None = None) -> str:
         """Judge a turn, by its id or the caller's own; a second word of the same source corrects the first.
 
         Returns the turn's id.
         """
         with sql.writing(self._engine, lock="outcomes") as connection:
-            query = sa.select(turns.c.id).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn))
+            query = sa.select(turns.c.id).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _of(user))
             found = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).scalar()
             if found is None:
                 raise NotFound(f"There is no turn '{turn}'.", mend="Give its id, or the id you gave it.")
@@ -78,16 +80,17 @@ class Journal:
             connection.execute(outcomes.insert().values(row))
         return str(found)
 
-    def turn(self, id: str) -> Turn:
+    def turn(self, id: str, *, user: str | None = None) -> Turn:
         """One turn with everything that was written of it."""
         with sql.reading(self._engine) as connection:
-            row = connection.execute(sa.select(turns).where(turns.c.id == id)).mappings().first()
+            row = connection.execute(sa.select(turns).where(turns.c.id == id, _of(user))).mappings().first()
             if row is None:
                 raise NotFound(f"There is no turn '{id}'.", mend="See 'habitus sessions list'.")
             return _turn(row, {table.name: _entries(connection, table, id) for table in _PARTS})
 
-    def turns_of(self, session: str) -> list[Turn]:
-        query = sa.select(turns.c.id).where(turns.c.session == session).order_by(turns.c.started_on, turns.c.id)
+    def turns_of(self, session: str, *, user: str | None = None) -> list[Turn]:
+        query = sa.select(turns.c.id).where(turns.c.session == session, _of(user))
+        query = query.order_by(turns.c.started_on, turns.c.id)
         with sql.reading(self._engine) as connection:
             ids = connection.execute(query).scalars().all()
         return [self.turn(id) for id in ids]
@@ -98,14 +101,14 @@ class Journal:
         with sql.reading(self._engine) as connection:
             return str(connection.execute(query).scalar() or "")
 
-    def recent(self, conversation: str, *, limit: int) -> list[Turn]:
+    def recent(self, conversation: str, *, limit: int, user: str | None = None) -> list[Turn]:
         """The last turns of a conversation, newest first, in brief: what was chosen or loaded, and how it went."""
-        query = sa.select(turns).where(turns.c.conversation == conversation)
+        query = sa.select(turns).where(turns.c.conversation == conversation, _of(user))
         return self._brief(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))
 
-    def brief(self, id: str) -> Turn | None:
+    def brief(self, id: str, *, user: str | None = None) -> Turn | None:
         """One turn in the same way, by its id or the caller's own; None for one that nobody kept."""
-        query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id))
+        query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _of(user))
         return next(iter(self._brief(query.order_by(turns.c.started_on.desc()).limit(1))), None)
 
     def _brief(self, query: sa.Select[Any]) -> list[Turn]:
@@ -132,14 +135,14 @@ class Journal:
                 sa.func.count().label("number"),
                 sa.func.min(turns.c.user).label("user"),
             )
-            .where(sa.true() if user is None else turns.c.user == user)
+            .where(_of(user))
             .group_by(turns.c.session)
             .order_by(sa.desc("last"))
             .limit(limit)
             .subquery()
         )
         opening = sa.select(turns.c.request).where(turns.c.session == latest.c.session)
-        title = opening.order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
+        title = opening.where(_of(user)).order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
         with sql.reading(self._engine) as connection:
             return [
                 KeptSession(
@@ -225,6 +228,10 @@ def effective(found: Sequence[TurnOutcome]) -> TurnOutcome | None:
 def loaded_or_ruled(turn: Turn) -> tuple[str, ...]:
     """The skills of a turn that a rule or the model chose, without those that were only sticky."""
     return tuple(entry.name for entry in turn.selected if entry.place in (Place.LOADED, Place.EAGER))
+
+
+def _of(user: str | None) -> sa.ColumnElement[bool]:
+    return sa.true() if user is None else turns.c.user == user
 
 
 def _insert(connection: sa.Connection, table: sa.Table, turn: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from habitus.learning.acc.lessons import Lesson
 from habitus.learning.acc.monitor import ACC, Mode
 from habitus.learning.acc.signatures import signature
 from habitus.learning.cerebellum import CONSOLIDATION, Cerebellum, Waiting
-from habitus.memory.model import HIGH, Draft, Encoded, Evidence, Producer, Scope
+from habitus.memory.model import HIGH, Draft, Encoded, Evidence, Producer, Scope, Status
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell
 
@@ -32,6 +32,34 @@ class LessonKeeper(Protocol):
     def ignored(self, rules: Sequence[str]) -> object:
         """These rules stood in the prompt, and what they warn of happened all the same."""
         ...
+
+
+class NotingKeeper:
+    """Memory that also notes what it was taught, so that a person can be told."""
+
+    def __init__(self, memory: LessonKeeper) -> None:
+        self._memory = memory
+        self._taught: list[Encoded] = []
+
+    def encode(self, draft: Draft) -> Encoded:
+        encoded = self._memory.encode(draft)
+        if encoded.status in (Status.STORED, Status.WAITING):
+            self._taught.append(encoded)
+        return encoded
+
+    def take(self) -> tuple[Encoded, ...]:
+        """What is new since somebody asked."""
+        taken, self._taught = tuple(self._taught), []
+        return taken
+
+    def is_taking(self) -> bool:
+        return self._memory.is_taking()
+
+    def has_similar(self, text: str) -> bool:
+        return self._memory.has_similar(text)
+
+    def ignored(self, rules: Sequence[str]) -> object:
+        return self._memory.ignored(rules)
 
 
 class Learner:

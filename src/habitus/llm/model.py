@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from habitus.errors import HabitusError
+from habitus.events import Image as Image  # what a person shows, and what a tool does
 from habitus.events import ToolCall
 
 
@@ -19,12 +20,6 @@ class Role(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text:
     text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Image:
-    data: bytes = field(repr=False)
-    media_type: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +45,7 @@ class Returned:
     tool: str
     content: str
     failed: bool = False
+    images: tuple[Image, ...] = ()
 
 
 Message = Asked | Answered | Returned

@@ -44,6 +44,7 @@ from habitus.memory.sameness import is_same
 from habitus.memory.stores.base import EngramStore
 from habitus.memory.usage import Choose
 from habitus.memory.view_files import FoundPages, ViewFiles
+from habitus.memory.viewer import Viewer
 from habitus.memory.words import tokens
 from habitus.pause import Pause
 from habitus.redact import Redactor
@@ -77,6 +78,8 @@ class Cortex:
         mode: MemoryMode = MemoryMode.AUTOPILOT,
         is_shared: bool = False,
         user: str = "local",
+        all_users: bool = False,
+        may_remove_shared: bool = True,
         files: ViewFiles | None = None,
         allow: Callable[[], None] = lambda: None,
         keep: RetentionSettings = _DEFAULT_RETENTION,
@@ -84,7 +87,8 @@ class Cortex:
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self._mirror = Mirror(store, open_index)
-        self._ledger = EngramLedger(store, self._mirror, clock=clock, allow=allow, keep=keep)
+        self._viewer = Viewer(user=user, sees_all=all_users, may_remove_shared=may_remove_shared)
+        self._ledger = EngramLedger(store, self._mirror, clock=clock, allow=allow, keep=keep, viewer=self._viewer)
         self._intake = Intake(
             ledger=self._ledger,
             redactor=redactor,
@@ -98,7 +102,6 @@ class Cortex:
         self._clock = clock
         self._pause = pause
         self._mode = mode
-        self._is_shared = is_shared
         self._user = user
 
     def encode(self, draft: Draft) -> Encoded:
@@ -204,7 +207,7 @@ class Cortex:
     def prune(self, *, dry_run: bool = False) -> tuple[Engram, ...]:
         """Archive lessons that were shown again and again and never helped."""
         self._mirror.sync()
-        gone = tuple(retention.to_prune(self._mirror.active(), self._ledger.keep))
+        gone = tuple(e for e in retention.to_prune(self._mirror.active(), self._ledger.keep) if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone, "shown often, and it never helped")
 
     def compact(self, choose: Choose | None = None, *, dry_run: bool = False) -> tuple[Engram, ...]:
@@ -213,7 +216,7 @@ class Cortex:
         Texts are never rewritten. A choice that fails or makes no sense keeps everything. Without one the most useful
         rules stay; lessons are left to their cap.
         """
-        gone = tuple(usage.left_by(self._ledger, choose))
+        gone = tuple(e for e in usage.left_by(self._ledger, choose) if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone, "a compaction kept others")
 
     def _put_away(self, engrams: Sequence[Engram], reason: str) -> tuple[Engram, ...]:
@@ -239,13 +242,13 @@ class Cortex:
             if (wanted is None or engram.kind is wanted)
             and (since is None or (engram.created_on or since) >= since)
             and (scope != "self-play" or _is_from_self_play(engram))
-            and (engram.scope is not Scope.USER or engram.owner == (user or self._user) or not self._is_shared)
+            and self._viewer.sees(engram, user or "")
         ]
         found.sort(key=lambda engram: (str(engram.created_on), engram.id), reverse=True)
         return tuple(found[:limit])
 
     def get(self, id: str) -> Engram:
-        """The engram of this id, or of the only one that begins like it."""
+        """The engram of this id, or of the only one that begins like it; another user's is as if it were not there."""
         return self._ledger.get(id)
 
     def history(self, id: str) -> tuple[EngramVersion, ...]:
@@ -255,9 +258,9 @@ class Cortex:
         """What made room or was removed, the last first."""
         return self._ledger.of_state(LessonState.ARCHIVED, LessonState.REMOVED)
 
-    def waiting(self) -> tuple[Engram, ...]:
+    def waiting(self, *, user: str = "") -> tuple[Engram, ...]:
         """What waits for a person."""
-        return tuple(reversed(self._ledger.of_state(LessonState.WAITING)))
+        return tuple(reversed(self._ledger.of_state(LessonState.WAITING, user=user)))
 
     def add(
         self,
@@ -299,11 +302,15 @@ class Cortex:
             owner={Scope.USER: self._user, Scope.PROJECT: project}.get(wanted, ""),
         )
         after = decisions.edited(before, edit)
+        if after.place != before.place:
+            self._viewer.check_may_remove(before)
         return before if after == before else self._changed(after, by, "edited")
 
     def remove(self, id: str, *, by: str, why: str = "removed") -> Engram:
         """Put it into the archive; it is not learned again by itself."""
-        return self._changed(decisions.removed(self.get(id), by, why), by, why)
+        engram = self.get(id)
+        self._viewer.check_may_remove(engram)
+        return self._changed(decisions.removed(engram, by, why), by, why)
 
     def taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
         """What these turns, or the turns of a session, brought into memory; also what still waits for a person."""
@@ -311,7 +318,8 @@ class Cortex:
         return tuple(
             engram
             for engram in reversed(self._ledger.of_state(LessonState.ACTIVE, LessonState.WAITING))
-            if engram.evidence.trace in turns or (session and engram.evidence.session == session)
+            if (engram.evidence.trace in turns or (session and engram.evidence.session == session))
+            and self._viewer.taught(engram)
         )
 
     def restore(self, id: str, *, by: str) -> Engram:
@@ -323,8 +331,18 @@ class Cortex:
         return self._changed(decisions.approved(self.get(id)), by, "approved")
 
     def reject(self, id: str, *, by: str, reason: str = "") -> Engram:
-        """Turn down what waited; the same is not asked again."""
-        return self._changed(decisions.rejected(self.get(id), by, reason), by, "turned down")
+        """Turn down what waited; the same is not asked again, and an agent that proposed it is told why."""
+        return self._changed(decisions.rejected(self.get(id), by, self._intake.clean(reason)), by, "turned down")
+
+    def turned_down(self, user: str) -> tuple[Engram, ...]:
+        """What this user's agent wanted remembered, a person turned down, and no agent has heard of yet; as it was at
+        the last look into memory."""
+        return tuple(e for e in self._mirror.engrams.values() if e.is_untold and e.is_of(user))
+
+    def told(self, ids: Iterable[str]) -> None:
+        """The agent has heard that these were turned down, and why."""
+        with self._ledger.counting(tuple(ids)) as found:
+            found.update({id: replace(engram, is_untold=False) for id, engram in found.items()})
 
     def _changed(self, engram: Engram, by: str, reason: str) -> Engram:
         self._ledger.allow()
@@ -337,13 +355,20 @@ class Cortex:
         """Make everything as it was at a moment, as new versions; what came later goes into the archive."""
         ledger = self._ledger
         with ledger.writing():
-            changes = past.back_to(moment, ledger.store.at(moment), self._mirror.engrams.values())
+            then = ledger.store.at(moment)
+            now = [engram for engram in self._mirror.engrams.values() if self._may_turn_back(engram, then)]
+            changes = past.back_to(moment, then, now)
             if not dry_run:
                 ledger.allow()
                 ledger.save([engram for _, engram in changes], by, f"back to {moment:%Y-%m-%d %H:%M} UTC")
         if not dry_run:
             self._pages.show()
         return tuple(step for step, _ in changes)
+
+    def _may_turn_back(self, engram: Engram, then: Mapping[str, Engram]) -> bool:
+        """Another's stays as it is, and so does what holds for everybody unless one may take it away."""
+        versions = (engram, then.get(engram.id, engram))
+        return all(self._viewer.sees(one) and self._viewer.may_remove(one) for one in versions)
 
     def forget_user(self, user: str) -> int:
         """Erase what is one user's or was taught by their conversations, everywhere it is kept; only ids are left."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from habitus.errors import Invalid
 from habitus.memory import gate
-from habitus.memory.model import Draft, Engram, Kind, LessonState, Scope, TrustLevel
+from habitus.memory.model import Draft, Engram, Kind, LessonState, Producer, Scope, TrustLevel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +60,8 @@ def approved(engram: Engram) -> Engram:
 
 def rejected(engram: Engram, by: str, reason: str) -> Engram:
     _check_waits(engram)
-    return replace(engram, state=LessonState.REJECTED, reason=f"{reason or 'no reason given'} ({by})")
+    why = f"{reason[:500].rstrip('.') or 'no reason given'} ({by})"
+    return replace(engram, state=LessonState.REJECTED, reason=why, is_untold=engram.produced_by is Producer.MODEL)
 
 
 def _check_waits(engram: Engram) -> None:
@@ -69,4 +70,6 @@ def _check_waits(engram: Engram) -> None:
 
 
 def _activated(engram: Engram) -> Engram:
-    return replace(engram, state=LessonState.ACTIVE, reason="", trust=TrustLevel.USER).counted(missed=0)
+    return replace(engram, state=LessonState.ACTIVE, reason="", is_untold=False, trust=TrustLevel.USER).counted(
+        missed=0
+    )

@@ -12,7 +12,10 @@ from habitus.memory import retention
 from habitus.memory.mirror import Mirror
 from habitus.memory.model import Cause, Engram, LessonState
 from habitus.memory.stores.base import EngramStore
+from habitus.memory.viewer import Viewer
 from habitus.settings import RetentionSettings
+
+_KNOWN = tuple(state for state in LessonState if state is not LessonState.ERASED)
 
 
 class EngramLedger:
@@ -24,17 +27,18 @@ class EngramLedger:
         clock: Callable[[], datetime],
         allow: Callable[[], None],
         keep: RetentionSettings,
+        viewer: Viewer,
     ) -> None:
         self.store = store
         self.mirror = mirror
         self.clock = clock
         self.keep = keep
         self.allow = allow  # raises where nothing may be changed
+        self.viewer = viewer
 
     def get(self, id: str) -> Engram:
-        """The engram of this id, or of the only one that begins like it."""
-        self.mirror.sync()
-        known = {key: e for key, e in self.mirror.engrams.items() if e.state is not LessonState.ERASED}
+        """The engram of this id, or of the only one that begins like it; another user's is as if it were not there."""
+        known = {engram.id: engram for engram in self.of_state(*_KNOWN)}
         wanted = id.strip().lower()
         if wanted in known:
             return known[wanted]
@@ -44,10 +48,10 @@ class EngramLedger:
         mend = f"It could be {', '.join(sorted(like)[:5])}." if like else did_you_mean(wanted, known)
         raise NotFound(f"There is no lesson '{id}'.", mend=mend or "See 'habitus lessons list'.")
 
-    def of_state(self, *states: LessonState) -> tuple[Engram, ...]:
-        """The last that changed first."""
+    def of_state(self, *states: LessonState, user: str = "") -> tuple[Engram, ...]:
+        """What the viewer, or another user, sees of them, the last that changed first."""
         self.mirror.sync()
-        found = [engram for engram in self.mirror.engrams.values() if engram.state in states]
+        found = [e for e in self.mirror.engrams.values() if e.state in states and self.viewer.sees(e, user)]
         return tuple(sorted(found, key=lambda engram: (str(engram.updated_on), engram.id), reverse=True))
 
     def save(self, engrams: Sequence[Engram], by: str, reason: str) -> tuple[Engram, ...]:

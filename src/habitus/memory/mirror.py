@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from habitus.memory.model import SCRATCHPAD, Engram, LessonState, Part, Scope
+from habitus.memory.model import SCRATCHPAD, Engram, Kind, LessonState, Part, Scope, TrustLevel
 from habitus.memory.sameness import MEANING, is_same
 from habitus.memory.stores.base import EngramStore
 from habitus.search import Document, Hit, Results
@@ -150,8 +150,16 @@ class Mirror:
 
 
 def _is_comparable(one: Engram, wanted: Engram) -> bool:
+    if one.state is LessonState.REJECTED and wanted.trust is not TrustLevel.USER:
+        return _says_it_elsewhere(one, wanted)
     is_here = one.state not in (LessonState.ERASED, LessonState.ARCHIVED)
     return is_here and (one.kind, one.place, one.topic) == (wanted.kind, wanted.place, wanted.topic)
+
+
+def _says_it_elsewhere(one: Engram, wanted: Engram) -> bool:
+    """What a person turned down as a rule does not come back as a lesson, or for more people."""
+    is_theirs = one.place == wanted.place or (one.evidence.user and one.evidence.user == wanted.evidence.user)
+    return bool(is_theirs) and (one.kind is Kind.NEVER) is (wanted.kind is Kind.NEVER)
 
 
 def document_of(engram: Engram) -> Document:

@@ -183,6 +183,7 @@ class Engram:
     verified: bool = False
     state: LessonState = LessonState.ACTIVE
     reason: str = ""  # why it waits, or why it is in the archive
+    is_untold: bool = False  # a person turned it down, and the agent that proposed it has not heard why
     version: int = 0
     created_on: datetime | None = None
     updated_on: datetime | None = None
@@ -195,6 +196,16 @@ class Engram:
     def is_of(self, user: str) -> bool:
         """Whether it is this user's, or one of their conversations taught it, for whomever it holds."""
         return bool(user) and (self.evidence.user == user or (self.scope is Scope.USER and self.owner == user))
+
+    def is_open_to(self, user: str) -> bool:
+        """Whether somebody may see it: what holds for one user is for nobody else's eyes."""
+        return self.scope is not Scope.USER or self.owner == user
+
+    @property
+    def refusal(self) -> str:
+        """Of one that was turned down: that it was, why and by whom, in a sentence."""
+        text = self.text if len(self.text) <= 200 else self.text[:199] + "…"
+        return f"The {self.kind.value} entry '{text}' ({self.id}) was turned down: {self.reason}."
 
     @property
     def is_pinned(self) -> bool:

@@ -86,7 +86,7 @@ class Pages:
 
     def _texts(self, found: FoundPages) -> dict[str, str]:
         self._mirror.sync()
-        shown = [e for e in self._mirror.active() if e.scope is not Scope.USER or e.owner == self._user]
+        shown = [e for e in self._mirror.active() if e.is_open_to(self._user)]
         bad = {
             name: views.cleaned(page.bad, lambda raw: self._intake.redactor.redact(raw).text)
             for name, page in found.pages.items()
@@ -112,6 +112,8 @@ class Pages:
         before = self._mirror.engrams.get(line.id)
         if before is None:
             return self._apply_unknown(line)
+        if before.state is not LessonState.ERASED and not before.is_open_to(self._user):
+            return self._apply_new(line)
         text = self._intake.clean(line.text)
         after = replace(before, text=text, kind=line.kind, scope=line.scope or before.scope, topic=line.topic)
         if (
@@ -123,6 +125,8 @@ class Pages:
         if gate.refusal(Draft(text=text, kind=line.kind)):
             return Looked(notes=(f"'{text[:40]}…' is too long; it stays as it was.",))
         if after.scope is not before.scope:
+            if not self._ledger.viewer.may_remove(before):
+                return Looked(notes=(f"{line.id} holds for everybody; only an admin may change that.",))
             if after.scope is Scope.PROJECT:
                 return Looked(
                     notes=(f"{line.id}: a page can't say which project is meant; use 'habitus lessons edit'.",)
@@ -171,8 +175,10 @@ class Pages:
 
     def _apply_removed(self, line: Line) -> Looked:
         engram = self._mirror.engrams.get(line.id)
-        if engram is None or engram.state is not LessonState.ACTIVE:
+        if engram is None or engram.state is not LessonState.ACTIVE or not engram.is_open_to(self._user):
             return Looked()
+        if not self._ledger.viewer.may_remove(engram):
+            return Looked(notes=(f"{engram.id} holds for everybody; only an admin may take it away.",))
         if engram.text != line.text:
             return Looked(notes=(f"{engram.id} has changed since you saw it; it stays.",))
         with self._ledger.writing():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -13,18 +15,23 @@ from rich.table import Table
 from rich.text import Text
 
 from habitus.agent.consent import Consent, Question
+from habitus.agent.outage import away
 from habitus.agent.session import Session
-from habitus.agent.stream import Done
+from habitus.agent.stream import Done, ToolFinished, ToolStarted, TurnEvent
 from habitus.app import Habitus, saving
-from habitus.errors import HabitusError, NotFound, Refused, UserError
+from habitus.app.models import chosen_by, models_named
+from habitus.app.past_sessions import past_session
+from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
-from habitus.files import given_path
-from habitus.llm.model import Model
-from habitus.repl import markdown, why
+from habitus.llm.model import Usage
+from habitus.llm.roles import Models
+from habitus.memory.model import Status
+from habitus.repl import lines, markdown, why
 from habitus.repl.commands import (
     COMMANDS,
     Attach,
     CommandLine,
+    Cost,
     Explain,
     Help,
     Invoke,
@@ -32,17 +39,22 @@ from habitus.repl.commands import (
     Meant,
     New,
     Quit,
+    Resume,
     SaveSkill,
     Say,
+    Undo,
+    UseModel,
     filled,
     meaning,
 )
-from habitus.repl.plain import clean
+from habitus.repl.dropping import dropped_files, named_files
+from habitus.repl.plain import clean, one_line
 from habitus.repl.surface import CommandReport, Surface
 from habitus.skills import names
 from habitus.skills.model import Skill, State
 
-RunCommand = Callable[[Sequence[str]], None]  # what `habitus …` does, on this surface
+_LEARNING_S = 1.0  # how long the next prompt waits for what a turn teaches; the rest is told later
+RunCommand = Callable[[Sequence[str]], list[tuple[str, ...]]]  # does what `habitus …` does; what takes it back
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +64,7 @@ class Around:
     paths: Sequence[str] = ()
     resources: Sequence[str] = ()
     features: Sequence[str] = ()
+    read: Sequence[Path] = ()  # folders that its cells may read
 
 
 class Chat:
@@ -60,20 +73,26 @@ class Chat:
         habitus: Habitus,
         surface: Surface,
         *,
-        open_session: Callable[[], Session],
+        open_session: Callable[[str], Session],
         run_command: RunCommand,
-        drafter: Callable[[], Model],
+        models: Models,
+        resume: str = "",
         attached: Sequence[Path] = (),
         around: Around = Around(),  # noqa: B008  # frozen
+        prefix: str = "/",
     ) -> None:
+        """`open_session` goes on with the session of that id, or begins one. `prefix` makes a command of a word."""
         self.habitus = habitus
-        self.session = open_session()
+        self.session = open_session(resume)
         self.went_well = True
         self._surface = surface
         self._open_session = open_session
         self._run_command = run_command
-        self._drafter = drafter
+        self._models = models
         self._around = around
+        self._prefix = prefix
+        self._undos: list[tuple[str, ...]] = []  # commands that take back what was changed here, the last one last
+        self._known: dict[str, str] = {}  # what a person may call, as it was when the library last answered
         self._attached = [*attached]  # goes along with what is said next
 
     async def handle(self, line: str) -> bool:
@@ -81,6 +100,9 @@ class Chat:
         if not line.strip():
             return True
         try:
+            if dropped := dropped_files(line, self.habitus.settings.cwd):
+                self._attach(dropped)
+                return True
             meant = meaning(line, self.invocable())
             if isinstance(meant, Quit):
                 return False
@@ -102,23 +124,55 @@ class Chat:
             features=around.features,
             invoked=invoked,
         )
-        done = await self._surface.show_turn(events, self.session.cancel)
+        done = await self._surface.show_turn(self._noted(events), self.session.cancel)
         self.went_well = self.went_well and done is not None and done.outcome.is_ok
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.session.settle(), _LEARNING_S)
+        self._tell_learned()
         return done
 
     async def close(self) -> None:
         await self.session.close()
+        self._tell_learned()
+        await self._models.close()
 
     def invocable(self) -> dict[str, str]:
-        """The skills a person may call by name, each with its cue."""
-        return {
-            item.name: item.summary.cue
-            for item in self.habitus.skills.listing()
-            if item.summary is not None and item.state is State.OK and item.summary.manifest.user_invocable
-        }
+        """The skills a person may call by name, each with its cue; while the library is away, those it had."""
+        with suppress(*away()):
+            self._known = {
+                item.name: item.summary.cue
+                for item in self.habitus.skills.listing()
+                if item.summary is not None and item.state is State.OK and item.summary.manifest.user_invocable
+            }
+        return self._known
 
     def known(self) -> list[str]:
-        return [item.name for item in self.habitus.skills.listing()]
+        with suppress(*away()):
+            return [item.name for item in self.habitus.skills.listing()]
+        return list(self._known)
+
+    async def _noted(self, events: AsyncGenerator[TurnEvent, None]) -> AsyncGenerator[TurnEvent, None]:
+        """The events of a turn, and among them what can be taken back."""
+        arguments: dict[str, str] = {}
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, ToolStarted):
+                    arguments[event.call] = event.arguments
+                elif isinstance(event, ToolFinished):
+                    self._undos += _taken_back_by(lines.undoing(event, arguments.get(event.call, "")))
+                yield event
+
+    def _tell_learned(self) -> None:
+        for encoded in self.session.learned():
+            engram = encoded.engram
+            if engram is None:
+                continue
+            said, then = f"learned: {one_line(engram.text)}", f"undo: {self._prefix}lessons remove {engram.id}"
+            if encoded.status is Status.WAITING:
+                said, then = f"waits for your word: {one_line(engram.text)}", f"{self._prefix}review"
+            else:
+                self._undos.append(("lessons", "remove", engram.id))
+            self._surface.note(_line("learned", f"{said} ({then})", "dim", id=engram.id, status=encoded.status.value))
 
     def _failed(self, message: str, mend: str = "") -> None:
         self.went_well = False
@@ -132,7 +186,7 @@ class Chat:
                 skill = self.habitus.skills.load(name)
                 await self._say_with_attached(line, invoked=replace(skill, body=filled(skill.body, arguments)))
             case CommandLine(words=words, looks_at=wanted):
-                self._run_command([self._nearest(word) if word == wanted else word for word in words])
+                self._undos += self._run_command([self._nearest(word) if word == wanted else word for word in words])
             case SaveSkill(hint=hint):
                 await self._save_skill(hint)
             case Explain(name=name):
@@ -140,9 +194,17 @@ class Chat:
             case Judge(is_good=is_good, reason=reason):
                 self._judge(is_good, reason)
             case Attach(path=path):
-                self._attach(path)
+                self._attach(named_files(path, self.habitus.settings.cwd))
             case New():
-                await self._begin_anew()
+                await self._go_over_to("")
+            case Resume(session=wanted):
+                await self._go_over_to(past_session(self.habitus, wanted).session)
+            case UseModel(name=name):
+                await self._use_model(name)
+            case Cost():
+                self._surface.tell(_cost(self.session.usage))
+            case Undo():
+                self._undo()
             case Help():
                 self._surface.tell(_help())
             case Quit():
@@ -175,21 +237,35 @@ class Chat:
         kind = OutcomeKind.OK if is_good else OutcomeKind.FAILED
         turn = self.session.judge(kind, reason=reason)
         said = f"Noted: the last turn {'went well' if is_good else 'went wrong'}{f', {reason}' if reason else ''}."
-        self._surface.tell(replace(_line("judged", said), data={"turn": turn, "kind": kind.value, "reason": reason}))
+        self._surface.tell(_line("judged", said, turn=turn, kind=kind.value, reason=reason))
 
-    def _attach(self, given: str) -> None:
-        path = self.habitus.settings.cwd / given_path(given.strip("'\""))
-        if not path.is_file():
-            raise NotFound(f"There is no file {path}.", mend="Check the path.")
-        self._attached.append(path)
-        said = f"{path.name} goes along with what you say next."
-        self._surface.tell(replace(_line("attached", said), data={"path": str(path)}))
+    def _attach(self, files: Sequence[Path]) -> None:
+        self._attached += files
+        for path in files:
+            self._surface.tell(_line("attached", f"{path.name} goes along with what you say next.", path=str(path)))
 
-    async def _begin_anew(self) -> None:
+    async def _go_over_to(self, session: str) -> None:
+        if session == self.session.id:
+            raise Invalid(f"This is the session '{session}'.", mend="/resume lists the others.")
         await self.session.close()
-        self.session = self._open_session()
-        said = f"A new conversation, {self.session.id}."
-        self._surface.tell(replace(_line("session", said), data={"id": self.session.id, "model": self.session.model}))
+        self._tell_learned()
+        self.session, self._undos = self._open_session(session), []
+        said = f"Go on with {session}." if session else f"A new conversation, {self.session.id}."
+        self._surface.tell(_line("session", said, id=self.session.id, model=self.session.model))
+
+    async def _use_model(self, name: str) -> None:
+        if name:
+            models = models_named(self.habitus, name)
+            self.session.use(models.main)
+            await self._models.close()
+            self._models = models
+        chosen = f"{self.session.model} answers{'' if name else chosen_by(self.habitus.settings, os.environ)}."
+        self._surface.tell(_line("model", chosen, model=self.session.model))
+
+    def _undo(self) -> None:
+        if not self._undos:
+            raise NotFound("There is nothing to take back in this chat.", mend="'habitus rollback --to' goes further.")
+        self._run_command(self._undos.pop())
 
     # /skill save
 
@@ -204,6 +280,7 @@ class Chat:
             said, undo = f"'{saved.name}' waits as proposal {saved.proposal}.", f"/review approve {saved.proposal}"
             shown = Group(Text(said), Text(f"Decide: {undo}", style="dim"))
         else:
+            self._undos.append(("skills", "remove", saved.name))
             said, undo = f"Saved {saved.name}, version {saved.version}.", f"/skill remove {saved.name}"
             shown = Group(Text(said), Text(f"Undo: {undo}", style="dim"))
         data = {"name": saved.name, "version": saved.version, "proposal": saved.proposal}
@@ -211,7 +288,7 @@ class Chat:
 
     async def _drafted(self, hint: str) -> Skill:
         drafting = asyncio.ensure_future(
-            saving.draft(self.habitus, self._drafter(), self.session.history.messages, hint)
+            saving.draft(self.habitus, self._models.cheap, self.session.history.messages, hint)
         )
         with self._surface.waiting("drafting a skill", drafting.cancel):
             await asyncio.wait([drafting])
@@ -220,8 +297,19 @@ class Chat:
         return drafting.result()
 
 
-def _line(type: str, text: str, style: str = "") -> CommandReport:
-    return CommandReport(type=type, shown=Text(clean(text), style=style), data={"text": text})
+def _taken_back_by(words: str | None) -> list[tuple[str, ...]]:
+    """The command line of what stands behind `/skill`."""
+    meant = meaning(f"/skill {words}") if words else None
+    return [meant.words] if isinstance(meant, CommandLine) else []
+
+
+def _line(type: str, text: str, style: str = "", **data: object) -> CommandReport:
+    return CommandReport(type=type, shown=Text(clean(text), style=style), data={"text": text, **data})
+
+
+def _cost(usage: Usage) -> CommandReport:
+    spent = " · ".join(lines.spent(usage)) or "nothing yet"
+    return _line("cost", f"This conversation has taken: {spent}.", **asdict(usage))
 
 
 def _draft_report(draft: Skill) -> CommandReport:

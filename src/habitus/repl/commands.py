@@ -20,12 +20,14 @@ class Command:
 COMMANDS: Mapping[str, Command] = {
     "help": Command(usage="", help="These commands."),
     "skill": Command(
-        usage="save [HINT] | list | show NAME | edit NAME | remove NAME | restore NAME | enable NAME | disable NAME | "
-        "history NAME | diff NAME | rollback NAME VERSION",
+        usage="save [HINT] | list | stats [NAME] | show NAME | edit NAME | remove NAME | restore NAME | enable NAME | "
+        "disable NAME | history NAME | diff NAME | rollback NAME VERSION",
         help="Save what was just worked out as a skill; look at skills and change them.",
     ),
     "skills": Command(usage="", help="Every skill with its state."),
-    "lessons": Command(usage="[today | week | all]", help="What is remembered, the newest first."),
+    "lessons": Command(
+        usage="[today | week | all | show ID | remove ID | restore ID]", help="What is remembered, the newest first."
+    ),
     "review": Command(
         usage="[show N | approve N | reject N [REASON]]", help="What waits for you, and your word on it."
     ),
@@ -33,13 +35,18 @@ COMMANDS: Mapping[str, Command] = {
     "good": Command(usage="[REASON]", help="The last turn went well."),
     "bad": Command(usage="[REASON]", help="The last turn went wrong."),
     "attach": Command(usage="PATH", help="Send a file along with what you say next."),
+    "undo": Command(usage="", help="Take back the last change of this chat; again, the one before it."),
+    "model": Command(usage="[PROVIDER:MODEL]", help="Which model answers; or let another one go on."),
+    "cost": Command(usage="", help="What this conversation has taken so far."),
+    "resume": Command(usage="[SESSION]", help="The last conversations; or go on with one of them."),
     "new": Command(usage="", help="Begin a new conversation."),
     "quit": Command(usage="", help="Leave; Ctrl-D does, too."),
 }
 OTHER_NAMES = {"exit": "quit", "q": "quit", "?": "help", "h": "help"}
 _LOOKING = ("show", "history", "diff")
-SKILL_ACTIONS = ("save", "list", *_LOOKING, "edit", "remove", "restore", "enable", "disable", "rollback")
+SKILL_ACTIONS = ("save", "list", "stats", *_LOOKING, "edit", "remove", "restore", "enable", "disable", "rollback")
 REVIEW_ACTIONS = ("list", "show", "approve", "reject")
+LESSON_ACTIONS = ("show", "remove", "restore")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +93,28 @@ class Attach:
     path: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UseModel:
+    """Another model, or without a name the one that is used."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resume:
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Help:
     pass
@@ -101,7 +130,8 @@ class Quit:
     pass
 
 
-Meant = Say | Invoke | CommandLine | SaveSkill | Explain | Judge | Attach | Help | New | Quit
+Telling = Say | Invoke | Attach  # what is for the model
+Meant = Telling | CommandLine | SaveSkill | Explain | Judge | UseModel | Resume | Undo | Cost | Help | New | Quit
 
 
 def meaning(line: str, skills: Collection[str] = ()) -> Meant:
@@ -138,8 +168,16 @@ def _command(name: str, rest: str) -> Meant:
             return Quit()
         case "skills":
             return CommandLine(words=("skills", "list"))
+        case "undo":
+            return Undo()
+        case "cost":
+            return Cost()
+        case "model":
+            return UseModel(name=rest)
+        case "resume":
+            return Resume(session=rest) if rest else CommandLine(words=("sessions", "list"))
         case "lessons":
-            return CommandLine(words=("lessons", "list", "--scope", rest or "all"))
+            return _lessons(rest)
         case "why":
             return Explain(name=rest)
         case "good" | "bad":
@@ -165,12 +203,21 @@ def _review(rest: str) -> CommandLine:
     return CommandLine(words=("review", action, *words))
 
 
+def _lessons(rest: str) -> CommandLine:
+    action, *words = rest.split() or ["all"]
+    if action not in LESSON_ACTIONS:
+        return CommandLine(words=("lessons", "list", "--scope", action))
+    if not words:
+        raise Invalid("Which lesson?", mend=f"Write /lessons {action} ID; /lessons lists them.")
+    return CommandLine(words=("lessons", action, *words))
+
+
 def _skill(rest: str) -> SaveSkill | CommandLine:
     action, words = _action(rest or "list", SKILL_ACTIONS, "skill")
     if action == "save":
         return SaveSkill(hint=rest.partition(" ")[2].strip())
-    if action == "list":
-        return CommandLine(words=("skills", "list"))
+    if action in ("list", "stats"):
+        return CommandLine(words=("skills", action, *words))
     if not words:
         raise Invalid("Which skill?", mend=f"Write /skill {action} NAME.")
     skill, *more = words
@@ -224,6 +271,8 @@ def completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -
             return _offered(SKILL_ACTIONS, last)
         case ["review", _]:
             return _offered(REVIEW_ACTIONS, last)
+        case ["lessons", _]:
+            return _offered(("today", "week", "all", *LESSON_ACTIONS), last)
         case ["why", _]:
             return _offered(known, last)
         case ["skill", action, _] if action not in ("save", "list", "restore"):

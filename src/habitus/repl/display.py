@@ -44,6 +44,7 @@ class TurnDisplay:
     _calls: dict[str, _Running] = field(default_factory=dict)
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
     _began: float = 0.0
+    _reasons: list[str] = field(default_factory=list)  # why calls failed, as far as it was told
 
     @asynccontextmanager
     async def drawing(self) -> AsyncIterator[None]:
@@ -64,11 +65,15 @@ class TurnDisplay:
         """Leave the terminal to somebody else for a moment."""
         self._flush()
         self._stop()
-        self.is_held = True
+        self.is_held, began = True, self.clock()
         try:
             yield
         finally:
             self.is_held = False
+            took = self.clock() - began  # a person's time, and nobody else's
+            self._began += took
+            for running in self._calls.values():
+                running.began += took
             self._start()
 
     def show_cancelled(self) -> None:
@@ -92,7 +97,10 @@ class TurnDisplay:
                     self._calls[call].progress = text
             case ToolFinished(call=call):
                 running = self._calls.pop(call)
+                self._reasons.append(event.outcome.reason)
                 self._print(lines.finished(event, running.label))
+                for line in lines.made(event):
+                    self._print(line)
                 if (undo := lines.undo(event, running.arguments)) is not None:
                     self._print(undo)
             case Nudged():
@@ -102,7 +110,7 @@ class TurnDisplay:
                 self._print(lines.notice(event))
             case Done():
                 self._flush()
-                for line in lines.done(event):
+                for line in lines.done(event, self._reasons):
                     self._print(line)
             case never:
                 assert_never(never)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from rich.text import Text
 
@@ -55,25 +56,34 @@ def finished(event: ToolFinished, label: Text) -> Text:
 
 
 def undo(event: ToolFinished, arguments: str) -> Text | None:
-    """How to take back what a tool has changed, where the person said yes to it."""
+    words = undoing(event, arguments)
+    return None if words is None else Text(f"{INDENT}  Undo: /skill {one_line(words)}", style="dim")
+
+
+def undoing(event: ToolFinished, arguments: str) -> str | None:
+    """How to take back what a tool has changed, where the person said yes to it: the words behind `/skill`."""
     given, told = _object(arguments), _object(event.content)
     name, version = told.get("name") or given.get("name"), told.get("version")
     if not event.outcome.is_ok or not isinstance(name, str) or "proposal" in told:
         return None
     match event.tool:
         case "create_skill":
-            words = f"remove {name}"
+            return f"remove {name}"
         case "update_skill" if isinstance(version, int) and version > 1:
-            words = f"rollback {name} {version - 1}"
+            return f"rollback {name} {version - 1}"
         case "delete_skill" if told.get("deleted"):
-            words = f"restore {name}"
+            return f"restore {name}"
         case "enable_skill":
-            words = f"disable {name}"
+            return f"disable {name}"
         case "disable_skill":
-            words = f"enable {name}"
+            return f"enable {name}"
         case _:
             return None
-    return Text(f"{INDENT}  Undo: /skill {one_line(words)}", style="dim")
+
+
+def made(event: ToolFinished) -> list[Text]:
+    """Where the files are that a call made for the person."""
+    return [Text(f"{INDENT}  open: {one_line(path, 400)}", style="green", overflow="fold") for path in event.made]
 
 
 def cancelled_call(label: Text) -> Text:
@@ -89,32 +99,34 @@ def notice(event: Noticed) -> Text:
     return Text.assemble(INDENT, ("! ", "yellow"), (one_line(event.text, 400), "yellow"))
 
 
-def done(event: Done) -> list[Text]:
+def done(event: Done, told: Collection[str] = ()) -> list[Text]:
     """The end of a turn: that it failed, if it did (a fault of the provider was a notice); then what it took, and
-    what waits."""
-    parts = [*_spent(event.usage), shown_seconds(event.seconds)]
+    what waits. Reasons that stand above were `told`, and are not said again."""
+    parts = [*spent(event.usage), shown_seconds(event.seconds)]
     if event.waiting:
         parts.append(waiting(event.waiting))
-    spent = Text(f"{INDENT}{' · '.join(parts)}", style="dim")
-    return [_ending(event.outcome), spent] if event.outcome.kind is OutcomeKind.FAILED else [spent]
+    taken = Text(f"{INDENT}{' · '.join(parts)}", style="dim")
+    return [_ending(event.outcome, told), taken] if event.outcome.kind is OutcomeKind.FAILED else [taken]
 
 
 def waiting(count: int) -> str:
     return f"{counted(count, 'change')} {'waits' if count == 1 else 'wait'}: /review"
 
 
-def _ending(outcome: Outcome) -> Text:
+def _ending(outcome: Outcome, told: Collection[str]) -> Text:
     mark, colour = _MARKS[outcome.kind]
-    line = Text.assemble(INDENT, (f"{mark} {outcome.kind.value}: ", colour), (one_line(outcome.reason), "dim"))
+    said = next((reason for reason in told if reason and outcome.reason.endswith(reason)), "")
+    reason = one_line(outcome.reason.removesuffix(said).rstrip(": ") or "see above")
+    line = Text.assemble(INDENT, (f"{mark} {outcome.kind.value}: ", colour), (reason, "dim"))
     line.no_wrap, line.overflow = True, "ellipsis"
     return line
 
 
-def _spent(usage: Usage) -> list[str]:
-    spent = []
+def spent(usage: Usage) -> list[str]:
+    parts = []
     if usage.input_tokens or usage.output_tokens:
         cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-        spent.append(f"{usage.input_tokens:,}{cached} → {usage.output_tokens:,} tokens")
+        parts.append(f"{usage.input_tokens:,}{cached} → {usage.output_tokens:,} tokens")
     if usage.cost is not None:
-        spent.append(f"${usage.cost:.4f}" if usage.cost < 0.1 else f"${usage.cost:.2f}")
-    return spent
+        parts.append(f"${usage.cost:.4f}" if usage.cost < 0.1 else f"${usage.cost:.2f}")
+    return parts

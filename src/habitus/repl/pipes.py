@@ -7,7 +7,7 @@ import io
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -63,6 +63,8 @@ class JsonPipe:
     def tell(self, report: CommandReport) -> None:
         self.put({"type": report.type, **report.data})
 
+    note = tell
+
     def complain(self, message: str, mend: str = "") -> None:
         self.put({"type": "error", "error": message, "mend": mend})
 
@@ -87,6 +89,7 @@ class TextPipe:
 
     async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
         done, labels, is_open = None, dict[str, str](), False
+        told: list[str] = []
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, Said):
@@ -98,28 +101,31 @@ class TextPipe:
                     is_open = False
                 if isinstance(event, ToolStarted):
                     labels[event.call] = lines.call_label(event.tool, event.arguments).plain
-                self._remark(event, labels)
+                elif isinstance(event, ToolFinished):
+                    told.append(event.outcome.reason)
+                self._remark(event, labels, told)
                 done = event if isinstance(event, Done) else done
         return done
 
-    def _remark(self, event: TurnEvent, labels: dict[str, str]) -> None:
+    def _remark(self, event: TurnEvent, labels: dict[str, str], told: Collection[str]) -> None:
         match event:
             case ToolFinished(call=call):
-                self.remark(lines.finished(event, Text(labels.get(call, event.tool))).plain)
+                for line in (lines.finished(event, Text(labels.get(call, event.tool))), *lines.made(event)):
+                    self.remark(line.plain)
             case Nudged():
                 self.remark(lines.nudge(event).plain)
             case Noticed():
                 self.remark(lines.notice(event).plain)
             case Done() if event.outcome.kind is OutcomeKind.FAILED:
-                self.remark(lines.done(event)[0].plain)
+                self.remark(lines.done(event, told)[0].plain)
             case _:
                 pass
 
     def tell(self, report: CommandReport) -> None:
-        text = io.StringIO()
-        console = Console(file=text, width=100, highlight=False, markup=False, emoji=False, color_system=None)
-        console.print(report.shown)
-        self.write("\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n")
+        self.write(_plain(report, width=100) + "\n")
+
+    def note(self, report: CommandReport) -> None:
+        self.remark(_plain(report, width=1000))
 
     def complain(self, message: str, mend: str = "") -> None:
         self.remark(f"{message} {mend}".strip())
@@ -130,6 +136,13 @@ class TextPipe:
     @contextmanager
     def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
         yield
+
+
+def _plain(report: CommandReport, *, width: int) -> str:
+    text = io.StringIO()
+    console = Console(file=text, width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    console.print(report.shown)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 async def typed_lines(descriptor: int = 0) -> AsyncIterator[str]:

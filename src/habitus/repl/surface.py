@@ -34,6 +34,10 @@ class Surface(Protocol):
 
     def tell(self, report: CommandReport) -> None: ...
 
+    def note(self, report: CommandReport) -> None:
+        """Something that nobody asked for, beside the answers."""
+        ...
+
     def complain(self, message: str, mend: str = "") -> None:
         """Something went wrong, and the chat goes on."""
         ...

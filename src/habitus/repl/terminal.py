@@ -52,6 +52,8 @@ class Terminal:
     def tell(self, report: CommandReport) -> None:
         self.console.print(report.shown)
 
+    note = tell
+
     def complain(self, message: str, mend: str = "") -> None:
         self.console.print(Text(clean(f"{message} {mend}".strip()), style="red"))
 

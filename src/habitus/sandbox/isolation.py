@@ -17,7 +17,7 @@ from habitus.sandbox.machine import INSIDE, NO_NESTING, Machine, boot
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.protections import describe, require
 
-__all__ = ["GIVEN", "WORK", "Jail", "Launch", "describe", "given_at", "launch", "require", "rlimits"]
+__all__ = ["GIVEN", "WORK", "Jail", "Launch", "check_grants", "describe", "given_at", "launch", "require", "rlimits"]
 
 WORK, GIVEN = "/sandbox", "/given"  # names no host has, so that they hide nothing that is granted
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -51,7 +51,7 @@ class Launch:
 def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_weaker: bool) -> Launch:
     """Plan one sandboxed process, or refuse. `scratch` is an empty host folder for a sandbox that can't mount one."""
     require(machine, allow_weaker=allow_weaker)
-    _check_grants(jail.permissions)
+    check_grants(jail.permissions)
     command = boot(jail.interpreter.executable, script)
     if machine.bubblewrap:
         program = [str(machine.bubblewrap), *([] if machine.bubblewrap_nests else [NO_NESTING])]
@@ -59,12 +59,13 @@ def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_we
         return Launch(argv=tuple(argv), env={}, spec=_spec(machine, jail, work=WORK))
     work = str(jail.folder or scratch)
     spec = _spec(machine, jail, work=work)
-    return Launch(argv=tuple(command), env=_environment(work), spec=spec, tidies_up=not machine.has_namespaces)
+    env = _environment(work, given=given_at(machine, jail.given))
+    return Launch(argv=tuple(command), env=env, spec=spec, tidies_up=not machine.has_namespaces)
 
 
-def given_at(machine: Machine, folder: Path) -> str:
+def given_at(machine: Machine, folder: Path | None) -> str:
     """Where code finds the folder it is given: a sandbox that can't mount leaves it where it lies."""
-    return GIVEN if machine.bubblewrap else str(folder)
+    return "" if folder is None else GIVEN if machine.bubblewrap else str(folder)
 
 
 def _bubblewrap(jail: Jail) -> list[str]:
@@ -95,7 +96,8 @@ def _bubblewrap(jail: Jail) -> list[str]:
     # What the server would keep writable, one call could leave for the next.
     argv += ["--remount-ro", "/dev/shm", "--remount-ro", "/tmp"] if makes_calls else []
     argv += ["--remount-ro", "/", "--chdir", WORK]
-    for name, value in _environment(WORK, temporary=_temporary(jail)).items():
+    given = GIVEN if jail.given else ""
+    for name, value in _environment(WORK, temporary=_temporary(jail), given=given).items():
         argv += ["--setenv", name, value]
     return argv
 
@@ -114,8 +116,9 @@ def _temporary(jail: Jail) -> str:
     return WORK if hides else "/tmp"
 
 
-def _environment(home: str, temporary: str = "") -> dict[str, str]:
-    return {**_SYSTEM, "HOME": home, "TMPDIR": temporary or home}
+def _environment(home: str, *, temporary: str = "", given: str = "") -> dict[str, str]:
+    """All that code finds there. Its `GIVEN` names the folder it is given, wherever that is."""
+    return {**_SYSTEM, "HOME": home, "TMPDIR": temporary or home, **({"GIVEN": given} if given else {})}
 
 
 def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
@@ -191,7 +194,8 @@ def _seccomp(machine: Machine, jail: Jail) -> dict[str, object]:
     }
 
 
-def _check_grants(permissions: Permissions) -> None:
+def check_grants(permissions: Permissions) -> None:
+    """Refuse what would open more than anybody means."""
     for path in (*permissions.read, *permissions.write):
         if not path.is_absolute() or not path.exists():
             raise Invalid(f"Can't grant '{path}': it is not an existing absolute path.")

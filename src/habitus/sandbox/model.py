@@ -84,6 +84,7 @@ class Cell:
     seconds: float = 0.0
     outcome: Outcome = OK
     stopped: Stop | None = None
+    made: tuple[str, ...] = ()  # files for a person to open, where they are kept
 
     @property
     def is_clean(self) -> bool:

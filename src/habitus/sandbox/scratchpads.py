@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from habitus.errors import HabitusError, NotFound, did_you_mean
+from habitus.sandbox import made
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad
 from habitus.sandbox.runtimes.base import Runtime, check_name
@@ -55,6 +59,7 @@ class Scratchpads:
         runtime: Runtime,
         *,
         services: Services | None = None,
+        keep_made: Path | None = None,
         may_install: MayInstall | None = None,
         timeouts: Callable[[float | None], Timeouts] = timeouts_for,
         output_chars: int = 10_000,
@@ -66,6 +71,7 @@ class Scratchpads:
         self._timeouts = timeouts
         self._output_chars = output_chars
         self._grace_s = grace_s
+        self._keep_made = keep_made
         self._pads: dict[str, Pad] = {}
 
     async def exec(
@@ -78,12 +84,20 @@ class Scratchpads:
         observers: Sequence[CellObserver] = (),
         watch: Callable[[str], None] | None = None,
     ) -> Cell:
-        """Run code in the pad of that name, which is made if it is new. `watch` is told what it prints meanwhile."""
+        """Run code in the pad of that name, which is made if it is new. `watch` is told what it prints meanwhile.
+
+        Where a folder was given for it, what the cell made for a person to open is kept there.
+        """
         pad = self._pad(name)
         pad.watch = watch
         cell = Cell(code=encodable(code), description=encodable(description), estimated_s=estimated_s)
+        files = self._runtime.files(name) if self._keep_made else None
         try:
-            return await run_cell(pad, cell, observers)
+            before = await asyncio.to_thread(made.look, files) if files else {}
+            done = await run_cell(pad, cell, observers)
+            if files and self._keep_made:
+                done = replace(done, made=await asyncio.to_thread(made.keep, files, before, self._keep_made))
+            return done
         finally:
             pad.watch = None
 

@@ -8,6 +8,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from habitus.screening.findings import Category, Risk
@@ -112,6 +114,22 @@ def intents() -> tuple[Intent, ...]:
         for category, rows in read("intents").items()
         for name, row in rows.items()
     )
+
+
+def intents_in(slots: frozenset[str]) -> list[Intent]:
+    """Those whose slots a sentence has. Few are tried: only the ones whose narrowest group it touches."""
+    by_slot = _by_slot()
+    touched = dict(sorted(chain.from_iterable(by_slot.get(name, ()) for name in slots), key=itemgetter(0)))
+    return [intent for intent in touched.values() if intent.may_be_met(slots)]
+
+
+@functools.cache
+def _by_slot() -> Mapping[str, Sequence[tuple[int, Intent]]]:
+    found: dict[str, list[tuple[int, Intent]]] = {}
+    for at, intent in enumerate(intents()):
+        for name in min(intent.groups, key=len):
+            found.setdefault(name, []).append((at, intent))
+    return found
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from habitus.screening.policy import Policy, held_texts
 from habitus.screening.python_code import look_at
 from habitus.screening.python_code import together as seen_together
 from habitus.screening.readable import Hidden, doubtful, encoded, invisible, is_strange, plain
-from habitus.screening.rules import intents
+from habitus.screening.rules import intents_in
 from habitus.screening.slots import Sentence, Slots, sentences, slots_of, words_of
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
@@ -234,7 +234,7 @@ class ScannedFile:
         weights = learned.weights()
         for sentence in self.sentences:
             slots = sentence.slots
-            found = [intent for intent in intents() if intent.may_be_met(slots)]
+            found = intents_in(slots)
             words = words_of(sentence.text) if found else []
             unplaced = slots - frozenset().union(*words)
             met = [intent for intent in found if intent.is_met(words, unplaced)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +35,12 @@ class Corpus:
         self._embedder = embedder
         # Word 0 is the empty word: a document without words still has one to compare.
         self._vocabulary: dict[str, int] = {"": 0}
+        # Of each word of the vocabulary; made when the word is first compared.
+        self._spelled: list[str] = []
         self._word_codes = np.zeros(0, dtype=np.uint32)
         self._word_vectors = embedder.words([])
         self._word_places = np.zeros(0, dtype=np.int64)
+        self._is_met = np.zeros(0, dtype=bool)
         self._fill([], np.zeros((0, embedder.width), dtype=np.float32))
 
     def __len__(self) -> int:
@@ -106,17 +108,30 @@ class Corpus:
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
     def words_of(self, ids: WordIds) -> Words:
-        """What is known of words. All words met since the last time are embedded and looked up in one go, so that
-        the first search pays for it once and the later ones don't."""
-        if len(self._word_codes) < len(self._vocabulary):
-            new = list(islice(self._vocabulary, len(self._word_codes), None))
-            codes = np.array([word_code(word) for word in new], dtype=np.uint32)
-            self._word_codes = np.concatenate([self._word_codes, codes])
-            self._word_vectors = np.concatenate([self._word_vectors, unit(self._embedder.words(new))])
-            self._word_places = np.concatenate([self._word_places, self.postings.places(codes)])
+        """What is known of different words. Those never compared before are embedded and looked up in one go: in a
+        large library that is a small part of all, and a single search need not pay for the others."""
+        self._meet(ids)
         codes = self._word_codes[ids]
         rarity = self._rarity(self.postings.counts(codes, self._word_places[ids]))
         return Words(codes=codes, vectors=self._word_vectors[ids], rarity=rarity)
+
+    def _meet(self, ids: WordIds) -> None:
+        more = len(self._vocabulary) - len(self._is_met)
+        if more:
+            self._spelled = list(self._vocabulary)
+            self._is_met = np.concatenate([self._is_met, np.zeros(more, dtype=bool)])
+            self._word_codes = np.concatenate([self._word_codes, np.zeros(more, dtype=np.uint32)])
+            self._word_places = np.concatenate([self._word_places, np.zeros(more, dtype=np.int64)])
+            blank = np.zeros((more, self._word_vectors.shape[1]), dtype=np.float32)
+            self._word_vectors = np.concatenate([self._word_vectors, blank])
+        new = ids[~self._is_met[ids]]
+        if len(new):
+            words = [self._spelled[id] for id in new.tolist()]
+            codes = np.array([word_code(word) for word in words], dtype=np.uint32)
+            self._word_codes[new] = codes
+            self._word_vectors[new] = unit(self._embedder.words(words))
+            self._word_places[new] = self.postings.places(codes)
+            self._is_met[new] = True
 
     def distinct(self, ids: WordIds) -> tuple[WordIds, WordIds]:
         """The different words among these in order, and for each of these which one it is."""

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 
+ALL_WORDS = 10_000  # more than any request has
+
 log = logging.getLogger(__name__)
 
 
@@ -31,6 +33,11 @@ class Embedder(Protocol):
     @property
     def width(self) -> int: ...
 
+    @property
+    def request_words(self) -> int:
+        """How many words of a request, its parts counted again, it reads in the time that a search has."""
+        ...
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One unit row per text; a row of zeros for a text without words."""
         ...
@@ -45,6 +52,7 @@ class NoEmbedder:
 
     name = "none"
     width = 0
+    request_words = ALL_WORDS
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         return np.zeros((len(texts), 0), dtype=np.float32)
@@ -61,6 +69,7 @@ class WordLlama:
 
     name = "wordllama-256"
     width = 256
+    request_words = ALL_WORDS
 
     def __init__(self, directory: Path | None = None) -> None:
         where = directory or _find_wordllama()

@@ -83,7 +83,7 @@ class Index:
             # Machines add up in different orders: what differs by less than this is equal, and comes by its id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
-            fit = ranking.confidence(found.signals, found.usage, ranked, self._tier).tolist()
+            fit = ranking.confidence(found.signals, found.usage, self._tier).tolist()
             best = order[: max(k, 0)]
             parts = explain(self._corpus, found.asked, found.signals, ranked, best)
             hits = (Hit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(best, parts, strict=True))
@@ -98,7 +98,7 @@ class Index:
             asked = request.read(query)
             if not asked.has_words or not len(self._corpus):
                 return None
-            vectors = self._vectors_of([asked.text, *asked.parts])
+            vectors = self._vectors_of(asked.texts(self._embedder.request_words))
             liking = self._learned.liking(asked.text, vectors[0], self._clock())
             liked = self._liked(liking)
             found = signals.gather(self._corpus, self._embedder, asked, vectors, self._slots_of(among), liked)
@@ -197,7 +197,7 @@ class Index:
         """`learn` for many pairs of id and text at once."""
         if not np.isfinite(weight) or weight <= 0:
             return
-        asked = [(id, request.shortened(text).strip()) for id, text in pairs]
+        asked = [(id, request.own_words(text)) for id, text in pairs]
         asked = [(id, text) for id, text in asked if text]
         now = self._clock() if when is None else when
         with self._lock:

@@ -47,13 +47,13 @@ class Postings:
         for term in np.unique(entry.codes).tolist():
             self._removed[term] = self._removed.get(term, 0) + 1
 
-    def of(self, term: int) -> tuple[Slots, Strengths]:
-        """The slots that contain a term, dead ones too, and how strongly each does."""
+    def of(self, term: int, among: Slots | None = None) -> tuple[Slots, Strengths]:
+        """The slots that contain a term, dead ones too, and how strongly each does. Of many, those `among` some."""
         at = int(np.searchsorted(self._terms, np.uint32(term)))
         slots, strengths = _NO_SLOTS, _NO_STRENGTHS
         if at < len(self._terms) and self._terms[at] == term:
             part = slice(self._starts[at], self._starts[at + 1])
-            slots, strengths = self._slots[part].astype(np.int64), self._strengths[part]
+            slots, strengths = _among(self._slots[part], self._strengths[part], among)
         extra = self._added.get(term)
         if extra is None:
             return slots, strengths
@@ -106,6 +106,15 @@ def _strengths(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Slo
     sums = np.add.reduceat(weighted, starts) if len(starts) else weighted
     terms = (pairs[starts] >> np.uint64(29)).astype(np.uint32)
     return terms, rows[starts] + first, (sums / (SATURATION + sums)).astype(np.float32)
+
+
+def _among(slots: NDArray[np.int32], strengths: Strengths, some: Slots | None) -> tuple[Slots, Strengths]:
+    """Both are in order: a few of many are found without touching the others."""
+    if some is None or 4 * len(some) > len(slots):
+        return slots.astype(np.int64), strengths
+    at = np.minimum(np.searchsorted(slots, some.astype(np.int32)), len(slots) - 1)
+    at = at[slots[at] == some]
+    return slots[at].astype(np.int64), strengths[at]
 
 
 def _firsts(ordered: NDArray[np.unsignedinteger[Any]]) -> Slots:

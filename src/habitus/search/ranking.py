@@ -51,11 +51,10 @@ class UseCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
-    """Per candidate: its score in log-odds and what every part adds to it. `trust` is that in learned requests."""
+    """Per candidate: its score in log-odds and what every part adds to it."""
 
     scores: Floats
     parts: Floats
-    trust: float
 
 
 PART_NAMES = (*signals.NAMES, *learned.NAMES)
@@ -68,13 +67,13 @@ def rank(found: Signals, usage: UseCounts, tier: Tier, share_with_body: float) -
     pull = 1 + (tier.trusted_base - 1) * trust
     from_use = usage.values * blend(tier.used, tier.trusted_used, trust)
     parts = np.concatenate([found.values * weights * pull, from_use], axis=1)
-    return Ranking(scores=parts.sum(1), parts=parts, trust=trust)
+    return Ranking(scores=parts.sum(1), parts=parts)
 
 
-def confidence(found: Signals, usage: UseCounts, ranking: Ranking, tier: Tier) -> Floats:
+def confidence(found: Signals, usage: UseCounts, tier: Tier) -> Floats:
     """Of each candidate, the chance that it is what was asked for, whatever else there is."""
-    weights = blend(tier.confidence_new, tier.confidence_used, ranking.trust)
-    odds = confidence_evidence(found, usage, ranking) @ weights[:-1] + weights[-1]
+    weights = _blend_each(tier.confidence_new, tier.confidence_used, usage.familiarity)
+    odds = (confidence_evidence(found, usage, tier) * weights[:, :-1]).sum(1) + weights[:, -1]
     chances: Floats = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
     return chances
 
@@ -84,14 +83,19 @@ def floor(tier: Tier, count: int) -> float:
     return tier.floor - _PER_TENFOLD * max(0.0, math.log10(_MANY / max(count, 1)))
 
 
-def confidence_evidence(found: Signals, usage: UseCounts, ranking: Ranking) -> Floats:
-    """One row per candidate, in the order of CONFIDENCE_NAMES."""
-    liking = ranking.parts[:, len(signals.NAMES) :].sum(1) / 10
+def confidence_evidence(found: Signals, usage: UseCounts, tier: Tier) -> Floats:
+    """One row per candidate, in the order of CONFIDENCE_NAMES. How far use is trusted is the candidate's own matter."""
+    liking = (usage.values * _blend_each(tier.used, tier.trusted_used, usage.familiarity)).sum(1) / 10
     return np.concatenate([found.fit, np.stack([usage.nearest, usage.usual, liking], axis=1)], axis=1)
 
 
 def blend(a: tuple[float, ...], b: tuple[float, ...], share: float) -> Floats:
     return np.asarray((1 - share) * np.array(a) + share * np.array(b), dtype=np.float32)
+
+
+def _blend_each(a: tuple[float, ...], b: tuple[float, ...], shares: Floats) -> Floats:
+    """The blend of each row by a share of its own."""
+    return np.asarray(np.outer(1 - shares, a) + np.outer(shares, b), dtype=np.float32)
 
 
 def _softmax(scores: Floats) -> Floats:

@@ -37,6 +37,7 @@ NAMES = (
 # this library, and no other document counts at all, so that a crowd of near-duplicates changes nothing.
 FIT_NAMES = ("strength", "coverage", "meaning", "part", "words", "said", "name")
 
+_MOST_TERMS = 40
 _BY_TERMS, _BY_MEANING, _BY_PART, _NEAR = 80, 60, 40, 500
 _WINDOW, _STRIDE = 48, 24
 _MEANING_CAP = 20.0
@@ -62,7 +63,7 @@ def gather(
 
     `vectors` are those of the request and then of its parts.
     """
-    asked = _Asked.of(corpus, request)
+    asked = _Asked.of(corpus, request, among)
     scores = _lexical(corpus, asked, asked.worth)
     meaning = _meaning(corpus, vectors[0], among)
     allowed = corpus.alive if among is None else _mask(len(corpus.alive), among)
@@ -116,18 +117,21 @@ class _Asked:
     phrases: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, corpus: Corpus, request: SearchRequest) -> _Asked:
+    def of(cls, corpus: Corpus, request: SearchRequest, among: Slots | None) -> _Asked:
         codes = np.array([code(term) for term in request.terms], dtype=np.uint32)
         weights = np.array(list(request.terms.values()), dtype=np.float32)
         worth = corpus.rarity(codes) * weights
-        place = {term: at for at, term in enumerate(request.terms)}
+        kept = np.sort(highest(worth, _MOST_TERMS))  # what many documents have says little and takes the longest
+        codes, weights, worth = codes[kept], weights[kept], worth[kept]
+        named = list(request.terms)
+        place = {named[term]: at for at, term in enumerate(kept.tolist())}
         phrases = [(place[a], place[b]) for a, b in request.phrases if a in place and b in place]
         return cls(
             codes=codes,
             weights=weights,
             worth=worth,
             total=max(float(worth.sum()), 1e-9),
-            found=[corpus.postings.of(number) for number in codes.tolist()],
+            found=[corpus.postings.of(number, among) for number in codes.tolist()],
             phrases=sorted(phrases),
         )
 

@@ -16,12 +16,13 @@ from habitus.files import given_path
 DEFAULT_HOST = "https://github.com/"
 
 _OWNER_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+_LOGIN = re.compile(r"^(?P<scheme>\w[\w+.-]*://)?(?P<login>[^/\s]*)@")
 _GIT_SECONDS = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetched:
-    """What was fetched: a path to read from, and the address and commit to lock."""
+    """What was fetched: a path to read from, and the address, without a password, and commit to lock."""
 
     path: Path
     address: str
@@ -37,23 +38,39 @@ def fetched(wanted: str, *, cwd: Path, environ: Mapping[str, str], host: str = D
         return
     address = _address(wanted, local, host)
     with tempfile.TemporaryDirectory(prefix="habitus-fetch-") as scratch:
-        place = Path(scratch) / _repository_name(address)
+        place = Path(scratch) / _repository_name(without_login(address))
         clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", "--", address, str(place))
         _git(*clone, about=address, environ=environ)
         commit = _git("-C", str(place), "rev-parse", "HEAD", about=address, environ=environ).strip()
-        yield Fetched(path=place, address=address, commit=commit)
+        yield Fetched(path=place, address=without_login(address), commit=commit)
+
+
+def without_login(address: str) -> str:
+    """An address as it may be kept and shown. A token may stand where a user does, so both go; `git@` opens nothing."""
+    found = _LOGIN.match(address)
+    if found is None or (found["login"] == "git" or (found["scheme"] == "ssh://" and ":" not in found["login"])):
+        return address
+    return (found["scheme"] or "") + address[found.end() :]
 
 
 def _address(wanted: str, local: Path, host: str) -> str:
     if local.exists():
         return str(local)
+    if host != without_login(host) and wanted.startswith(without_login(host)):
+        return host + wanted.removeprefix(without_login(host))
     if "://" in wanted or re.match(r"[\w.-]+@[\w.-]+:", wanted):
         if wanted.startswith(("-", "ext::")):
-            raise Invalid(f"'{wanted}' is no address that can be fetched.", mend="Give https://…, ssh://… or a path.")
+            raise Invalid(
+                f"'{without_login(wanted)}' is no address that can be fetched.",
+                mend="Give https://…, ssh://… or a path.",
+            )
         return wanted
     if _OWNER_REPO.fullmatch(wanted) and not wanted.startswith((".", "-", "/")):
         return f"{host.rstrip('/')}/{wanted}"
-    raise NotFound(f"There is no '{wanted}' here.", mend="Give OWNER/REPO, a git address, an archive or a directory.")
+    raise NotFound(
+        f"There is no '{without_login(wanted)}' here.",
+        mend="Give OWNER/REPO, a git address, an archive or a directory.",
+    )
 
 
 def _is_bare_repository(path: Path) -> bool:
@@ -91,13 +108,16 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
     except FileNotFoundError:
         raise StorageFailed("git is not installed.", mend="Install git, or give an archive or a directory.") from None
     except subprocess.TimeoutExpired:
-        raise StorageFailed(f"{about} did not answer within {_GIT_SECONDS} s.", mend="Try again later.") from None
+        raise StorageFailed(
+            f"{without_login(about)} did not answer within {_GIT_SECONDS} s.", mend="Try again later."
+        ) from None
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["git failed"])[-1].removeprefix("fatal: ")
+        shown, said = without_login(about), (done.stderr.strip().splitlines() or ["git failed"])[-1]
+        said = said.removeprefix("fatal: ").replace(about, shown)
         mend = "Check the address."
         if "terminal prompts disabled" in done.stderr or "Authentication" in done.stderr:
             said, mend = "it asks for a password", "Set up access for git, or clone it yourself and give the path."
-        raise StorageFailed(f"Can't fetch {about}: {said}.", mend=mend)
+        raise StorageFailed(f"Can't fetch {shown}: {said}.", mend=mend)
     return done.stdout
 
 

@@ -161,7 +161,8 @@ class Importer:
             results.append(replace(result, notes=notes) if notes else result)
         self._save(to_save, author, layer, is_trusted=is_trusted)
         # What the run before this one had written, and was stopped before it could finish.
-        self._finish({entry.name: entry for entry in chunk if _is_unfinished(known.get(entry.name))}, layer)
+        unfinished = {entry.name: entry for entry in chunk if _is_unfinished(known.get(entry.name))}
+        self._finish(unfinished, layer, author)
         seen = self._library.snapshot().by_name if to_save else {}
         for result in results:
             item = seen.get(result.name) if result.name in to_save else None
@@ -197,7 +198,7 @@ class Importer:
         self._library.write_trees(layer, wanted, replace(author, reason=author.reason or "imported"), facts=facts)
         if is_trusted:
             self._trust.trust(IMPORTED, wanted, author.name)
-        self._finish(entries, layer)
+        self._finish(entries, layer, author)
 
     def _remember(self, entries: Mapping[str, Incoming], layer: str) -> None:
         """Note where they come from; what was taken over of an earlier import is not taken over again."""
@@ -221,7 +222,7 @@ class Importer:
             connection.execute(gone)
             connection.execute(imports.insert(), values)
 
-    def _finish(self, entries: Mapping[str, Incoming], layer: str) -> None:
+    def _finish(self, entries: Mapping[str, Incoming], layer: str, author: Author) -> None:
         """Counters and switches of skills that are new here; they need the skill to be there."""
         store, known = self._library.layer(layer).store, origins(self._engine, layer, entries)
         new = {name: entry for name, entry in entries.items() if _is_unfinished(known.get(name))}
@@ -229,7 +230,7 @@ class Importer:
             for stage, counters in entry.counters.items():
                 store.keep_told(name, stage, counters)
             if not entry.enabled:
-                store.set_enabled(name, False)
+                store.set_enabled(name, False, replace(author, reason="as in its source"))
         if new:
             with sql.writing(self._engine) as connection:
                 mine = (imports.c.layer == layer, imports.c.name.in_(list(new)))
@@ -242,7 +243,7 @@ class Importer:
             return
         entry = _entry(change)
         self._remember({change.name: entry}, change.layer)
-        self._finish({change.name: entry}, change.layer)
+        self._finish({change.name: entry}, change.layer, proposal.author)
 
 
 def forget(engine: sa.Engine, layer: str, name: str) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.skills.model import Manifest, Skill, Source, Summary
+from habitus.skills.model import Author, Manifest, Skill, Source, Summary
 from habitus.skills.stores.base import SkillStore
 
 _MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Manifest)} - {"extends", "unreadable"}
 _PLAIN_FIELDS = {"title", "description", "when_to_use", "tags", "license", "compatibility", "allowed_tools"}
 
 USER = "user"
+PROMPT = "prompt"  # texts of the system prompt that have a history; no listing shows them
 OWN = frozenset({"bundled", "operator", USER})  # what is in them comes from the person or whoever set Habitus up
 AGENTS = ("agents", "claude", "codex")  # the skill folders of other agents in a person's home, lowest first
 _CHANGELOG_BYTES = 256 * 1024  # the newest lines stand first
@@ -30,6 +31,7 @@ class Layer:
     claims_root: str = ""  # where trust in its skills' claims is kept, while their text is the person's choice
     fills_placeholders: bool = False
     changelog: Path | None = None  # what its owner writes about its skills, one line a change
+    allow_removal: Callable[[Author], None] = lambda author: None  # raises where this author may take nothing away
     is_listed: bool = True  # whether what is in it are skills for anybody; else it is reached by `name@layer` alone
 
     @property

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +18,9 @@ from habitus import sql
 from habitus.files import File, Tree
 from habitus.files import tree_hash as hash_of
 from habitus.skills import records
-from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Version
+from habitus.skills.model import Archived, Author, Counters, Diagnostic, Stage, Summary, Switch, Switched, Version
 from habitus.skills.stores.base import NO_FACTS, TOLD, Facts
-from habitus.skills.tables import blobs, counters, intents, sequences, skills, versions
+from habitus.skills.tables import blobs, counters, intents, sequences, skills, switches, versions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,54 +68,50 @@ def newest_generation(engine: sa.Engine) -> int:
         return connection.execute(sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)).scalar() or 0
 
 
-def has_code(engine: sa.Engine) -> bool:
-    """Whether a database knows of a skill with a code stage, in any layer."""
-    states_it = skills.c.summary.contains('"stages"') & skills.c.summary.contains(f'"{Stage.CODE.value}"')
+def has_more_than_steps(engine: sa.Engine) -> bool:
+    """Whether a database knows of a skill with another stage, in any layer."""
+    states_it = skills.c.summary.contains('"stages":')  # left out where it is the usual one
     query = sa.select(skills.c.id).where(skills.c.archived_on.is_(None), states_it).limit(1)
     with sql.reading(engine) as connection:
         return connection.execute(query).first() is not None
 
 
 _GENERATION = "skill_generation"
+_COLUMNS = tuple(skills.c[field.name] for field in fields(Row))
+_TEXT = _COLUMNS.index(skills.c.summary)
 
 
 class Ledger:
-    """`key` marks the layer's rows in the database, `layer` is what people call it."""
+    """`key` marks the layer's rows in the database, `layer` is what people call it; `only` is the one name to read."""
 
-    def __init__(self, key: str, layer: str) -> None:
+    def __init__(self, key: str, layer: str, only: str = "") -> None:
         self.key = key
         self.layer = layer
+        self._read = skills.c.layer == key if not only else sa.and_(skills.c.layer == key, skills.c.name == only)
 
     # Rows
 
     def generation(self, connection: sa.Connection) -> int:
-        query = sa.select(sa.func.max(skills.c.generation)).where(skills.c.layer == self.key)
+        query = sa.select(sa.func.max(skills.c.generation)).where(self._read)
         return connection.execute(query).scalar() or 0
 
     def changes_since(self, connection: sa.Connection, generation: int) -> LayerChanges:
-        query = (
-            sa.select(skills)
-            .where(skills.c.layer == self.key, skills.c.generation > generation)
-            .order_by(skills.c.generation)
-        )
+        query = sa.select(*_COLUMNS, skills.c.generation, skills.c.archived_on)
+        query = query.where(self._read, skills.c.generation > generation).order_by(skills.c.generation)
         if generation == 0:
             query = query.where(skills.c.archived_on.is_(None))
-        present: list[Row] = []
-        gone: list[int] = []
-        newest = generation
-        for found in connection.execute(query).mappings():
-            newest = max(newest, found["generation"])
-            if found["archived_on"] is None:
-                present.append(self._row(found))
-            else:
-                gone.append(found["id"])
-        return LayerChanges(generation=newest, present=tuple(present), gone=tuple(gone))
+        found = connection.execute(query).all()
+        return LayerChanges(
+            generation=found[-1].generation if found else generation,
+            present=tuple(self._rows(row[:-2] for row in found if row[-1] is None)),
+            gone=tuple(row.id for row in found if row[-1] is not None),
+        )
 
     def rows(self, connection: sa.Connection, folders: Sequence[str]) -> dict[str, Row]:
-        query = sa.select(skills).where(
+        query = sa.select(*_COLUMNS).where(
             skills.c.layer == self.key, skills.c.folder.in_(folders), skills.c.archived_on.is_(None)
         )
-        return {found["folder"]: self._row(found) for found in connection.execute(query).mappings()}
+        return {row.folder: row for row in self._rows(connection.execute(query))}
 
     def row(self, connection: sa.Connection, folder: str) -> Row | None:
         return self.rows(connection, [folder]).get(folder)
@@ -129,25 +125,36 @@ class Ledger:
         )
         return {row.name: row.folder for row in connection.execute(query)}
 
-    def _row(self, found: Mapping[Any, Any]) -> Row:
-        summary = None
-        if found["summary"] is not None:
-            columns = ("name", "version", "enabled", "created_on", "modified_on")
-            fields = {"layer": self.layer} | {column: found[column] for column in columns}
-            summary = records.unpack_summary(found["summary"], fields)
-        return Row(
-            id=found["id"],
-            folder=found["folder"],
-            name=found["name"],
-            version=found["version"],
-            tree_hash=found["tree_hash"],
-            stamp=found["stamp"],
-            summary=summary,
-            diagnostics=records.unpack_diagnostics(found["diagnostics"]),
-            enabled=found["enabled"],
-            created_on=found["created_on"],
-            modified_on=found["modified_on"],
-        )
+    def _rows(self, found: Iterable[Sequence[Any]]) -> Iterator[Row]:
+        """Rows of `_COLUMNS` as they are used. One call reads the JSON of all: a call a row takes twice the time."""
+        kept = list(found)
+        texts = json.loads(f"[{','.join(row[_TEXT] or 'null' for row in kept)}]")
+        for row, values in zip(kept, texts, strict=True):
+            id, folder, name, version, digest, stamp, _, diagnostics, enabled, created_on, modified_on = row
+            summary = None
+            if values is not None:
+                summary = records.unpack_summary(
+                    values,
+                    name=name,
+                    layer=self.layer,
+                    version=version,
+                    enabled=enabled,
+                    created_on=created_on,
+                    modified_on=modified_on,
+                )
+            yield Row(
+                id=id,
+                folder=folder,
+                name=name,
+                version=version,
+                tree_hash=digest,
+                stamp=stamp,
+                summary=summary,
+                diagnostics=records.unpack_diagnostics(diagnostics),
+                enabled=enabled,
+                created_on=created_on,
+                modified_on=modified_on,
+            )
 
     def put(self, connection: sa.Connection, row: Row | None, entry: Entry, author: Author, now: datetime) -> int:
         """Write down a directory as it now is: a new version where its files changed. Returns the skill's id."""
@@ -236,10 +243,17 @@ class Ledger:
                 skills.update().where(skills.c.id == identity).values(stamp=stamp, generation=self._next(connection))
             )
 
-    def enable(self, connection: sa.Connection, identity: int, enabled: bool) -> None:
+    def enable(self, connection: sa.Connection, identity: int, enabled: bool, author: Author, now: datetime) -> None:
+        self._switch(connection, identity, Switched.ENABLED if enabled else Switched.DISABLED, author, now)
         connection.execute(
             skills.update().where(skills.c.id == identity).values(enabled=enabled, generation=self._next(connection))
         )
+
+    def _switch(
+        self, connection: sa.Connection, identity: int, action: Switched, author: Author, now: datetime
+    ) -> None:
+        values = {"skill": identity, "action": action.value, "author": records.pack_author(author), "made_on": now}
+        connection.execute(switches.insert().values(values))
 
     def _next(self, connection: sa.Connection, count: int = 1) -> int:
         """The last of `count` new generations."""
@@ -289,6 +303,13 @@ class Ledger:
             for row in connection.execute(query)
         ]
 
+    def switches(self, connection: sa.Connection, identity: int) -> list[Switch]:
+        query = sa.select(switches).where(switches.c.skill == identity).order_by(switches.c.id)
+        return [
+            Switch(action=Switched(row.action), author=records.unpack_author(row.author), made_on=row.made_on)
+            for row in connection.execute(query)
+        ]
+
     def tree(self, connection: sa.Connection, identity: int, number: int) -> dict[str, File] | None:
         """The files of one version with their contents, or None when there is no such version."""
         query = sa.select(versions.c.tree).where(versions.c.skill == identity, versions.c.number == number)
@@ -300,6 +321,7 @@ class Ledger:
     def archive(
         self, connection: sa.Connection, identity: int, archived_as: str | None, author: Author, now: datetime
     ) -> None:
+        self._switch(connection, identity, Switched.REMOVED, author, now)
         connection.execute(
             skills.update()
             .where(skills.c.id == identity)
@@ -311,7 +333,8 @@ class Ledger:
             )
         )
 
-    def unarchive(self, connection: sa.Connection, identity: int, folder: str) -> None:
+    def unarchive(self, connection: sa.Connection, identity: int, folder: str, author: Author, now: datetime) -> None:
+        self._switch(connection, identity, Switched.RESTORED, author, now)
         connection.execute(
             skills.update()
             .where(skills.c.id == identity)
@@ -347,26 +370,6 @@ class Ledger:
             )
             for row in connection.execute(query)
         ]
-
-    def known_at(self, connection: sa.Connection, moment: datetime) -> dict[int, tuple[str, int, str]]:
-        """id → (name, version, tree hash) of the skills that were present at a moment."""
-        newest = (
-            sa.select(versions.c.skill, sa.func.max(versions.c.number).label("number"))
-            .where(versions.c.made_on <= moment)
-            .group_by(versions.c.skill)
-            .subquery()
-        )
-        query = (
-            sa.select(skills.c.id, skills.c.name, versions.c.number, versions.c.tree_hash)
-            .join(newest, newest.c.skill == skills.c.id)
-            .join(versions, sa.and_(versions.c.skill == skills.c.id, versions.c.number == newest.c.number))
-            .where(
-                skills.c.layer == self.key,
-                sa.or_(skills.c.archived_on.is_(None), skills.c.archived_on > moment),
-            )
-            .order_by(skills.c.id)
-        )
-        return {row.id: (row.name, row.number, row.tree_hash) for row in connection.execute(query)}
 
     # Counters
 

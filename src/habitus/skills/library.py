@@ -12,13 +12,14 @@ from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import Tree, checked_path, file_of
-from habitus.skills import edits, names, placeholders, records, trees
+from habitus.skills import copies, edits, names, placeholders, trees
+from habitus.skills.copies import SkillFiles
 from habitus.skills.diffing import diff_trees
 from habitus.skills.edits import Edit
 from habitus.skills.formats import fitting
 from habitus.skills.gates import GateContext
-from habitus.skills.layers import USER, Layer, merged, merged_body
-from habitus.skills.listing import Listed, Outside, Snapshot, TrustEverything, composed, filled, listed, with_source
+from habitus.skills.layers import USER, Layer
+from habitus.skills.listing import Listed, Outside, Snapshot, TrustEverything, composed, listed
 from habitus.skills.model import (
     Archived,
     Author,
@@ -137,42 +138,28 @@ class Library:
         self, item: Listed, *, only_layer: bool = False, look: bool = False, fill: Mapping[str, str] | None = None
     ) -> Skill:
         """The skill that its copies make together; without `fill` its placeholders stay open."""
-        skill: Skill | None = None
-        fills = False
-        for layer, copy in self._copies(item, only_layer=only_layer, look=look):
-            base = skill if copy.manifest.extends else None
-            fills = layer.fills_placeholders or copy.manifest.placeholders or (base is not None and fills)
-            shown = filled(layer, copy, fill) if fills and fill is not None else copy
-            skill = shown if base is None else records.with_body(merged(base, shown), merged_body(base, shown))
+        counting = copies.counting(item, self.layer, self._outside, only_layer=only_layer, look=look)
+        skill = copies.one_skill(counting, fill)
         if skill is None:
             raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
         return skill
 
-    def _copies(self, item: Listed, *, only_layer: bool, look: bool) -> list[tuple[Layer, Skill]]:
-        """Those that count, lowest first; what waits for trust above a copy that has it does not."""
-        copies: list[tuple[Layer, Skill]] = []
-        has_trusted = False
-        for name in () if only_layer else item.hidden:
-            layer = self.layer(name)
-            tree_hash = layer.store.contents(look=False).hashes.get(item.name, "")
-            is_trusted = self._outside.is_trusted(layer, item.name, tree_hash)
-            skill = layer.store.load(item.name, look=look) if is_trusted or not has_trusted else None
-            if skill is not None:
-                copies.append((layer, self._outside.seen(layer, with_source(skill, layer), tree_hash)))
-                has_trusted = has_trusted or is_trusted
-        layer = self.layer(item.layer)
-        skill = layer.store.load(item.name, look=look)
-        if skill is not None:
-            copies.append((layer, self._outside.seen(layer, with_source(skill, layer), item.tree_hash)))
-        return copies
+    def files(self, item: Listed) -> SkillFiles:
+        """All its files as they are now, and which of them nobody stands behind."""
+        return copies.one_folder(copies.counting(item, self.layer, self._outside), self._outside)
 
     def unreviewed(self, item: Listed) -> str:
         """Where a skill comes from that no person has looked at, in words; nothing for the others."""
         layer = self.layer(item.layer)
         if origin := self._outside.origin(layer, item.name, item.tree_hash):
             return f"it was imported from {origin}"
-        versions = layer.store.history(item.name)
+        versions = layer.store.history(item.name, look=False)
         return "an agent wrote it" if versions and versions[-1].author.is_automatic else ""
+
+    def untrusted(self, item: Listed) -> str:
+        """That what a skill claims for itself has no force yet, in words; nothing where it has."""
+        is_trusted = self._outside.is_trusted(self.layer(item.layer), item.name, item.tree_hash)
+        return "" if is_trusted else "nobody trusts it as it is"
 
     def directory(self, address: str) -> Path | None:
         """Where the skill's files lie, where it has a place on disk."""
@@ -293,29 +280,20 @@ class Library:
         layer = self.layer(item.layer)
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", mend="Disable it instead.")
+        layer.allow_removal(author)
         layer.store.delete(item.name, author)
         return item
 
     def restore(self, wanted: str, author: Author, *, new_name: str | None = None) -> tuple[str, str]:
-        """Bring back the newest archived skill of a name (`name`, `name@layer`), or the archive's entry `#ID`."""
+        """Bring back the newest archived skill of a name (`name`, `name@layer`), or the one with that `#ID`."""
         self._allow(author)
-        candidates = self.archived()
-        if wanted.lstrip("#").isdecimal():
-            matching = [item for item in candidates if item.id == int(wanted.lstrip("#"))]
-        else:
-            address = names.parse_address(wanted)
-            matching = [item for item in candidates if _matches(address, item)]
-        if not matching:
-            near = names.closest_match(wanted, {item.name for item in candidates})
-            mend = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
-            raise NotFound(f"The archive has no skill '{wanted}'.", mend=mend)
-        chosen = matching[0]
+        chosen = self.newest_archived(wanted)
         return self.layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
 
     def set_enabled(self, address: str, enabled: bool, author: Author) -> Listed:
         self._allow(author)
         item = self.find(address)
-        self.layer(item.layer).store.set_enabled(item.name, enabled)
+        self.layer(item.layer).store.set_enabled(item.name, enabled, author)
         return self.find(address)
 
     def rollback(self, address: str, to: int, author: Author) -> int:
@@ -393,6 +371,17 @@ class Library:
         """What can be restored, newest first."""
         found = [item for layer in self.layers if layer.can_write for item in layer.store.list_archived()]
         return sorted(found, key=lambda item: (item.archived_on, item.id), reverse=True)
+
+    def newest_archived(self, wanted: str) -> Archived:
+        """What `name`, `name@layer` or `#ID` stands for in the archive; `name@layer#ID` is both."""
+        named, _, number = (f"#{wanted}" if wanted.isdecimal() else wanted).partition("#")
+        address, candidates = names.parse_address(named), self.archived()
+        for item in candidates:
+            if (not named or _matches(address, item)) and (not number or str(item.id) == number):
+                return item
+        near = names.closest_match(wanted, {item.name for item in candidates})
+        mend = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
+        raise NotFound(f"The archive has no skill '{wanted}'.", mend=mend)
 
     def counters(self, address: str, *, version: int | None = None) -> dict[Stage, Counters]:
         item = self.find(address)

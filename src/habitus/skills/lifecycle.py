@@ -33,8 +33,10 @@ def standing(
         return Standing(state=State.DISABLED, reason=disabled_by)
     if closed_gates:
         return Standing(state=State.GATED, reason="; ".join(closed_gates))
-    return Standing(state=State.OK)
+    return _OK
 
+
+_OK = Standing(state=State.OK)
 
 RELIABLE = 0.7
 

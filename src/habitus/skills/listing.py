@@ -53,6 +53,10 @@ class Snapshot:
         return tuple(item for item in self.listing if item.summary is not None and Stage.CODE in item.summary.stages)
 
     @functools.cached_property
+    def with_recipes(self) -> tuple[Listed, ...]:
+        return tuple(item for item in self.listing if item.summary is not None and Stage.CHUNKS in item.summary.stages)
+
+    @functools.cached_property
     def hashes(self) -> Mapping[str, str]:
         """Name → hash over all files, of every skill that is in view and can be loaded."""
         return {item.name: item.tree_hash for item in self.listing if item.summary is not None}

@@ -6,10 +6,11 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from habitus.errors import Invalid, StorageFailed
+from habitus.skills.fetching import without_login
 
 FILE = "skills-lock.json"
 
@@ -28,7 +29,8 @@ class Locked:
 def read(path: Path) -> dict[str, Locked]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return {name: Locked(**entry) for name, entry in data["skills"].items()}
+        locked = {name: Locked(**entry) for name, entry in data["skills"].items()}
+        return {name: replace(entry, address=without_login(entry.address)) for name, entry in locked.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

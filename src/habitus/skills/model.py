@@ -110,6 +110,8 @@ class Manifest:
     @property
     def claims(self) -> dict[str, Json]:
         """The fields with force that it states, with their values."""
+        if self is PLAIN_MANIFEST:
+            return {}
         return {name: value for name in CLAIMS if (value := getattr(self, name))}
 
     def without_force(self) -> Manifest:
@@ -189,6 +191,32 @@ class Version:
     made_on: datetime
     tree_hash: str
     paths: tuple[str, ...]
+
+
+class Switched(StrEnum):
+    """What can be done to a skill without a change to its files."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+    REMOVED = "removed"
+    RESTORED = "restored"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Switch:
+    """A skill was switched on or off, moved to the archive or brought back: by whom, and when."""
+
+    action: Switched
+    author: Author
+    made_on: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """Everything that was done to a skill, oldest first; of one in the archive as well."""
+
+    versions: tuple[Version, ...] = ()
+    switches: tuple[Switch, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from habitus.files import Tree
+from habitus.files import File, Tree
 from habitus.skills import trees
 from habitus.skills.model import Skill
 
@@ -48,9 +48,14 @@ def powers(folder: str, tree: Tree) -> frozenset[Power]:
     return frozenset([*_code(tree), *(_rights(skill) if skill is not None else ()), *_permissions(tree)])
 
 
+def is_code(path: str, file: File) -> bool:
+    """Whether it is a file to be run."""
+    return file.executable or path.startswith("scripts/") or path.endswith(_CODE_ENDINGS)
+
+
 def _code(tree: Tree) -> Iterator[Power]:
     for path, file in tree.items():
-        if file.executable or path.startswith("scripts/") or path.endswith(_CODE_ENDINGS):
+        if is_code(path, file):
             yield Power(PowerKind.RUNS, f"{path} ({file.sha256[:16]})")
 
 

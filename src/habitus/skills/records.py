@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from habitus.files import File, Tree
@@ -44,9 +44,8 @@ def pack_summary(summary: Summary) -> str:
     return json.dumps(values, ensure_ascii=False)
 
 
-def unpack_summary(text: str, row: Mapping[str, Any]) -> Summary:
-    """The summary that a row describes; `row` gives the fields that have columns of their own."""
-    values = json.loads(text)
+def unpack_summary(values: dict[str, Any], **row: Any) -> Summary:
+    """The summary that a row describes, from its JSON; `row` gives the fields that have columns of their own."""
     if "tags" in values:
         values["tags"] = tuple(values["tags"])
     if "source" in values:

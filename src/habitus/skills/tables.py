@@ -33,8 +33,8 @@ skills = sa.Table(
         "layer",
         "folder",
         unique=True,
+        # The migration says the same for PostgreSQL; said here, every command would load that dialect.
         sqlite_where=sa.text("archived_on IS NULL"),
-        postgresql_where=sa.text("archived_on IS NULL"),
     ),
 )
 
@@ -47,6 +47,18 @@ versions = sa.Table(
     sa.Column("tree_hash", sa.String(64), nullable=False),
     sa.Column("author", sa.Text, nullable=False),
     sa.Column("made_on", Utc, nullable=False),
+)
+
+# What was done to a skill without a change to its files: who switched it, moved it to the archive or brought it back.
+switches = sa.Table(
+    "skill_switches",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), nullable=False),
+    sa.Column("action", sa.String(16), nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("made_on", Utc, nullable=False),
+    sa.Index("skill_switches_by_skill", "skill", "id"),
 )
 
 blobs = sa.Table(

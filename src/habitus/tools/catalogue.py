@@ -83,7 +83,7 @@ class ToolCatalogue:
 
     def is_approved(self, item: Listed) -> bool:
         self._approvals.revision()
-        return item.state is State.OK and not self._objection(item)
+        return item.state is State.OK and not self.objection(item)
 
     def tree(self, item: Listed) -> Tree:
         return self._library.tree(f"{item.name}@{item.layer}")
@@ -112,13 +112,13 @@ class ToolCatalogue:
             return ToolStatus.BROKEN, read.problem
         if item.state is not State.OK:
             return ToolStatus.OFF, f"{item.state.value}: {item.reason}"
-        if objection := self._objection(item):
+        if objection := self.objection(item):
             return ToolStatus.UNAPPROVED, objection
         if health.is_degraded(read.code):
-            return ToolStatus.DEGRADED, f"failed {health.streak} times in a row: {health.last_failure}"
+            return ToolStatus.DEGRADED, health.why_degraded
         return ToolStatus.ACTIVE, ""
 
-    def _objection(self, item: Listed) -> str:
+    def objection(self, item: Listed) -> str:
         """Why no person stands behind this code; nothing when one does."""
         layer, digest = self._library.layer(item.layer), item.tree_hash
         if layer.source in (Source.BUNDLED, Source.OPERATOR) or layer.trust_root:

@@ -15,7 +15,7 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Stage
 from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import is_only_a_tool, without_tool
-from habitus.tools.health import Health, ToolHealth, after_curator, reason_to_retire
+from habitus.tools.health import Health, ToolHealth, after_curator, after_failed_cases, reason_to_retire
 from habitus.tools.model import CodeTool, Regression, Retired, ToolStatus
 
 
@@ -49,6 +49,20 @@ class ToolCurator:
             gone = await asyncio.to_thread(self._judge, tool.name, author, fails_its_cases=bool(report.failed))
             retired += [gone] if gone else []
         return retired
+
+    async def renew(self, name: str) -> Regression:
+        """Run the cases of a tool whose proof is stale; it is degraded where they fail."""
+        report = await self._test(name)
+        if report.failed:
+            await asyncio.to_thread(self._degrade, name, report)
+        return report
+
+    def _degrade(self, name: str, report: Regression) -> None:
+        item, now, reason = self._catalogue.item(name), self._clock(), report.failed[0].outcome.reason
+        place = self._catalogue.place(item)
+        self._health.change(
+            place, item.name, lambda health: after_failed_cases(health, report.fingerprint, reason, now)
+        )
 
     def _judge(self, name: str, author: Author, *, fails_its_cases: bool) -> Retired | None:
         """A curator came by: note it, and retire the tool if it has had its time."""

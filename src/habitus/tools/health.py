@@ -32,6 +32,13 @@ class Health:
     def is_degraded(self, code: str) -> bool:
         return self.degraded_on is not None and self.code == code
 
+    @property
+    def why_degraded(self) -> str:
+        """What it did, in words that follow its name."""
+        if self.streak >= FAILURES_IN_A_ROW:
+            return f"failed {self.streak} times in a row, last with: {self.last_failure.rstrip('.')}"
+        return f"failed its own cases: {self.last_failure.rstrip('.')}"
+
 
 def after_call(health: Health, code: str, outcome: Outcome, now: datetime) -> Health:
     """An ok wipes the slate, a failure counts, and what went wrong around the tool counts for nothing."""
@@ -45,6 +52,20 @@ def after_call(health: Health, code: str, outcome: Outcome, now: datetime) -> He
     is_too_much = streak >= FAILURES_IN_A_ROW and health.degraded_on is None
     degraded_on = now if is_too_much else health.degraded_on
     return replace(health, streak=streak, degraded_on=degraded_on, last_failure=outcome.reason)
+
+
+def after_failed_cases(health: Health, code: str, reason: str, now: datetime) -> Health:
+    """What its cases proved no longer holds: other code, other packages, another interpreter."""
+    if health.code != code:
+        health = Health(code=code, proved_as=health.proved_as, proved_on=health.proved_on)
+    return replace(health, degraded_on=health.degraded_on or now, last_failure=reason)
+
+
+def after_passed_cases(health: Health, code: str, now: datetime) -> Health:
+    """Its cases passed as this code. That answers failed cases, and not calls that failed."""
+    is_answered = health.streak < FAILURES_IN_A_ROW
+    degraded_on = None if is_answered else health.degraded_on
+    return replace(health, proved_as=code, proved_on=now, degraded_on=degraded_on)
 
 
 def after_curator(health: Health) -> Health:
@@ -116,8 +137,7 @@ class ToolHealth:
         return after
 
     def prove(self, place: str, name: str, code: str, now: datetime) -> None:
-        """Its cases passed as this code."""
-        self.change(place, name, lambda health: replace(health, proved_as=code, proved_on=now))
+        self.change(place, name, lambda health: after_passed_cases(health, code, now))
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
         """A transaction in which several changes belong together."""

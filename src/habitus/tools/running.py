@@ -124,8 +124,8 @@ class ToolRunner:
 def _notice(tool: CodeTool, health: Health) -> str:
     """What a caller should know of the tool itself after a call."""
     if health.degraded_on is not None:
-        failed = f"it failed {health.streak} times in a row, last with: {health.last_failure.rstrip('.')}"
-        return f"'{tool.callable_name}' is degraded: {failed}. It is no longer offered; do it another way, or mend it."
+        why = f"it {health.why_degraded}"
+        return f"'{tool.callable_name}' is degraded: {why}. It is no longer offered; do it another way, or mend it."
     if tool.status is ToolStatus.DEGRADED:
         return f"'{tool.callable_name}' is no longer degraded; before, it {tool.reason}."
     return ""

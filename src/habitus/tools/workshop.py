@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
+from habitus.sandbox.environments import Environments, environment_hash
 from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.sandbox.venvs import checked
 from habitus.sandbox.warm import Program, Warm
 from habitus.tools.code_repair import repair
-from habitus.tools.environments import Environments, environment_hash
 from habitus.tools.header import dependencies_of, with_header
 from habitus.tools.model import Case, CaseResult, Json, Regression, ToolDraft, ToolProgram
 from habitus.tools.schema import checked_payload, checked_schema

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from habitus.files import Tree, file_of
-from habitus.skills.formats import fitting, skill_md
-from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
+from habitus.skills.formats import archives, fitting, skill_md
+from habitus.skills.formats.archives import ArchiveLimits
+from habitus.skills.formats.base import CantTake, Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
 from habitus.skills.formats.foreign_values import MAX_COUNT, Notes
 from habitus.skills.model import Counters, Manifest, Skill, Source, Stage
 
@@ -168,3 +171,18 @@ def write_files(top: Path, files: Mapping[str, str | bytes]) -> Path:
 
 def contents(tree: Tree) -> dict[str, bytes]:
     return {path: file.content or b"" for path, file in tree.items()}
+
+
+def reason_of(path: Path, limits: ArchiveLimits = archives.DEFAULT) -> str:
+    """Why an archive is not unpacked; nothing of it is left anywhere."""
+    usual = tempfile.tempdir
+    with tempfile.TemporaryDirectory() as scratch:
+        tempfile.tempdir = scratch
+        try:
+            with pytest.raises(CantTake) as caught, archives.unpacked(path, limits=limits):
+                raise AssertionError("it was unpacked")
+        finally:
+            tempfile.tempdir = usual
+        assert not list(Path(scratch).iterdir())
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

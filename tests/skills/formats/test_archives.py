@@ -4,7 +4,6 @@ import io
 import resource
 import stat
 import struct
-import tempfile
 import tracemalloc
 import zipfile
 import zlib
@@ -15,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.skills.formats import archives
-from habitus.skills.formats.archives import ArchiveLimits, unpacked
-from habitus.skills.formats.base import CantTake, Incoming, NotTaken
+from habitus.skills.formats.archives import ArchiveLimits
+from habitus.skills.formats.base import Incoming, NotTaken
 from habitus.skills.formats.detect import detect, read
-from tests.skills.formats.made import law, of_kind, only
+from tests.skills.formats.made import law, of_kind, only, reason_of
 
 pytestmark = pytest.mark.req("SK-18")
 
@@ -38,15 +36,6 @@ def member(name: str, mode: int = stat.S_IFREG | 0o644) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name)
     info.external_attr = mode << 16
     return info
-
-
-def reason_of(path: Path, limits: ArchiveLimits = archives.DEFAULT) -> str:
-    before = set(Path(tempfile.gettempdir()).glob("habitus-*"))
-    with pytest.raises(CantTake) as caught, unpacked(path, limits=limits):
-        raise AssertionError("it was unpacked")
-    assert set(Path(tempfile.gettempdir()).glob("habitus-*")) <= before
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["packed.zip", "packed.skill", "no-suffix"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -419,7 +420,7 @@ def test_no_bytes_and_no_folder_make_reading_raise(content: bytes, folder: str) 
     assert (parsed.skill is None) == any(d.severity is Severity.ERROR for d in parsed.diagnostics)
     if parsed.skill is not None:
         packed = records.pack_summary(parsed.skill).encode()
-        assert records.unpack_summary(packed.decode(), {"name": parsed.skill.name}).title == parsed.skill.title
+        assert records.unpack_summary(json.loads(packed), name=parsed.skill.name).title == parsed.skill.title
 
 
 # skill.toml beside it
@@ -551,3 +552,28 @@ def test_a_file_that_was_lenient_stays_editable() -> None:
 
 def test_a_file_that_cannot_be_read_is_written_anew() -> None:
     assert skill_md.update(b"no frontmatter", FULL) == skill_md.render(FULL)
+
+
+def test_a_trigger_that_is_taken_away_does_not_come_back_by_its_old_name() -> None:
+    old = b"---\nname: a\ndescription: D\nkeywords: [memo, jot]\n# a comment\nlicense: MIT\n---\nB\n"
+    before = skill_md.parse("a", old, file="a/skill.md").skill
+    assert before is not None
+    assert before.manifest.triggers == ("memo", "jot")
+    fewer = replace(before, manifest=replace(before.manifest, triggers=("jot",)))
+    changed = skill_md.update(old, fewer, file="skill.md")
+    after = skill_md.parse("a", changed, file="a/skill.md").skill
+    assert after is not None
+    assert after.manifest.triggers == ("jot",)
+    assert b"keywords" not in changed
+    assert b"# a comment" in changed
+    assert skill_md.update(old, before, file="skill.md") == old
+
+
+def test_a_bare_file_keeps_its_words_when_it_is_changed_or_renamed() -> None:
+    bare = b"# Tea\n\nBrews tea.\n\n1. Boil.\n"
+    skill = skill_md.parse("tea", bare, file="tea/SKILL.md").skill
+    assert skill is not None
+    for content in (skill_md.update(bare, replace(skill, license="MIT")), skill_md.rename(bare, "tea")):
+        again = skill_md.parse("tea", content, file="tea/SKILL.md").skill
+        assert again is not None
+        assert (again.title, again.description, again.body) == (skill.title, skill.description, skill.body)

@@ -32,6 +32,7 @@ def _offered(tool: CodeTool, run: Run) -> Tool:
         run=call,
         is_parallel=True,
         version=tool.version,
+        skill=tool.name,
     )
 
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.identity import LAYER, NAME, identity_skill
+from habitus.agent.identity import NAME, identity_skill
 from habitus.agent.tools.editing import EditArguments
 from habitus.agent.tools.registry import Running, Tool, returned
 from habitus.errors import ToolFailed
 from habitus.events import ToolResult
 from habitus.skills import edits, trees
+from habitus.skills.layers import PROMPT
 
 
 def edit_system_prompt(changes: Changes) -> Tool:
@@ -23,8 +24,8 @@ def edit_system_prompt(changes: Changes) -> Tool:
             library = changes.view.library
             skill = identity_skill(library)
             edited = replace(skill, body=edits.apply(skill.body, given.edit))
-            tree = trees.with_skill(library.layer(LAYER).store.tree(NAME) or {}, edited)
-            done = changes.propose(LAYER, NAME, tree, "the agent wants to change who it is")
+            tree = trees.with_skill(library.layer(PROMPT).store.tree(NAME) or {}, edited)
+            done = changes.propose(PROMPT, NAME, tree, "the agent wants to change who it is")
             return returned({"version": skill.version, **done.told()})
 
         return await in_thread(propose)

@@ -68,6 +68,7 @@ async def _decided(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) 
         case Consent.NO:
             reason = "turned down in the conversation"
             turned_down = await in_thread(lambda: cortex.reject(id, by=user, reason=reason))
+            await in_thread(lambda: cortex.told([id]))  # by this result
             return Encoded(status=Status.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
             return waiting

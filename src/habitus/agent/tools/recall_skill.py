@@ -1,4 +1,4 @@
-"""`recall_skill` and `read_skill`: get a skill's procedure in full."""
+"""`recall_skill`: get a skill's procedure in full, to follow it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Collection
 from pydantic import Field
 
 from habitus.agent import prompt
-from habitus.agent.tools.registry import Arguments, Running, Tool, returned
+from habitus.agent.other_files import OtherFiles
+from habitus.agent.tools.registry import Arguments, Running, Tool
 from habitus.agent.view import View
 from habitus.errors import ToolFailed
 from habitus.events import ToolResult
@@ -25,19 +26,19 @@ class RecallSkill(Arguments):
     name: str = Field(description="The skill's name, as the list of available skills has it.")
 
 
-def recall_skill(view: View, tools: Tools) -> Tool:
+def recall_skill(view: View, files: OtherFiles, tools: Tools) -> Tool:
     def run(given: RecallSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
-        name, warning = _resolved(given.name, {*view.may_load(), *waiting}, view)
+        name, warning = resolved(given.name, {*view.may_load(), *waiting}, view)
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load(name)
-        parts = [warning + _shown(view, tools, skill)]
+        parts = [warning + _shown(view, files, tools, skill)]
         view.note_loaded(skill)
         for companion in companions_of(skill, view.may_load()):
             if not view.is_in_view(companion):
                 other = view.load(companion)
-                parts.append(_shown(view, tools, other))
+                parts.append(_shown(view, files, tools, other))
                 view.note_loaded(other)
         return ToolResult(content="\n\n".join(parts))
 
@@ -51,34 +52,7 @@ def recall_skill(view: View, tools: Tools) -> Tool:
     )
 
 
-def read_skill(view: View) -> Tool:
-    def run(given: RecallSkill, running: Running) -> ToolResult:
-        waiting = view.waiting()
-        name, _ = _resolved(given.name, {*view.may_load(), *waiting}, view)
-        skill = waiting.get(name) or view.load(name)
-        view.note_loaded(skill)
-        return returned(
-            {
-                "name": skill.name,
-                "title": skill.title,
-                "description": skill.description,
-                "content": skill.body,
-                "tags": list(skill.tags),
-                "source": skill.source.value,
-                "version": skill.version,
-            }
-        )
-
-    return Tool(
-        name="read_skill",
-        description="Read a skill as data: title, description, text, tags, version. Use it before update_skill.",
-        arguments=RecallSkill,
-        run=run,
-        is_parallel=True,
-    )
-
-
-def _resolved(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
+def resolved(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
     """The name that is meant, with a warning when it was another; an error that lists the names when none is near."""
     name = names.canonical(wanted)
     if name in known:
@@ -97,7 +71,7 @@ def _resolved(wanted: str, known: Collection[str], view: View) -> tuple[str, str
     return near, f"(There is no skill '{one_line(wanted)}'; this is the nearest, '{near}'.)\n\n"
 
 
-def _shown(view: View, tools: Tools, skill: Skill) -> str:
+def _shown(view: View, files: OtherFiles, tools: Tools, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({one_line(skill.title)})" if skill.title else "")]
     if origin := view.unreviewed(skill.name):
         lines.append(prompt.introduced(origin))
@@ -105,6 +79,8 @@ def _shown(view: View, tools: Tools, skill: Skill) -> str:
         lines.append(f"When: {one_line(skill.cue)}")
     lines += _stages(view.library, tools, skill)
     lines += ["", block(skill.body.strip()) or "(It has no steps.)"]
+    if others := files.put(skill):
+        lines += ["", others]
     return "\n".join(lines)
 
 

@@ -42,6 +42,7 @@ class Running:
     observe: Callable[[Event], None] = lambda event: None
     report: Callable[[Outcome], None] = lambda outcome: None  # the model's own word on how the turn went
     redactor: Redactor = PATTERNS_ONLY
+    sees_images: bool = False  # whether the model that called it does
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +56,7 @@ class Tool:
     is_parallel: bool = False  # may run beside other calls of the same answer
     keeps: bool = False  # what it is given is stored: secrets are taken out first
     version: int = 0
+    skill: str = ""  # whose code or recipe it is
 
     @property
     def spec(self) -> ToolSpec:
@@ -169,7 +171,7 @@ def _clean(result: ToolResult, redactor: Redactor) -> ToolResult:
     """Unable to speak for us and without secrets; cut last, since of a key in two no half would be known."""
     reason = redactor.redact(encodable(result.outcome.reason)).text[:500]
     content = redactor.redact(encodable(result.content)).text
-    return capped(ToolResult(content=unmarked(content), outcome=replace(result.outcome, reason=reason)))
+    return capped(replace(result, content=unmarked(content), outcome=replace(result.outcome, reason=reason)))
 
 
 def capped(result: ToolResult, limit: int = RESULT_CHARS) -> ToolResult:
@@ -179,7 +181,7 @@ def capped(result: ToolResult, limit: int = RESULT_CHARS) -> ToolResult:
         return result
     head, tail = limit * 3 // 4, limit // 4
     mark = f"\n\n[… {len(content) - head - tail:,} characters left out …]\n\n"
-    return ToolResult(content=content[:head] + mark + content[-tail:], outcome=result.outcome)
+    return replace(result, content=content[:head] + mark + content[-tail:])
 
 
 def returned(value: object, outcome: Outcome = OK) -> ToolResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -35,8 +36,14 @@ DESCRIPTION = (
 )
 
 
-def scratchpad(pads: Scratchpads, observers: Sequence[CellObserver] = (), lessons: Sequence[str] = ()) -> Tool:
-    """`lessons` are what earlier cells taught; they stand in the description, fixed for the session."""
+def scratchpad(
+    pads: Scratchpads,
+    observers: Sequence[CellObserver] = (),
+    lessons: Sequence[str] = (),
+    readable: Sequence[Path] = (),
+) -> Tool:
+    """`lessons` are what earlier cells taught, `readable` the person's folders that cells may read; both stand in the
+    description, fixed for the session."""
 
     async def run(given: Scratchpad, running: Running) -> ToolResult:
         match given.action:
@@ -58,12 +65,14 @@ def scratchpad(pads: Scratchpads, observers: Sequence[CellObserver] = (), lesson
                     raise ToolFailed("Name the packages to install in 'packages'.")
                 return ToolResult(content=await pads.install(given.name, given.packages))
 
+    named = ", ".join(one_line(str(path)) for path in readable)
+    folders = f"\n\nCells may read, not write, what the person has in: {named}." if named else ""
     learned = (
         "\n".join(["\n\nWhat earlier cells taught:", *(f"- {one_line(lesson)}" for lesson in lessons)])
         if lessons
         else ""
     )
-    return Tool(name="scratchpad", description=DESCRIPTION + learned, arguments=Scratchpad, run=run)
+    return Tool(name="scratchpad", description=DESCRIPTION + folders + learned, arguments=Scratchpad, run=run)
 
 
 async def _exec(
@@ -94,7 +103,7 @@ async def _exec(
         watch=_lines(running),
     )
     running.observe(_what_came_of_it(given.name, cell, running))
-    return ToolResult(content=_shown(cell), outcome=_outcome(cell))
+    return ToolResult(content=_shown(cell), outcome=_outcome(cell), made=cell.made)
 
 
 def _what_came_of_it(name: str, cell: Cell, running: Running) -> Event:
@@ -142,6 +151,7 @@ def _shown(cell: Cell) -> str:
         parts.append(f"[error]\n{block(cell.error.rstrip())}")
     parts += [f"[progress] {one_line(line)}" for line in cell.progress]
     parts += [f"[log] {one_line(line)}" for line in cell.logs]
+    parts += [f"[made] The person is shown {one_line(path)}" for path in cell.made]
     return "\n\n".join(parts) or "(The cell ran and printed nothing.)"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +13,13 @@ from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts.ledger import How, NotSettled, TurnLedger
 from habitus.learning.transcripts.model import SkillUse
 from habitus.learning.transcripts.study import Failures, Studied
-from habitus.memory.model import Draft, Evidence
+from habitus.memory.model import Draft, Encoded, Evidence
 from habitus.redact import Redactor
+from habitus.text import one_line
 
+log = logging.getLogger(__name__)
+
+LOST = "not stored"  # beside what memory does with a lesson
 TOOLS = "tools"  # the topic of what failed calls of other agents teach
 
 
@@ -82,10 +87,20 @@ class Applier:
                 self._encode(told)
 
     def _encode(self, told: Sequence[Draft]) -> None:
-        results = [self._keeper.encode(draft) for draft in told]
+        results = [encoded for draft in told if (encoded := self._encoded(draft))]
         for encoded in results:
             self.applied.lessons[encoded.status.value] += 1
             if encoded.reason and not encoded.status.is_kept:
                 self.applied.reasons[encoded.reason] += 1
-        if any(not encoded.status.is_settled for encoded in results):
+        if any(not encoded.status.is_settled for encoded in results) or (told and not results):
             raise NotSettled
+
+    def _encoded(self, draft: Draft) -> Encoded | None:
+        try:
+            with self._ledger.attempt():
+                return self._keeper.encode(draft)
+        except Exception as error:  # the others are no worse for it
+            log.warning("A lesson could not be stored: %s", draft.text, exc_info=True)
+            self.applied.lessons[LOST] += 1
+            self.applied.reasons[f"'{draft.text}' could not be stored ({one_line(str(error))[:200]})"] += 1
+            return None

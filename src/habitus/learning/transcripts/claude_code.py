@@ -12,8 +12,7 @@ from pathlib import Path
 from habitus.events import EventKind, event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptDraft, TurnDraft
-from habitus.learning.transcripts.refusals import found_nothing, was_refused
-from habitus.learning.transcripts.results import Reading, from_fields
+from habitus.learning.transcripts.results import came_to
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "claude_code"
@@ -146,12 +145,18 @@ class _Session:
             return
         call.is_answered = True
         text = _text(block.get("content"))
-        reading = _reading(call, row, block, text)
-        success = reading.success if reading else None
+        structured = row.get("toolUseResult")
+        reading = came_to(
+            call.args,
+            text,
+            fields=(structured, block, row),
+            has_failed=block.get("is_error") is True,
+            spoken=(_str(structured),),
+        )
         returned = tool_returned(
             call.name,
-            success=success,
-            error=reading.error if reading else "",
+            success=reading.success,
+            error=reading.error,
             result=text,
             round_idx=call.round_idx,
             call_id=call_id,
@@ -159,7 +164,7 @@ class _Session:
         )
         self.draft.add(call.turn, returned)
         if call.skill:
-            self.draft.skill_uses.append(call.use(success))
+            self.draft.skill_uses.append(call.use(reading.success))
 
     def _ended(self, row: Mapping[str, object]) -> None:
         if row.get("subtype") == "error_max_turns":
@@ -204,22 +209,6 @@ class _Call:
 
     def use(self, success: bool | None) -> SkillUse:
         return SkillUse(skill=self.skill, turn=self.turn.id, round_idx=self.round_idx, success=success)
-
-
-def _reading(call: _Call, row: Mapping[str, object], block: Mapping[str, object], text: str) -> Reading | None:
-    """Whether the call worked; none when it was refused or stopped, which says nothing about the tool."""
-    structured = row.get("toolUseResult")
-    is_error = block.get("is_error") is True
-    said = (structured if isinstance(structured, str) else "", text if is_error else "")
-    if any(was_refused(each, row, block) for each in said):
-        return None
-    if is_error and found_nothing(call.args, text):
-        return Reading(success=True)
-    if is_error:
-        return Reading(success=False, error=text)
-    if isinstance(structured, Mapping) and (reading := from_fields(structured)):
-        return reading
-    return Reading(success=True)
 
 
 def _is_request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> bool:

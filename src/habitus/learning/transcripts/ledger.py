@@ -56,6 +56,12 @@ class TurnLedger:
         except NotSettled:
             pass
 
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Inside `first_time`: what fails in here leaves no trace, and the rest holds."""
+        with sql.writing(self._engine, lock="learned_turns") as connection, connection.begin_nested():
+            yield
+
     def _new(self, connection: sa.Connection, digests: Iterable[str], how: How) -> list[str]:
         known = sa.select(learned_turns.c.digest).where(learned_turns.c.how == how.value)
         return [

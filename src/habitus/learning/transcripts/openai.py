@@ -13,8 +13,7 @@ from pathlib import Path
 from habitus.events import tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Transcript, TranscriptDraft, TurnDraft
-from habitus.learning.transcripts.refusals import found_nothing, was_refused
-from habitus.learning.transcripts.results import from_text
+from habitus.learning.transcripts.results import came_to
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "openai"
@@ -125,12 +124,12 @@ class _Conversation:
         called, args = self._calls.get(call_id, ("", None))
         name = str(message.get("name") or called or "unknown")
         text = _text(message.get("content", message.get("output")))
-        success, error = _came_to(args, text, message)
+        reading = came_to(args, text, fields=(message,))
         turn = self._turn()
         returned = tool_returned(
             name,
-            success=success,
-            error=error,
+            success=reading.success,
+            error=reading.error,
             result=text,
             round_idx=turn.round_idx,
             call_id=call_id,
@@ -141,16 +140,6 @@ class _Conversation:
 
     def _turn(self) -> TurnDraft:
         return self.draft.turns[-1] if self.draft.turns else self.draft.open()
-
-
-def _came_to(args: object, text: str, message: Mapping[str, object]) -> tuple[bool | None, str]:
-    """Whether the call worked, and what went wrong; nobody knows where it was refused or stopped."""
-    if was_refused(text, message):
-        return None, ""
-    reading = from_text(text)
-    if not reading.success and found_nothing(args, reading.error):
-        return True, ""
-    return reading.success, reading.error
 
 
 def _text(content: object) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _SPOKEN = re.compile(
     r"(?:<tool_use_error>|error:|\s)*(?:"
@@ -25,13 +25,14 @@ _DENIAL_FIELDS = ("toolDenialKind", "tool_denial_kind", "denialKind")
 _STATUSES = frozenset({"cancelled", "canceled", "declined", "denied", "rejected", "aborted"})
 
 
-def was_refused(text: str, *fields: Mapping[str, object]) -> bool:
-    """Whether a person, a rule or a hook kept the call from running; that says nothing about the tool."""
+def was_refused(*fields: Mapping[str, object], texts: Iterable[str]) -> bool:
+    """Whether a person, a rule or a hook kept the call from running or stopped it; it says nothing about the tool."""
     for given in fields:
         status = given.get("status")
-        if any(given.get(key) for key in _DENIAL_FIELDS) or (isinstance(status, str) and status.lower() in _STATUSES):
+        is_denied = any(given.get(key) for key in _DENIAL_FIELDS) or given.get("interrupted") is True
+        if is_denied or (isinstance(status, str) and status.lower() in _STATUSES):
             return True
-    return _SPOKEN.match(text.replace("’", "'")) is not None
+    return any(_SPOKEN.match(text.replace("’", "'")) for text in texts)
 
 
 _LOOK = frozenset(
@@ -57,17 +58,15 @@ _LOOK = frozenset(
     ]
 )
 _COMPARE = frozenset(("diff", "cmp"))
-_EXIT = re.compile(r"(?:error:\s*)?exit code:? (?P<code>\d+)\s*(?P<output>.*)", re.IGNORECASE | re.DOTALL)
 _BEFORE_A_COMMAND = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|env|xargs|git)\s+|[({!]\s*)*")
 
 
-def found_nothing(args: object, result: str) -> bool:
+def found_nothing(args: object, code: int, output: str) -> bool:
     """Whether a command that looks for something ended with 1 and said nothing; a comparison may say what differs."""
-    ended = _EXIT.fullmatch(result.strip())
-    if ended is None or int(ended["code"]) != 1:
+    if code != 1:
         return False
     programs = {_program(part) for part in _could_have_ended(_command(args))}
-    return bool(programs & (_COMPARE if ended["output"].strip() else _LOOK))
+    return bool(programs & (_COMPARE if output else _LOOK))
 
 
 def _command(args: object) -> str:

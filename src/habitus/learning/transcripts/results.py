@@ -1,35 +1,87 @@
-"""Whether a tool's result was a failure, read from its structure: flags, status fields, exit codes."""
+"""What became of a call, in transcripts of every format: it worked, it failed, or nobody knows.
+
+Flags, status fields and exit codes say it; where there are none, the shape of the result does.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from habitus.learning.transcripts.refusals import found_nothing, was_refused
 
 _LEADING_ERROR = re.compile(r"(?:Traceback \(most recent call last\):|(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception): )")
 _FAILED_STATUS = frozenset({"error", "failed", "failure"})
 _EXIT_CODES = ("exit_code", "exitCode", "returncode", "return_code")
+_EXIT_LINE = re.compile(r"(?:error:\s*)?(?:process exited with|exit) code:? (-?\d{1,10})", re.IGNORECASE)
+_LONGEST_HEAD = 10  # lines that an agent puts before what a command printed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    success: bool
+    """Whether a call worked; None where it was refused or stopped, which says nothing about the tool."""
+
+    success: bool | None
     error: str = ""
-    is_weak: bool = False
 
 
-def from_fields(fields: Mapping[str, object]) -> Reading | None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ended:
+    """A command that ended: its exit code, and what it printed."""
+
+    code: int
+    output: str
+
+
+def came_to(
+    args: object,
+    text: str,
+    *,
+    fields: Sequence[object] = (),
+    has_failed: bool | None = None,
+    spoken: Sequence[str] = (),
+) -> Reading:
+    """What a result says of its call. `text` is what came back, `has_failed` the flag of a format that has one;
+    `fields` are objects that stand beside it, `spoken` other texts in which a refusal may stand."""
+    objects = [given for given in fields if isinstance(given, Mapping)]
+    ended = _ended(text, objects)
+    said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
+    if was_refused(*objects, texts=(*said, *spoken)):
+        return Reading(success=None)
+    reading = _read(text, objects, has_failed, ended)
+    if not reading.success and ended and found_nothing(args, ended.code, ended.output):
+        return Reading(success=True)
+    return reading
+
+
+def _read(text: str, objects: Sequence[Mapping[str, object]], has_failed: bool | None, ended: _Ended | None) -> Reading:
+    if has_failed:
+        return Reading(success=False, error=text)
+    for given in (*objects, *_parsed(text, has_failed)):
+        if reading := _from_fields(given):
+            return reading
+    if has_failed is False:
+        return Reading(success=True)
+    if ended is not None:
+        return Reading(success=not ended.code, error=(ended.output or f"exit code {ended.code}") if ended.code else "")
+    # A text that talks about errors further down is a success: a log file was read, a search found errors.
+    is_error = _LEADING_ERROR.match(text.lstrip()) is not None
+    return Reading(success=not is_error, error=text.lstrip() if is_error else "")
+
+
+def _from_fields(fields: Mapping[str, object]) -> Reading | None:
     """What the fields of a structured result say; none when they say nothing about success."""
-    for key in ("is_error", "isError", "interrupted"):
+    for key in ("is_error", "isError"):
         if fields.get(key) is True:
             return Reading(success=False, error=_error_text(fields))
     for key in ("success", "ok"):
         if isinstance(said := fields.get(key), bool):
             return Reading(success=said, error="" if said else _error_text(fields))
-    for code in (_exit_code(fields), _exit_code(fields.get("metadata"))):
-        if code is not None:
-            return Reading(success=code == 0, error=_error_text(fields) or f"exit code {code}" if code else "")
+    code = _exit_code(fields)
+    if code is not None:
+        return Reading(success=code == 0, error=_error_text(fields) or f"exit code {code}" if code else "")
     if fields.get("error"):
         return Reading(success=False, error=_error_text(fields))
     status = fields.get("status")
@@ -38,31 +90,43 @@ def from_fields(fields: Mapping[str, object]) -> Reading | None:
     return None
 
 
-def from_text(text: str) -> Reading:
-    """For formats without any structure: a JSON result's own fields, else an error line at the very beginning.
+def _ended(text: str, objects: Sequence[Mapping[str, object]]) -> _Ended | None:
+    """How a command ended: by a field, or by a line that agents put before its output."""
+    for fields in (*objects, *_parsed(text, None)):
+        code = _exit_code(fields)
+        if code is not None:
+            printed = (fields.get(key) for key in ("output", "stdout", "stderr"))
+            return _Ended(
+                code=code, output="\n".join(part.strip() for part in printed if isinstance(part, str)).strip()
+            )
+    head, mark, output = text.strip().partition("\nOutput:")
+    if not mark or head.count("\n") >= _LONGEST_HEAD:
+        head, _, output = text.strip().partition("\n")
+    for line in head.splitlines():
+        if said := _EXIT_LINE.fullmatch(line.strip()):
+            return _Ended(code=int(said[1]), output=output.strip())
+    return None
 
-    Always weak. A text that talks about errors further down is a success: a log file was read, a search found errors.
-    """
+
+def _parsed(text: str, has_failed: bool | None) -> list[Mapping[str, object]]:
+    """The JSON object that a result is, in a format that says nothing itself."""
     stripped = text.lstrip()
-    if stripped.startswith("{"):
-        try:
-            fields = json.loads(stripped)
-        except (ValueError, RecursionError):
-            fields = None
-        if isinstance(fields, dict) and (reading := from_fields(fields)):
-            return Reading(success=reading.success, error=reading.error, is_weak=True)
-    if _LEADING_ERROR.match(stripped):
-        return Reading(success=False, error=stripped, is_weak=True)
-    return Reading(success=True, is_weak=True)
+    if has_failed is not None or not stripped.startswith("{"):
+        return []
+    try:
+        fields = json.loads(stripped)
+    except (ValueError, RecursionError):
+        return []
+    return [fields] if isinstance(fields, dict) else []
 
 
-def _exit_code(fields: object) -> int | None:
-    if not isinstance(fields, Mapping):
-        return None
-    for key in _EXIT_CODES:
-        code = fields.get(key)
-        if isinstance(code, int) and not isinstance(code, bool):
-            return code
+def _exit_code(fields: Mapping[str, object]) -> int | None:
+    inner = fields.get("metadata")
+    for place in (fields, inner if isinstance(inner, Mapping) else {}):
+        for key in _EXIT_CODES:
+            code = place.get(key)
+            if isinstance(code, int) and not isinstance(code, bool):
+                return code
     return None
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from habitus.events import Event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Transcript, TranscriptDraft
+from habitus.learning.transcripts.results import Reading, came_to
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "rows"
@@ -49,13 +50,16 @@ def _events(row: dict[str, object], redactor: Redactor) -> Iterable[Event]:
     name = str(row["tool"])
     turn = row.get("turn")
     round_idx = turn if isinstance(turn, int) else 0
-    success = row.get("success")
-    error = row.get("error")
+    success, error = row.get("success"), row.get("error")
+    reading = Reading(success=None)
+    if isinstance(success, bool):
+        said = error if isinstance(error, str) else ""
+        reading = came_to(row.get("args"), said, fields=(row,), has_failed=not success)
     yield tool_called(name, row.get("args"), round_idx=round_idx, redactor=redactor)
     yield tool_returned(
         name,
-        success=success if isinstance(success, bool) else None,
-        error=error if isinstance(error, str) else "",
+        success=reading.success,
+        error=reading.error,
         round_idx=round_idx,
         redactor=redactor,
     )

@@ -125,13 +125,15 @@ class DefaultModels:
 
     main: str = ""
     cheap: str = ""
+    key: str = ""  # the variable that says so
 
 
 def default_models(environ: Mapping[str, str]) -> DefaultModels:
     """Those of the first provider whose key is there; none without."""
     for name, provider in PROVIDERS.items():
-        if provider.main and _key(provider, environ)[1]:
-            return DefaultModels(main=f"{name}:{provider.main}", cheap=f"{name}:{provider.cheap}")
+        variable, key = _key(provider, environ)
+        if provider.main and key:
+            return DefaultModels(main=f"{name}:{provider.main}", cheap=f"{name}:{provider.cheap}", key=variable)
     return DefaultModels()
 
 

@@ -232,7 +232,8 @@ def to_wire(messages: Sequence[Message]) -> list[ModelMessage]:
 
 def _request_part(message: Asked | Returned) -> ModelRequestPart:
     if isinstance(message, Returned):
-        return ToolReturnPart(tool_name=_name(message.tool), content=message.content, tool_call_id=message.call)
+        content = [message.content, *map(_content, message.images)] if message.images else message.content
+        return ToolReturnPart(tool_name=_name(message.tool), content=content, tool_call_id=message.call)
     match message.parts:
         case (Text(text=text),):
             return UserPromptPart(content=text)

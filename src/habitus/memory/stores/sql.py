@@ -154,6 +154,7 @@ def _defined(engram: Engram) -> dict[str, Any]:
         "body": asdict(engram.body) if engram.body else None,
         "verified": engram.verified,
         "reason": engram.reason,
+        "is_untold": engram.is_untold,
     }
     return {
         "state": engram.state.value,
@@ -220,6 +221,7 @@ def _as_defined(id: str, row: Mapping[Any, Any]) -> Engram:
         verified=definition["verified"],
         state=LessonState(row["state"]),
         reason=definition["reason"],
+        is_untold=definition.get("is_untold", False),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from habitus.errors import Invalid
@@ -46,6 +47,9 @@ class Runtime(Protocol):
     async def remove(self, name: str) -> None: ...
 
     async def names(self) -> list[str]: ...
+
+    def files(self, name: str) -> Path | None:
+        """The folder of a pad's files, where it is on this machine."""
 
     async def close(self) -> None: ...
 

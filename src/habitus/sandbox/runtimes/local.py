@@ -14,6 +14,7 @@ from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.sandbox.capture import Capture, Tap
 from habitus.sandbox.child import Child, Gone, Message, start
 from habitus.sandbox.ending import ending
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.guard import Guard
 from habitus.sandbox.inside import folders
 from habitus.sandbox.interpreter import this_interpreter
@@ -21,13 +22,13 @@ from habitus.sandbox.isolation import Jail, launch
 from habitus.sandbox.machine import Machine
 from habitus.sandbox.model import MIB, Limits, Permissions
 from habitus.sandbox.runtimes.base import check_name
-from habitus.sandbox.venvs import Venvs
 
 _START_S = 30.0
 
 
 class LocalRuntime:
-    """Keeps each pad in `folder/<name>/`: `venv` (read-only inside), `files` (its own folder) and a lock.
+    """Keeps each pad in `folder/<name>/`: `venv` (read-only inside), `files` (its own folder), what it was asked to
+    have installed, and a lock.
 
     The lock names its `owner`; who comes in the name of the same owner may share the pad. `given` is a folder that the
     code of every pad may read (`given.py`).
@@ -37,7 +38,7 @@ class LocalRuntime:
         self,
         machine: Machine,
         folder: Path,
-        venvs: Venvs,
+        environments: Environments,
         *,
         permissions: Permissions,
         limits: Limits,
@@ -48,7 +49,7 @@ class LocalRuntime:
         self._machine = machine
         self._owner = owner or f"{os.getpid()}-{os.urandom(4).hex()}"
         self._folder = folder
-        self._venvs = venvs
+        self._environments = environments
         self._permissions = permissions
         self._limits = limits
         self._allow_weaker = allow_weaker
@@ -57,7 +58,7 @@ class LocalRuntime:
 
     async def start(self, name: str) -> LocalWorker:
         pad = self._own(name)
-        venv, files = pad / "venv", pad / "files"
+        venv, files = pad / "venv", self.files(name)
         files.mkdir(exist_ok=True)
         if self._given:
             self._given.mkdir(parents=True, exist_ok=True, mode=0o700)  # what is bound has to be there
@@ -68,7 +69,7 @@ class LocalRuntime:
             folder=files,
             given=self._given,
         )
-        await self._venvs.make(venv)
+        await self._environments.make_own(venv)
         plan = launch(self._machine, jail, "worker", scratch=files, allow_weaker=self._allow_weaker)
         out, their_out = os.pipe()
         err, their_err = os.pipe()
@@ -96,8 +97,7 @@ class LocalRuntime:
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
         pad = self._own(name)
-        await self._venvs.make(pad / "venv")
-        return await self._venvs.install(pad / "venv", requirements)
+        return await self._environments.install(pad / "venv", requirements)
 
     async def remove(self, name: str) -> None:
         names = await self.names()
@@ -112,6 +112,9 @@ class LocalRuntime:
         if not self._folder.is_dir():
             return []
         return sorted(pad.name for pad in self._folder.iterdir() if (pad / "lock").is_file())
+
+    def files(self, name: str) -> Path:
+        return self._folder / check_name(name) / "files"
 
     async def close(self) -> None:
         while self._locks:

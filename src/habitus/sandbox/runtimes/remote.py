@@ -17,6 +17,7 @@ from typing import Any
 from habitus.errors import HabitusError, UserError
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone, Message
+from habitus.sandbox.environments import Environments
 from habitus.sandbox.inside.wire import pack, unpack
 from habitus.sandbox.machine import base_python, probe
 from habitus.sandbox.model import Limits, Permissions
@@ -24,6 +25,7 @@ from habitus.sandbox.runtimes.local import LocalRuntime, LocalWorker
 from habitus.sandbox.venvs import Venvs
 
 _BYTES_PER_CHARACTER = 4
+ENVIRONMENTS = ".environments"  # beside the pads; theirs begin with a letter or a digit
 
 
 def main() -> None:
@@ -72,10 +74,11 @@ def _runtime(order: Message) -> LocalRuntime:
         write=tuple(Path(path) for path in granted["write"]),
         env=tuple(granted["env"]),
     )
+    folder = Path(order["folder"]).expanduser()
     return LocalRuntime(
         probe(),
-        Path(order["folder"]).expanduser(),
-        Venvs(os.environ, python=base_python(), uv=order["uv"]),
+        folder,
+        Environments(folder / ENVIRONMENTS, Venvs(os.environ, python=base_python(), uv=order["uv"])),
         permissions=permissions,
         limits=Limits(**order["limits"]),
         allow_weaker=order["allow_weaker"],

@@ -128,6 +128,9 @@ class SshRuntime:
         found = await self._do("names", "")
         return [str(name) for name in found] if isinstance(found, list) else []
 
+    def files(self, name: str) -> None:
+        """They are over there."""
+
     async def close(self) -> None:
         """Every connection belongs to a worker, and ends with it."""
 

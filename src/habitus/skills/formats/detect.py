@@ -69,10 +69,10 @@ def _read_path(path: Path, formats: Sequence[Format], origin: str) -> Iterator[E
                 else:
                     yield from unit.format.read_safely(unit.path, unit.origin)
     except (CantTake, OSError) as problem:
-        yield NotTaken(origin=origin, name=path.stem, reason=said(problem))
+        yield NotTaken(origin=origin, name=archives.stem(path), reason=said(problem))
     else:
         if is_empty:
-            yield NotTaken(origin=origin, name=path.stem, reason=_nothing(path))
+            yield NotTaken(origin=origin, name=archives.stem(path), reason=_nothing(path))
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def _opened(path: Path) -> Iterator[Path]:
     if not archives.is_archive(path):
         yield path
         return
-    with archives.unpacked(path, name=fitting.legal_name(path.stem)) as top:
+    with archives.unpacked(path, name=fitting.legal_name(archives.stem(path))) as top:
         inside = list(top.iterdir())
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
 
@@ -89,7 +89,7 @@ def _opened(path: Path) -> Iterator[Path]:
 def _nothing(path: Path) -> str:
     if path.is_dir() or archives.is_archive(path):
         return "There is no skill in it: no SKILL.md or skill.md, and no file of another layout that is read here."
-    return f"A {path.suffix or 'nameless'} file is nothing that skills are read from. Give a .md, .zip or .db file."
+    return f"A {path.suffix or 'nameless'} file is nothing that skills are read from. Give .md, .zip, .tar.gz or .db."
 
 
 def _read_database(url: str) -> Iterator[Entry]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from habitus.files import File, Tree, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import frontmatter, skill_fields, skill_md
+from habitus.skills.formats import bare, frontmatter, skill_fields, skill_md
 from habitus.skills.formats.foreign_values import Notes, storable
 from habitus.skills.model import Severity, Skill
 
@@ -158,23 +158,7 @@ def _outward(text: str) -> str:
 
 def _described(title: str, body: str, name: str) -> str:
     """A description for a skill that came without one."""
-    return _outward(title) or _outward(first_paragraph(body)) or name.replace("-", " ").capitalize()
-
-
-def first_paragraph(body: str) -> str:
-    """The first lines of prose, without headings, fences and lists' marks."""
-    lines: list[str] = []
-    is_code = False
-    for line in body.splitlines():
-        words = line.strip()
-        if words.startswith(("```", "~~~")):
-            is_code = not is_code
-        elif is_code or not words or words.startswith(("#", "---", "|")):
-            if lines:
-                break
-        else:
-            lines.append(re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", words))
-    return " ".join(lines)
+    return _outward(title) or _outward(bare.first_paragraph(body)) or name.replace("-", " ").capitalize()
 
 
 def _say_what_was_fitted(changed: Mapping[str, Mapping[str, Any]], notes: Notes) -> None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-
-import yaml
 
 from habitus.skills.model import Diagnostic, Severity
 
@@ -100,17 +98,19 @@ def plain_newlines(text: str) -> str:
 
 def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
     """The fields of a block, with what was odd about it. An unquoted colon in a value is mended and said."""
+    from habitus.skills.formats.yaml_values import load  # the parser, for those who read a file that is new
+
     diagnostics: list[Diagnostic] = []
     try:
-        fields = _load(front, file, diagnostics)
-    except yaml.YAMLError as error:
+        fields = load(front, file, diagnostics)
+    except Unreadable as error:
         mended = _with_colons_quoted(front)
         if mended == front:
-            raise Unreadable(_yaml_problem(error, file)) from None
+            raise
         try:
-            fields = _load(mended, file, diagnostics)
-        except yaml.YAMLError:
-            raise Unreadable(_yaml_problem(error, file)) from None
+            fields = load(mended, file, diagnostics)
+        except Unreadable:
+            raise error from None
         diagnostics.append(
             Diagnostic(
                 file=file,
@@ -133,86 +133,7 @@ def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
     return fields, diagnostics
 
 
-def _load(front: str, file: str, diagnostics: list[Diagnostic]) -> Any:
-    builder = _Builder(front)
-    try:
-        value = builder.document()
-    except ValueError as error:
-        raise yaml.YAMLError(str(error)) from None
-    diagnostics += [
-        Diagnostic(file=file, what=f"The field '{key[:80]}' stands twice; the last one counts.", mend="Remove one.")
-        for key in builder.repeated
-    ]
-    return value
-
-
-_LOADER = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 MAX_DEPTH = 50  # how far values may be nested
-_MAX_VALUES = 10_000
-
-
-class _Builder:
-    """Makes texts, lists and mappings straight from the parser's events: tags mean nothing here, nesting is
-    bounded before it can exhaust the stack, and aliases before they can exhaust the memory."""
-
-    def __init__(self, front: str) -> None:
-        self.repeated: list[str] = []
-        self._events = yaml.parse(front, Loader=_LOADER)
-        self._anchors: dict[str, tuple[Any, int]] = {}
-        self._count = 0
-        self._most = max(_MAX_VALUES, len(front))
-
-    def document(self) -> Any:
-        next(self._events)  # the stream starts
-        if isinstance(next(self._events), yaml.StreamEndEvent):
-            return None
-        value = self._value(next(self._events), 0)
-        next(self._events)  # the document ends
-        another = next(self._events)
-        if not isinstance(another, yaml.StreamEndEvent):
-            raise _refused("a second document begins here", another)
-        return value
-
-    def _value(self, event: Any, depth: int) -> Any:
-        if isinstance(event, yaml.AliasEvent):
-            return self._repeated_value(event, depth)
-        if depth > MAX_DEPTH:
-            raise _refused(f"values are nested more than {MAX_DEPTH} deep", event)
-        before = self._count
-        self._count += 1
-        value: Any
-        if isinstance(event, yaml.ScalarEvent):
-            value = event.value
-        elif isinstance(event, yaml.SequenceStartEvent):
-            value = list(self._items(depth))
-        else:
-            value = self._mapping(depth)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = value, self._count - before
-        return value
-
-    def _repeated_value(self, event: Any, depth: int) -> Any:
-        if event.anchor not in self._anchors:
-            raise _refused(f"nothing before this is called '&{event.anchor}'", event)
-        value, count = self._anchors[event.anchor]
-        self._count += count
-        if self._count > self._most or depth + height(value) > MAX_DEPTH:
-            raise _refused("aliases repeat too much", event)
-        return value
-
-    def _items(self, depth: int) -> Iterator[Any]:
-        while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
-            yield self._value(event, depth + 1)
-
-    def _mapping(self, depth: int) -> Fields:
-        fields: Fields = {}
-        items = self._items(depth)
-        for key in items:
-            name = key if isinstance(key, str) else json.dumps(key)
-            if name in fields:
-                self.repeated.append(name)
-            fields[name] = next(items)
-        return fields
 
 
 def height(value: object) -> int:
@@ -227,22 +148,6 @@ def _children(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
-
-
-def _refused(problem: str, event: Any) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
-
-
-def _yaml_problem(error: yaml.YAMLError, file: str) -> Diagnostic:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    where = f" (line {mark.line + 2})" if mark is not None else ""
-    return Diagnostic(
-        file=file,
-        what=f"The frontmatter is not valid YAML{where}: {problem}.",
-        mend="Quote the value on that line, or correct its indentation.",
-        severity=Severity.ERROR,
-    )
 
 
 _SIMPLE_ENTRY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*):[ \t]+(?P<value>[^\s\"'\[{|>&*!%@`#].*)")

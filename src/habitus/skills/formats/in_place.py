@@ -6,8 +6,6 @@ import io
 import re
 from collections.abc import Mapping
 
-import yaml
-
 from habitus.skills.formats import frontmatter
 from habitus.skills.formats.frontmatter import Fields
 
@@ -32,6 +30,8 @@ def change(front: str, changes: Changes, file: str) -> str:
                 return changed
         except (frontmatter.Unreadable, _Unfit):
             continue
+    import yaml  # needed at the very last, and no command should wait for it
+
     return yaml.safe_dump(wanted, allow_unicode=True, sort_keys=False, width=10_000) if wanted else ""
 
 

@@ -104,7 +104,7 @@ def _taken(
     )
     if parsed.skill is None:
         raise CantTake("; ".join(f"{problem.what} {problem.mend}" for problem in parsed.diagnostics[-1:]))
-    skill = _fitted(_with_our_names(parsed.skill), called, toml, notes)
+    skill = _fitted(parsed.skill, called, toml, notes)
     return Incoming(
         name=skill.name,
         tree=fitting.folder(skill, _with_cli(files, called, notes) if skill.manifest.cli else files),
@@ -114,20 +114,6 @@ def _taken(
         # Notes are about the standard, which the file as it is written here follows.
         diagnostics=(*(d for d in parsed.diagnostics if d.severity is not Severity.NOTE), *notes.found),
     )
-
-
-def _with_our_names(skill: Skill) -> Skill:
-    """Keywords are triggers; a capability that a deployment must have is a tool that must be there."""
-    stated, extra = skill.manifest, dict(skill.extra)
-    triggers = _words(extra.pop(_OLD_TRIGGERS, None), but=stated.triggers)
-    tools = _words(extra.pop(_CAPABILITY, None), but=stated.requires_tools)
-    manifest = replace(stated, triggers=(*stated.triggers, *triggers), requires_tools=(*stated.requires_tools, *tools))
-    return replace(skill, manifest=manifest, extra=extra)
-
-
-def _words(value: Any, *, but: Sequence[str]) -> tuple[str, ...]:
-    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
-    return tuple(word for item in items if (word := str(item).strip()) and word not in but)
 
 
 def _is_own(path: Path) -> bool:

@@ -1,13 +1,13 @@
-"""chunks.md, the recipes of a skill: one `## name` section each, with prose and one fenced yaml block of steps.
+"""chunks.md, the recipes of a skill: one `## name` section each, with prose and one fenced yaml block.
 
-The block is a list of steps; a recipe with branches, or with words that can't stand as prose, has a mapping there.
+The block has {params, steps, branches}; a bare list of steps is read, too, and written anew in this form.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -25,7 +25,10 @@ class Recipe:
     prose: str = ""
     steps: tuple[Step, ...] = ()
     branches: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
-    mode: str = ""  # "parallel", or nothing for one after the other
+    params: Mapping[str, Any] = field(default_factory=dict)  # what it takes, each with its meaning or JSON Schema
+    mode: str = ""  # "parallel", as a source has it: a hint that is kept
+    line: int = field(default=0, compare=False)  # where its section begins
+    lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict, compare=False)  # of the steps; of each branch
 
 
 _HEADING = re.compile(r"^##[ \t]+(?P<name>.+?)[ \t]*$")
@@ -50,9 +53,12 @@ def _section(recipe: Recipe) -> str:
     if recipe.mode:
         more["mode"] = recipe.mode
     steps = [dict(step) for step in recipe.steps]
+    if recipe.params:
+        more["params"] = dict(recipe.params)
+    more["steps"] = steps
     if recipe.branches:
         more["branches"] = {name: [dict(step) for step in branch] for name, branch in recipe.branches.items()}
-    block = yaml.dump({**more, "steps": steps} if more else steps, Dumper=_Dumper, **_STYLE)
+    block = yaml.dump(more, Dumper=_Dumper, **_STYLE)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", block)), default=0))
     return f"## {heading}\n\n" + (f"{prose}\n\n" if prose else "") + f"{fence}yaml\n{block}{fence}\n"
 
@@ -70,8 +76,8 @@ def _is_plain(prose: str) -> bool:
 def parse(content: bytes, notes: Notes) -> list[Recipe]:
     """The recipes of a file. A section that can't be read is left out with a note."""
     recipes = []
-    for name, lines in _sections(content.decode("utf-8", "replace").removeprefix("\ufeff")):
-        prose, block = _taken_apart(lines)
+    for name, start, lines in _sections(content.decode("utf-8", "replace").removeprefix("\ufeff")):
+        prose, block, opening = _taken_apart(lines)
         if block is None:
             notes.say(f"The recipe '{name[:80]}' has no yaml block.", "Put its steps between ```yaml and ```.")
             continue
@@ -79,39 +85,58 @@ def parse(content: bytes, notes: Notes) -> list[Recipe]:
             recipe = _recipe(name, prose, _load(block))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            notes.say(f"The recipe '{name[:80]}' can't be read: {first}.", "Correct its yaml block.")
+            mark = getattr(error, "problem_mark", None)
+            where = start + opening + 2 + (mark.line if mark is not None else 0)
+            notes.say(f"The recipe '{name[:80]}' can't be read, line {where}: {first}.", "Correct its yaml block.")
             continue
-        recipes.append(recipe)
+        recipes.append(replace(recipe, line=start, lines=_step_lines(block, start + opening + 2)))
     return recipes
 
 
-def _sections(document: str) -> list[tuple[str, list[str]]]:
-    sections: list[tuple[str, list[str]]] = []
+def _step_lines(block: str, first: int) -> dict[str, tuple[int, ...]]:
+    """On which line of the file each step begins: of the recipe itself under "", of a branch under its name."""
+
+    def of(node: yaml.Node) -> tuple[int, ...]:
+        steps = node.value if isinstance(node, yaml.SequenceNode) else []
+        return tuple(first + step.start_mark.line for step in steps)
+
+    node = yaml.compose(block, Loader=_Loader)
+    if not isinstance(node, yaml.MappingNode):
+        return {"": of(node)}
+    fields = {key.value: value for key, value in node.value}
+    branches = fields.get("branches")
+    named = branches.value if isinstance(branches, yaml.MappingNode) else []
+    return {"": of(fields["steps"]) if "steps" in fields else (), **{key.value: of(value) for key, value in named}}
+
+
+def _sections(document: str) -> list[tuple[str, int, list[str]]]:
+    """(name, line of its heading, lines below it)"""
+    sections: list[tuple[str, int, list[str]]] = []
     fence = ""
-    for line in document.replace("\r\n", "\n").split("\n"):
+    for number, line in enumerate(document.replace("\r\n", "\n").split("\n"), 1):
         found = _FENCE.match(line)
         heading = None if fence else _HEADING.match(line)
         if heading is not None:
-            sections.append((heading["name"], []))
+            sections.append((heading["name"], number, []))
             continue
         if found is not None and not fence:
             fence = found["fence"]
         elif found is not None and found["fence"] == fence and not found["language"]:
             fence = ""
         if sections:
-            sections[-1][1].append(line)
+            sections[-1][2].append(line)
     return sections
 
 
-def _taken_apart(lines: Sequence[str]) -> tuple[str, str | None]:
-    """(prose, block): what stands above the first fence, and what stands in it."""
+def _taken_apart(lines: Sequence[str]) -> tuple[str, str | None, int]:
+    """(prose, block, line of the fence): what stands above the first fence, and what stands in it."""
     for opening, line in enumerate(lines):
         found = _FENCE.match(line)
         if found is not None:
             rest = lines[opening + 1 :]
             closing = next((at for at, line in enumerate(rest) if line.rstrip() == found["fence"]), len(rest))
-            return "\n".join(lines[:opening]).strip(), "\n".join(rest[:closing]) + "\n"
-    return "\n".join(lines).strip(), None
+            return "\n".join(lines[:opening]).strip(), "\n".join(rest[:closing]) + "\n", opening
+    return "\n".join(lines).strip(), None, 0
 
 
 def _recipe(name: str, prose: str, value: Any) -> Recipe:
@@ -122,11 +147,15 @@ def _recipe(name: str, prose: str, value: Any) -> Recipe:
     branches = value.get("branches") or {}
     if not isinstance(branches, dict):
         raise ValueError("'branches' is no block of named lists")
+    params = value.get("params") or {}
+    if not isinstance(params, dict):
+        raise ValueError("'params' is no block of names")
     return Recipe(
         name=text(value.get("name", name)),
         prose=text(value.get("description", prose)),
         steps=_steps(value.get("steps") or []),
         branches={branch: _steps(steps) for branch, steps in branches.items()},
+        params=params,
         mode=text(value.get("mode", "")),
     )
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 from habitus.files import Tree, file_of
 from habitus.skills import names, trees
-from habitus.skills.formats import disk, fitting, frontmatter, skill_fields
+from habitus.skills.formats import bare, disk, fitting, frontmatter, skill_fields
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.formats.frontmatter import Unreadable
 from habitus.skills.model import Skill, Source
 
 _MARKDOWN = (".md", ".markdown")
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
-_SETEXT = re.compile(r"^(\S.*)\n=+[ \t]*$", re.MULTILINE)
 
 
 class SkillFolder(Format):
@@ -85,7 +82,7 @@ def _from_file(path: Path, origin: str) -> Incoming:
     if fields is not None and str(fields.get("description") or "").strip():
         return _with_fields(path, origin, content, str(fields.get("name") or ""))
     stated = str((fields or {}).get("name") or "")
-    title = _title(parts.body)
+    title = bare.title(parts.body)
     name = fitting.legal_name(stated) if stated.strip() else _name_of_file(path, title)
     return _bare(name, origin, parts.body, notes, {})
 
@@ -115,20 +112,15 @@ def _bare(name: str, origin: str, body: str, notes: Notes, others: Tree) -> Inco
         raise CantTake("There is no text in it.")
     raw = Skill(
         name=name,
-        title=_title(body),
-        description=fitting.first_paragraph(body),
+        title=bare.title(body),
+        description=bare.first_paragraph(body),
         source=Source.IMPORTED,
         body=body,
     )
-    notes.say("It came without frontmatter; the description is its first paragraph.", "Improve it.")
+    notes.say(bare.SAID, "Improve it.")
     skill = fitting.fit(raw, format="skill", called="", frame=fitting.PLAIN_TEXT, notes=notes, kept={})
     tree = fitting.folder(skill, others)
     return Incoming(name=name, tree=tree, origin=origin, format="skill", diagnostics=tuple(notes.found))
-
-
-def _title(body: str) -> str:
-    found = _HEADING.search(body) or _SETEXT.search(body)
-    return found[1].strip() if found else ""
 
 
 def _name_of_file(path: Path, title: str) -> str:

@@ -10,11 +10,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, time
+from pathlib import PurePosixPath
 from typing import Any
 
 from habitus.errors import Invalid
 from habitus.skills import names
-from habitus.skills.formats import frontmatter, in_place
+from habitus.skills.formats import bare, frontmatter, in_place
 from habitus.skills.formats.frontmatter import Fields, Unreadable
 from habitus.skills.formats.skill_fields import (
     MANIFEST_FIELDS,
@@ -47,7 +48,7 @@ def parse(folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | 
         if content.startswith(b"\xef\xbb\xbf"):
             what, mend = "The file begins with a byte order mark.", "Save it as UTF-8 without one."
             diagnostics.append(Diagnostic(file=file, what=what, mend=mend, severity=Severity.NOTE))
-        fields = _all_fields(parts.front, toml, file, diagnostics)
+        fields = _all_fields(parts, toml, file, diagnostics)
         skill = FieldReader(folder, file, fields, diagnostics).skill(frontmatter.plain_newlines(parts.body))
     except Unreadable as problem:
         return Parsed(skill=None, diagnostics=(*diagnostics, problem.diagnostic))
@@ -65,15 +66,15 @@ def render(skill: Skill, *, is_checked: bool = True) -> bytes:
 def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: bool = True) -> bytes:
     """The file changed to say what `skill` says; what it said already keeps its bytes."""
     before = parse(skill.name, content, file=file).skill
-    if before is None:
+    parts = frontmatter.split(_decoded(content, file), file) if before is not None else None
+    if before is None or parts is None or parts.front is None:
         return render(skill, is_checked=is_checked)
     if is_checked:
         check(skill, stored=before)
-    parts = frontmatter.split(_decoded(content, file), file)
     body = normal_body(skill.body)
+    front = frontmatter.plain_newlines(parts.front)
     if body != before.body:
         parts = parts.with_body(body)
-    front = frontmatter.plain_newlines(parts.front or "")
     changes = _changes(before, skill, frontmatter.read(front, file)[0])
     if changes:
         parts = parts.with_front(in_place.change(front, changes, file))
@@ -93,6 +94,9 @@ def _encoded(parts: frontmatter.FrontMatter, *, is_checked: bool) -> bytes:
 def rename(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
     """The file with another name in it, everything else as it was."""
     parts = frontmatter.split(_decoded(content, file), file)
+    found = parse(name, content, file=file).skill
+    if parts.front is None and found is not None:
+        return render(found, is_checked=False)
     front = in_place.change(frontmatter.plain_newlines(parts.front or ""), {"name": name}, file)
     return parts.with_front(front).joined().encode()
 
@@ -149,9 +153,17 @@ def _decoded(content: bytes, file: str) -> str:
         raise broken(f"Not UTF-8 at byte {error.start}.", "Save the file as UTF-8.") from None
 
 
-def _all_fields(front: str | None, toml: bytes | None, file: str, diagnostics: list[Diagnostic]) -> Fields:
+def _all_fields(parts: frontmatter.FrontMatter, toml: bytes | None, file: str, diagnostics: list[Diagnostic]) -> Fields:
     fields: Fields = _from_toml(toml) if toml is not None else {}
-    if front is None and toml is None:
+    if parts.front is not None:
+        own, found = frontmatter.read(frontmatter.plain_newlines(parts.front), file)
+        diagnostics += found
+        fields |= own
+    elif toml is None and bare.is_document(parts.body):
+        mend = "Write one: begin the file with '---', 'name: …', 'description: …', '---'."
+        diagnostics.append(Diagnostic(file=file, what=bare.SAID, mend=mend, severity=Severity.WARNING))
+        fields = {"title": bare.title(parts.body), "description": bare.first_paragraph(parts.body)}
+    elif toml is None:
         raise Unreadable(
             Diagnostic(
                 file=file,
@@ -160,11 +172,30 @@ def _all_fields(front: str | None, toml: bytes | None, file: str, diagnostics: l
                 severity=Severity.ERROR,
             )
         )
-    if front is not None:
-        own, found = frontmatter.read(frontmatter.plain_newlines(front), file)
-        diagnostics += found
-        fields |= own
-    return fields
+    return _with_our_names(fields) if toml is not None or is_istotas(file) else fields
+
+
+def is_istotas(file: str) -> bool:
+    """Whether a main file is spelt as in the layout of that name, where some fields have other names."""
+    return PurePosixPath(file).name in ("skill.md", "skill.toml")
+
+
+# Keywords are triggers; a capability that a deployment must have is a tool that must be there.
+_THEIR_NAMES = {"keywords": "triggers", "requires_capability": "requires_tools"}
+
+
+def _with_our_names(fields: Fields) -> Fields:
+    renamed = {key: value for key, value in fields.items() if key not in _THEIR_NAMES}
+    for theirs, ours in _THEIR_NAMES.items():
+        if theirs in fields:
+            both = (*_words(fields.get(ours)), *_words(fields[theirs]))
+            renamed[ours] = list(dict.fromkeys(both))
+    return renamed
+
+
+def _words(value: Any) -> list[str]:
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+    return [word for item in items if (word := str(item).strip())]
 
 
 def _from_toml(toml: bytes) -> Fields:
@@ -258,6 +289,8 @@ def _changes(before: Skill, after: Skill, fields: Fields) -> dict[str, str | Map
         nested |= {key: ours_after.get(key) for key in PARTS if key in ours_after or key in _metadata_of(fields)}
     for key in fields:
         ours = PREFIX + key.replace("-", "_")
+        if key in _THEIR_NAMES and key not in before.extra:
+            ours = PREFIX + _THEIR_NAMES[key]
         if key not in STANDARD_KEYS and ours in nested:
             changes[key] = None
     if after.extra != before.extra:

@@ -40,6 +40,7 @@ class DirectoryShelf:
         follow_links: bool = False,
         is_durable: bool = True,
         is_private: bool = False,
+        only: str = "",
     ) -> None:
         self.root = root
         self._root = str(root)  # what is done for each of ten thousand folders is done with texts: Path costs as much
@@ -49,6 +50,7 @@ class DirectoryShelf:
         self._widest = 0o700 if is_private else 0o777  # the most permissions that what we write may have
         self.can_write = can_write
         self.follow_links = follow_links
+        self._only = only  # the one folder to look for, besides those that are known
         self._watched: dict[str, tuple[str, tuple[tuple[str, int, int, int], ...]]] = {}
 
     # Looking
@@ -56,6 +58,8 @@ class DirectoryShelf:
     def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
         try:
             folders = sorted(self._folders()) if self.follow_links else _plain_folders(self._root)
+            if self._only:
+                folders = [folder for folder in folders if folder in known or folder == self._only]
         except FileNotFoundError:
             return {}
         except OSError as error:

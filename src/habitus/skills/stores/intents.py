@@ -123,7 +123,7 @@ class Intents:
                 self._shelf.put_away(plan["folder"], plan["archived_as"])
                 self._ledger.archive(connection, plan["id"], plan["archived_as"], author, now)
             case "restore":
-                self._redo_restore(connection, plan["id"], plan["folder"])
+                self._redo_restore(connection, plan)
             case unknown:
                 raise StorageFailed(f"An unfinished '{unknown}' waits in the database.", mend="Upgrade Habitus.")
 
@@ -175,12 +175,14 @@ class Intents:
             for folder, tree in wanted.items()
         }
 
-    def _redo_restore(self, connection: sa.Connection, identity: int, folder: str) -> None:
+    def _redo_restore(self, connection: sa.Connection, plan: Plan) -> None:
+        identity, folder = plan["id"], plan["folder"]
         archived_as = {item.id: where for item, where in self._ledger.archived(connection)}.get(identity)
         if archived_as is None or not self._shelf.bring_back(archived_as, folder):
             newest = max(version.number for version in self._ledger.history(connection, identity))
             self._shelf.write(folder, self._ledger.tree(connection, identity, newest) or {}, {})
-        self._ledger.unarchive(connection, identity, folder)
+        author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
+        self._ledger.unarchive(connection, identity, folder, author, now)
         found, row = self._shelf.read(folder), self._ledger.row(connection, folder)
         if found is not None and row is not None:
             entry = replace(self._noticing.entry(folder, found), facts=NO_FACTS)

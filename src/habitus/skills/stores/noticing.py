@@ -17,6 +17,7 @@ from habitus.skills.stores.base import Facts, Found, Shelf
 ON_DISK = Author(actor=Actor.DISK, reason="changed on disk")
 _FOUND = replace(ON_DISK, reason="found on disk")
 _REMOVED = replace(ON_DISK, reason="removed on disk")
+_SWITCHED = replace(ON_DISK, reason="switched on disk")
 
 
 Inspect = Callable[[Tree], Sequence[str]]  # what a person should know of files that somebody else put there
@@ -49,7 +50,7 @@ class Noticing:
             elif row.stamp != entry.stamp:
                 stamps[row.id] = entry.stamp
             if row is not None and found.facts.enabled not in (None, row.enabled):
-                self._ledger.enable(connection, row.id, not row.enabled)
+                self._ledger.enable(connection, row.id, not row.enabled, _SWITCHED, self._clock())
         self._ledger.put_new(connection, new, _FOUND, self._clock())
         self._ledger.restamp(connection, stamps)
 

@@ -32,13 +32,15 @@ class SqlShelf:
     can_write = True
     keeps_facts = True
 
-    def __init__(self, engine: sa.Engine, cache: Path) -> None:
+    def __init__(self, engine: sa.Engine, cache: Path, *, only: str = "") -> None:
         self._engine = engine
         self._cache = cache
+        self._only = only
 
     def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
+        query = _STAMPS.where(rows.c._id.in_({*known, self._only})) if self._only else _STAMPS
         with sql.reading(self._engine) as connection:
-            return {row.id: _stamp(row) for row in connection.execute(_STAMPS)}
+            return {row.id: _stamp(row) for row in connection.execute(query)}
 
     def is_fresh(self, folder: str, stamp: str) -> bool:
         with sql.reading(self._engine) as connection:
@@ -178,8 +180,8 @@ def _skill(row: Mapping[Any, Any]) -> Skill:
     tags = json.loads(row["tags"] or "[]")
     if not isinstance(fields, dict) or not isinstance(tags, list):
         raise ValueError("'tags' must be a JSON list and 'fields' a JSON object")
-    packed = json.dumps({**fields, "title": row["title"] or "", "description": row["description"] or ""})
-    summary = records.unpack_summary(packed, {"name": names.slugify(row["_id"])})
+    values = {**fields, "title": row["title"] or "", "description": row["description"] or ""}
+    summary = records.unpack_summary(values, name=names.slugify(row["_id"]))
     source = Source(row["source"]) if row["source"] in list(Source) else Source.USER
     skill = records.with_body(summary, skill_md.normal_body(row["content"] or ""))
     return replace(skill, tags=tuple(str(tag) for tag in tags), source=source)

@@ -18,7 +18,8 @@ from habitus.files import Tree, checked_path, is_same
 from habitus.skills import names, records, trees
 from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
-from habitus.skills.model import Actor, Archived, Author, Counters, Diagnostic, Skill, Stage, Summary, Version
+from habitus.skills.model import Archived, Author, Counters, Diagnostic, History, Skill, Stage, Summary, Version
+from habitus.skills.stores import past
 from habitus.skills.stores.base import TOLD, Broken, Contents, Facts, Shelf, Step, refuse_stale
 from habitus.skills.stores.index import RowIndex
 from habitus.skills.stores.intents import Intents
@@ -37,6 +38,7 @@ class VersionedStore:
         *,
         layer: str,
         key: str = "",
+        only: str = "",
         clock: Callable[[], datetime],
         look_every: float = 2.0,
         inspect: Inspect = lambda tree: (),
@@ -46,7 +48,7 @@ class VersionedStore:
         self.can_write = shelf.can_write
         self._shelf = shelf
         self._engine = engine
-        self._ledger = Ledger(key or layer, layer)
+        self._ledger = Ledger(key or layer, layer, only)
         self._noticing = Noticing(shelf, self._ledger, clock, inspect)
         self._intents = Intents(engine, shelf, self._ledger, self._noticing, clock)
         self._clock = clock
@@ -215,14 +217,15 @@ class VersionedStore:
             self._write(name, lambda folder, tree: trees.renamed(tree, name), author, None)
         return name
 
-    def set_enabled(self, name: str, enabled: bool) -> bool:
+    def set_enabled(self, name: str, enabled: bool, author: Author) -> bool:
         """Switch a skill on or off, which makes no version; False when there is none of that name."""
         with sql.writing(self._engine, lock=self._ledger.key) as connection:
             row = self._current(connection, names.canonical(name))
             if row is None:
                 return False
-            self._ledger.enable(connection, row.id, enabled)
-            self._noticing.settle(connection, row.folder)
+            if row.enabled != enabled:
+                self._ledger.enable(connection, row.id, enabled, author, self._clock())
+                self._noticing.settle(connection, row.folder)
         self._catch_up()
         return True
 
@@ -241,7 +244,9 @@ class VersionedStore:
 
         `keeps_found` leaves alone what was found on disk since: it may have been there long before anybody looked.
         """
-        steps = [step for step in self._steps_to(moment) if not (keeps_found and self._was_found(step))]
+        self._fresh(look=True)
+        with sql.reading(self._engine) as connection:
+            steps = past.steps_back(connection, self._ledger, self._rows, moment, keeps_found=keeps_found)
         for step in steps if not dry_run else ():
             match step.action:
                 case "archive":
@@ -250,42 +255,25 @@ class VersionedStore:
                     self.rollback(self.restore(step.skill, author), step.version, author)
                 case "rewrite":
                     self.rollback(step.name, step.version, author)
+                case "enable" | "disable":
+                    self.set_enabled(step.name, step.action == "enable", author)
                 case never:
                     assert_never(never)
         return steps
 
-    def _was_found(self, step: Step) -> bool:
-        if step.action != "archive":
-            return False
-        with sql.reading(self._engine) as connection:
-            return self._ledger.history(connection, step.skill)[0].author.actor is Actor.DISK
-
-    def _steps_to(self, moment: datetime) -> list[Step]:
-        self._fresh(look=True)
-        present = dict(self._rows)
-        with sql.reading(self._engine) as connection:
-            then = self._ledger.known_at(connection, moment)
-        # What must make room goes first.
-        steps = [
-            Step(skill=identity, name=row.name, action="archive", version=0)
-            for identity, row in present.items()
-            if identity not in then
-        ]
-        for identity, (name, version, tree_hash) in then.items():
-            if identity not in present:
-                steps.append(Step(skill=identity, name=name, action="restore", version=version))
-            elif present[identity].tree_hash != tree_hash:
-                steps.append(Step(skill=identity, name=name, action="rewrite", version=version))
-        return steps
-
     # History
 
-    def history(self, name: str) -> list[Version]:
-        row = self._fresh(look=True).taken.get(names.canonical(name))
+    def history(self, name: str, *, look: bool = True) -> list[Version]:
+        row = (self._fresh(look=True) if look else self._index).taken.get(names.canonical(name))
         if row is None:
             return []
         with sql.reading(self._engine) as connection:
             return self._ledger.history(connection, row.id)
+
+    def whole_history(self, name: str) -> History:
+        self._fresh(look=True)
+        with sql.reading(self._engine) as connection:
+            return past.whole_history(connection, self._ledger, names.canonical(name))
 
     def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None:
         """The files of a version with their contents (those small enough to be kept); the current one by default."""

@@ -1,0 +1,81 @@
+"""The beginning of a file as text: which encoding it is in, and about how many lines there are in all."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from typing import BinaryIO
+
+HEAD = 64 * 1024  # bytes that are looked at
+_COUNTED = 64 * 1024 * 1024  # bytes whose lines are counted; beyond, their number is estimated
+_CHUNK = 1024 * 1024
+# The longer mark first: that of UTF-32 begins like that of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_WESTERN = "cp1252"  # what Windows writes there; of equally likely guesses the most common
+_CONTROL = {*range(32)} - {*b"\t\n\r\f\x1b"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lines:
+    count: int
+    is_exact: bool
+
+    def __str__(self) -> str:
+        counted = f"{self.count:,} {'line' if self.count == 1 else 'lines'}"
+        return counted if self.is_exact else f"about {counted}"
+
+
+def guessed(head: bytes, *, is_all: bool) -> str | None:
+    """The name Python has for the encoding of a file that begins so; None for what is no text."""
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            return name
+    if not _has_controls(head) and decoded(head, "utf-8", is_all=is_all) is not None:
+        return "utf-8"
+    return _by_its_letters(head)
+
+
+def _has_controls(head: bytes) -> bool:
+    return 0 in head or sum(map(head.count, _CONTROL)) * 100 > len(head)
+
+
+def _by_its_letters(head: bytes) -> str | None:
+    from charset_normalizer import from_bytes  # only for what is not UTF-8
+
+    found = list(from_bytes(head[: len(head) - len(head) % 4]))  # whole characters of the wide encodings
+    if not found:
+        return None
+    best = found[0]
+    if _has_controls(head) and not best.encoding.startswith(("utf_16", "utf_32")):
+        return None
+    equal = [match for match in found if (match.chaos, match.coherence) == (best.chaos, best.coherence)]
+    return _WESTERN if any(_WESTERN in match.could_be_from_charset for match in equal) else best.encoding
+
+
+def decoded(head: bytes, encoding: str, *, is_all: bool) -> str | None:
+    """The text; a character that is cut in two at the end of a part is left out."""
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(head, final=is_all)
+    except UnicodeDecodeError:
+        return None
+
+
+def count_lines(file: BinaryIO, encoding: str, size: int) -> Lines:
+    """Read on from the start, up to a bound."""
+    file.seek(0)
+    count, read, last = 0, 0, b""
+    while read < _COUNTED and (chunk := file.read(_CHUNK)):
+        count += chunk.count(b"\n")
+        read += len(chunk)
+        last = chunk
+    if read < size:
+        return Lines(count=count * size // read, is_exact=False)
+    is_wide = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))  # where other characters have such a byte
+    last = last.rstrip(b"\0")
+    return Lines(count=count + (bool(last) and not last.endswith(b"\n")), is_exact=not is_wide)

@@ -1,0 +1,78 @@
+"""The recipes of skills as tools of their own: a model calls one, and its steps go through the same dispatcher."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from habitus.agent.background import in_thread
+from habitus.agent.tools.registry import Registry, Running, Tool
+from habitus.events import ToolCall, ToolResult, tool_called, tool_returned
+from habitus.recipes.catalogue import RecipeCatalogue, SkillRecipe
+from habitus.recipes.execution import RecipeRun, execute
+from habitus.text import one_line
+
+
+def recipe_tools(
+    recipes: Iterable[SkillRecipe], catalogue: RecipeCatalogue, others: Callable[[], Registry]
+) -> list[Tool]:
+    """`others` are the tools that steps may call: no recipe is among them, so none can call another."""
+    return [_offered(recipe, catalogue, others) for recipe in recipes]
+
+
+def _offered(recipe: SkillRecipe, catalogue: RecipeCatalogue, others: Callable[[], Registry]) -> Tool:
+    async def call(given: Any, running: Running) -> ToolResult:
+        registry, numbers = await in_thread(others), itertools.count(1)
+
+        async def run_tool(name: str, arguments: str) -> ToolResult:
+            number = next(numbers)
+            running.progress(f"{number}. {name}")
+            return await _step(
+                ToolCall(id=f"{running.call}.{number}", name=name, arguments=arguments), registry, running
+            )
+
+        done = await execute(recipe.plan, run_tool, given)
+        await in_thread(partial(catalogue.ran, recipe, done.outcome))
+        return ToolResult(content=shown(done), outcome=done.outcome)
+
+    steps = ", ".join(step.tool or f"branch {step.branch}" for step in recipe.plan.steps)
+    described = one_line(recipe.plan.description) or f"The recipe {recipe.plan.name} of the skill {recipe.skill}"
+    return Tool(
+        name=recipe.name,
+        description=f"{described.rstrip('.')}. A recipe; it calls one after another: {one_line(steps)[:300]}.",
+        arguments=recipe.plan.schema,
+        run=call,
+        version=recipe.version,
+        skill=recipe.skill,
+    )
+
+
+async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolResult:
+    """One call, seen by the observers as any other."""
+    at, redactor = running.round_idx, running.redactor
+    running.observe(tool_called(call.name, call.arguments, round_idx=at, call_id=call.id, redactor=redactor))
+    result = await registry.run(call, replace(running, call=call.id))
+    running.observe(
+        tool_returned(
+            call.name,
+            success=result.outcome.is_ok,
+            error=result.outcome.reason,
+            result=result.content,
+            round_idx=at,
+            call_id=call.id,
+        )
+    )
+    return result
+
+
+def shown(done: RecipeRun) -> str:
+    """What ran and what it came to, a line a step, and below what the last one said."""
+    lines = [
+        f"{step.number}. {step.tool}: {step.outcome.kind.value}"
+        + (f", {one_line(step.outcome.reason)}" if step.outcome.reason else "")
+        for step in done.steps
+    ]
+    return "\n".join([*lines, "", done.content]).strip()

@@ -1,0 +1,69 @@
+"""Recipes without an agent: look at them, run one through the tools of a session, check them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid
+from habitus.events import ToolResult
+from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe
+from habitus.recipes.counts import RecipeCounter
+from habitus.recipes.execution import StepRun, foreseen, given
+from habitus.skills.names import BUILT_IN_TOOLS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedRecipe:
+    """What is wrong with a recipe: with its text, and with what it needs."""
+
+    name: str
+    skill: str
+    problems: tuple[str, ...]
+
+
+def open_recipes(habitus: Habitus) -> RecipeCatalogue:
+    return RecipeCatalogue(
+        habitus.skills,
+        RecipeCounter(habitus.shared),
+        code_objection=lambda item: habitus.tools.objection(item),
+        clock=habitus.clock,
+    )
+
+
+def planned(habitus: Habitus, name: str, params: Mapping[str, Any]) -> list[StepRun]:
+    """The calls that a run would make."""
+    return foreseen(_runnable(habitus, name).plan, params)
+
+
+def run(habitus: Habitus, name: str, params: Mapping[str, Any]) -> ToolResult:
+    """Run one as a model would, in a turn of its own that is written down."""
+    recipe = _runnable(habitus, name)
+    given(recipe.plan, params)  # what is missing is said before anything begins
+    with habitus.turn(f"Run the recipe {recipe.plan.name}.", source_type="cli") as turn:
+        result = turn.run(recipe.name, json.dumps(params, ensure_ascii=False, default=str))
+        turn.done(result.content, ok=result.outcome.is_ok, reason=result.outcome.reason)
+    return result
+
+
+def checked(habitus: Habitus, names: tuple[str, ...] = ()) -> list[CheckedRecipe]:
+    """Every recipe, or those that are named, with all that keeps it from running."""
+    wanted = [habitus.recipes.get(name) for name in names] or habitus.recipes.all()
+    there = BUILT_IN_TOOLS | {tool.callable_name for tool in habitus.tools.active()}
+    return [CheckedRecipe(name=one.name, skill=one.skill, problems=_problems(one, there)) for one in wanted]
+
+
+def _problems(recipe: SkillRecipe, there: frozenset[str]) -> tuple[str, ...]:
+    missing = [f"it calls '{tool}', and there is no such tool" for tool in sorted(recipe.plan.tools - there)]
+    reason = [recipe.reason] if recipe.status is not RecipeStatus.ACTIVE and not recipe.problems else []
+    return (*map(str, recipe.problems), *missing, *reason)
+
+
+def _runnable(habitus: Habitus, name: str) -> SkillRecipe:
+    recipe = habitus.recipes.get(name)
+    if recipe.status is not RecipeStatus.ACTIVE:
+        raise Invalid(f"The recipe '{recipe.name}' can't run: {recipe.reason}.", mend="")
+    return recipe

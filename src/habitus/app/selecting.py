@@ -1,0 +1,27 @@
+"""Selecting: the skills that a request would get in a session, without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from habitus.agent.choosing import choose
+from habitus.app.habitus import Habitus
+from habitus.skills import names
+from habitus.skills.gates import GateContext, is_barred
+from habitus.skills.listing import Snapshot
+from habitus.skills.selection import Request, Selection
+
+
+def select(habitus: Habitus, request: Request) -> Selection:
+    """With stickiness from the journal, and with the tools that a session has."""
+    snapshot = habitus.skills.snapshot(user=request.user.name)
+    gates = habitus.gates(request.user)
+    tools = names.BUILT_IN_TOOLS | _code_tools(habitus, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS))
+    return choose(snapshot, request, replace(gates, tools=tools), habitus.journal)
+
+
+def _code_tools(habitus: Habitus, snapshot: Snapshot, gates: GateContext) -> frozenset[str]:
+    open_here = {item.name for item in snapshot.with_code if item.summary and not is_barred(item.summary, gates)}
+    if not open_here:
+        return frozenset()
+    return frozenset(tool.name for tool in habitus.tools.active(at=snapshot) if tool.name in open_here)

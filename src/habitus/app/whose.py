@@ -1,0 +1,31 @@
+"""Whose things are meant: the user's own, or for an admin everybody's, to look at and to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from habitus.errors import Refused
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+    from habitus.memory.cortex import Cortex
+    from habitus.skills.model import Author
+
+
+def whose(habitus: Habitus, all_users: bool) -> str | None:
+    """The user to look for; None is everybody."""
+    if all_users and not habitus.settings.is_admin:
+        raise Refused("Only an admin sees what is other users'.", mend="Leave --all-users out to see yours.")
+    return None if all_users else habitus.settings.user
+
+
+def refuse_unless_admin(habitus: Habitus, what: str, author: Author | None = None) -> None:
+    """What changes things for everybody on a shared database is for admins; `author` may be the user of a session."""
+    name = None if author is None or author.name == habitus.settings.signature else author.name
+    if habitus.settings.database_url and not habitus.user(name).is_admin:
+        raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
+
+
+def memory_of(habitus: Habitus, all_users: bool) -> Cortex:
+    """Memory with one's own lessons and those for all, or with everybody's."""
+    return habitus.memory if whose(habitus, all_users) is not None else habitus.open_memory(all_users=True)

@@ -1,0 +1,110 @@
+"""`habitus recipes …`: look at the recipes of skills, run one, check them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from habitus.app import recipes
+from habitus.cli import given, moments, output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
+from habitus.errors import Invalid
+from habitus.recipes.catalogue import SkillRecipe
+
+Name = Annotated[str, typer.Argument(help="A recipe.")]
+
+
+def list_recipes(context: typer.Context, as_json: AsJson = False) -> None:
+    """Every recipe with its skill, its status and how it fared.
+
+    Example: habitus recipes list
+    """
+    with opened(context) as habitus:
+        found = habitus.recipes.all()
+        rows = [(r.name, r.skill, r.status.value, _fared(r), r.reason or r.plan.description) for r in found]
+        empty = "There are no recipes. A skill has them in its chunks.md: docs/concepts/recipes.md says how."
+        columns = ("name", "skill", "status", "went well", "what it does")
+        output.listed(as_json, {"recipes": found}, columns, rows, wide="what it does", empty=empty)
+
+
+def _fared(recipe: SkillRecipe) -> str:
+    counts = recipe.counts
+    return f"{counts.succeeded} of {counts.used}" if counts.used else "not used yet"
+
+
+def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """One recipe: what it takes, its steps, and how it fared.
+
+    Example: habitus recipes show monthly-report
+    """
+    with opened(context) as habitus:
+        recipe = habitus.recipes.get(name)
+        if as_json:
+            output.print_json(recipe)
+            return
+        output.say(f"{recipe.name}  (skill {recipe.skill}@{recipe.layer}, version {recipe.version})")
+        if recipe.plan.description:
+            output.say(recipe.plan.description)
+        output.say(f"{recipe.status.value}{f': {recipe.reason}' if recipe.reason else ''}")
+        output.say(f"Takes: {json.dumps(recipe.plan.schema['properties'], ensure_ascii=False)}")
+        for number, step in enumerate(recipe.plan.steps, 1):
+            what = step.tool or f"branch {step.branch}"
+            arguments = json.dumps(step.params, ensure_ascii=False, default=str) if step.params else ""
+            output.say(f"  {number}. {what} {arguments}".rstrip())
+        last = f", last {moments.shown(recipe.counts.last_used)}" if recipe.counts.last_used else ""
+        output.say(f"Used: {_fared(recipe)}{last}")
+
+
+def run(
+    context: typer.Context,
+    name: Name,
+    params: Annotated[str, typer.Argument(help="Its parameters as JSON, a file with it, or '-'.")] = "{}",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the calls it would make.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a recipe through the tools of a session. Exit code 1 when it fails.
+
+    Example: habitus recipes run monthly-report '{"month": "2026-10"}' --dry-run
+    """
+    values = given.read_json(params, "parameters")
+    if not isinstance(values, dict):
+        raise Invalid("The parameters are no JSON object.", mend='Write {"name": value, …}.')
+    with opened(context) as habitus:
+        if dry_run:
+            steps = recipes.planned(habitus, name, values)
+            rows = [(s.number, s.tool, json.dumps(s.arguments, ensure_ascii=False, default=str)) for s in steps]
+            output.listed(as_json, {"steps": steps}, ("step", "tool", "arguments"), rows, wide="arguments", empty="")
+            return
+        done = recipes.run(habitus, name, values)
+        if as_json:
+            output.print_json(done)
+        else:
+            output.say(done.content)
+        if not done.outcome.is_ok:
+            raise typer.Exit(1)
+
+
+def check(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Recipes; all without.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check recipes without running them: their text, line by line, and whether their tools are there.
+
+    Exit code 1 when one can't run. Example: habitus recipes test
+    """
+    with opened(context) as habitus:
+        found = recipes.checked(habitus, tuple(names or ()))
+        bad = [recipe for recipe in found if recipe.problems]
+        if as_json:
+            output.print_json({"recipes": found})
+        else:
+            for recipe in bad:
+                for problem in recipe.problems:
+                    output.say(f"{recipe.skill}/chunks.md: {recipe.name}: {problem}", style="yellow")
+            output.say(f"{len(found) - len(bad)} of {output.counted(len(found), 'recipe')} can run.")
+        if bad:
+            raise typer.Exit(1)

@@ -1,0 +1,147 @@
+"""Catalogue of recipes: which skills have any, whether each can run and may, and how it has fared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from habitus.errors import NotFound, did_you_mean
+from habitus.events import Outcome
+from habitus.recipes.counts import Key, RecipeCounter, RecipeCounts
+from habitus.recipes.plan import Plan, Problem, called, plan
+from habitus.skills import names, trees
+from habitus.skills.formats import recipes_md
+from habitus.skills.formats.foreign_values import Notes
+from habitus.skills.library import Library
+from habitus.skills.listing import Listed, Snapshot
+from habitus.skills.model import Stage, State
+
+RUNS_CODE = frozenset({"scratchpad", "create_tool"})  # tools that run what they are given
+
+
+class RecipeStatus(StrEnum):
+    ACTIVE = "active"
+    BROKEN = "broken"  # it can't run as it is written
+    INERT = "inert"  # nobody stands behind it yet
+    OFF = "off"  # its skill is
+    TAKEN = "taken"  # another tool or recipe goes by its name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkillRecipe:
+    """A recipe of a skill, with the first thing that keeps it from being offered."""
+
+    skill: str
+    layer: str
+    version: int
+    plan: Plan
+    status: RecipeStatus
+    reason: str = ""
+    problems: tuple[Problem, ...] = ()
+    counts: RecipeCounts = field(default_factory=RecipeCounts)
+    key: Key = ("", "", "")
+
+    @property
+    def name(self) -> str:
+        return self.plan.callable_name
+
+
+class RecipeCatalogue:
+    """`code_objection` says why nobody answers for the code of a skill; it is asked where a recipe runs code."""
+
+    def __init__(
+        self,
+        library: Library,
+        counter: RecipeCounter,
+        *,
+        code_objection: Callable[[Listed], str],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._library = library
+        self._counter = counter
+        self._code_objection = code_objection
+        self._clock = clock
+        self._read: dict[str, tuple[tuple[Plan, tuple[Problem, ...]], ...]] = {}  # by the hash of a skill's files
+
+    def all(self, *, at: Snapshot | None = None) -> tuple[SkillRecipe, ...]:
+        items = (at or self._library.snapshot()).with_recipes
+        if not items:
+            return ()
+        counted = self._counter.all()
+        found: list[SkillRecipe] = []
+        taken = set(names.BUILT_IN_TOOLS)
+        for item in items:
+            for made, problems in self._plans(item):
+                found.append(self._recipe(item, made, problems, counted, taken))
+                taken.add(made.callable_name)
+        return tuple(sorted(found, key=lambda recipe: (recipe.name, recipe.skill)))
+
+    def get(self, name: str) -> SkillRecipe:
+        """The recipe that goes by a name, as people or as models write it."""
+        wanted, found = called(name), self.all()
+        named = [recipe for recipe in found if recipe.name == wanted]
+        if not named:
+            near = did_you_mean(wanted, [recipe.name for recipe in found]) or "See 'habitus recipes list'."
+            raise NotFound(f"There is no recipe '{name}'.", mend=near)
+        return next((recipe for recipe in named if recipe.status is RecipeStatus.ACTIVE), named[0])
+
+    def ran(self, recipe: SkillRecipe, outcome: Outcome) -> None:
+        self._counter.ran(recipe.key, outcome, self._clock())
+        succeeded = {"ok": True, "failed": False}.get(outcome.kind.value)
+        self._library.count_use(f"{recipe.skill}@{recipe.layer}", stage=Stage.CHUNKS, succeeded=succeeded)
+
+    def _plans(self, item: Listed) -> tuple[tuple[Plan, tuple[Problem, ...]], ...]:
+        if item.tree_hash not in self._read:
+            file = self._library.tree(f"{item.name}@{item.layer}").get(trees.CHUNKS_FILE)
+            self._read[item.tree_hash] = plans(file.content if file is not None and file.content else b"")
+        return self._read[item.tree_hash]
+
+    def _recipe(
+        self,
+        item: Listed,
+        made: Plan,
+        problems: tuple[Problem, ...],
+        counted: dict[Key, RecipeCounts],
+        taken: set[str],
+    ) -> SkillRecipe:
+        assert item.summary is not None
+        status, reason = self._status(item, made, problems, taken)
+        key = (self._library.layer(item.layer).trust_root or item.layer, item.name, made.name)
+        return SkillRecipe(
+            skill=item.name,
+            layer=item.layer,
+            version=item.summary.version,
+            plan=made,
+            status=status,
+            reason=reason,
+            problems=problems,
+            counts=counted.get(key, RecipeCounts()),
+            key=key,
+        )
+
+    def _status(
+        self, item: Listed, made: Plan, problems: tuple[Problem, ...], taken: set[str]
+    ) -> tuple[RecipeStatus, str]:
+        if problems:
+            return RecipeStatus.BROKEN, str(problems[0])
+        if item.state is not State.OK:
+            return RecipeStatus.OFF, f"{item.state.value}: {item.reason}"
+        if reason := self._library.unreviewed(item) or self._library.untrusted(item):
+            return RecipeStatus.INERT, f"{reason}; trust it as it is: habitus trust {item.name}"
+        if made.tools & RUNS_CODE and (objection := self._code_objection(item)):
+            return RecipeStatus.INERT, f"it runs code: {objection}"
+        if made.callable_name in taken:
+            return RecipeStatus.TAKEN, f"another tool goes by '{made.callable_name}'"
+        return RecipeStatus.ACTIVE, ""
+
+
+def plans(content: bytes) -> tuple[tuple[Plan, tuple[Problem, ...]], ...]:
+    """The recipes of a chunks.md, each with what is wrong with it."""
+    notes = Notes("chunks.md")
+    made = [plan(recipe) for recipe in recipes_md.parse(content, notes)]
+    unread = [
+        (Plan(name="chunks", description=""), (Problem(line=0, what=note.what),)) for note in notes.found
+    ]  # a section that can't be read has no plan
+    return (*made, *unread)

@@ -1,0 +1,91 @@
+"""Copies of one skill in several layers: which of them count, and what they make together, one text and one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from habitus.files import File, Tree, tree_hash
+from habitus.skills import records, trees
+from habitus.skills.layers import Layer, merged, merged_body
+from habitus.skills.listing import Listed, Outside, filled, with_source
+from habitus.skills.model import Skill, Stage
+from habitus.skills.powers import is_code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copy:
+    layer: Layer
+    skill: Skill
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkillFiles:
+    """All files of a skill as they are now."""
+
+    tree: Tree
+    untrusted: frozenset[str]  # those with code from outside that no person trusts as it is
+    folders: Mapping[str, Path]  # path → where the skill lies that it is a file of, where it has a place on disk
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The files that the skill's text may speak of: all but its main file and those of its code stage."""
+        own = {trees.main_file(self.tree), trees.TOML_FILE}
+        own |= {trees.TOOL_FILE, trees.TOOL_CODE} if Stage.CODE in trees.stages(self.tree) else set()
+        return tuple(sorted(path for path in self.tree if path not in own))
+
+    @property
+    def trusted(self) -> Tree:
+        return {path: file for path, file in self.tree.items() if path not in self.untrusted}
+
+
+def counting(
+    item: Listed, layer_of: Callable[[str], Layer], outside: Outside, *, only_layer: bool = False, look: bool = False
+) -> list[Copy]:
+    """Those that count, lowest first; what waits for trust above a copy that has it does not."""
+    copies: list[Copy] = []
+    has_trusted = False
+    for name in () if only_layer else item.hidden:
+        layer = layer_of(name)
+        digest = layer.store.contents(look=False).hashes.get(item.name, "")
+        is_trusted = outside.is_trusted(layer, item.name, digest)
+        skill = layer.store.load(item.name, look=look) if is_trusted or not has_trusted else None
+        if skill is not None:
+            copies.append(Copy(layer=layer, skill=outside.seen(layer, with_source(skill, layer), digest)))
+            has_trusted = has_trusted or is_trusted
+    layer = layer_of(item.layer)
+    skill = layer.store.load(item.name, look=look)
+    if skill is not None:
+        copies.append(Copy(layer=layer, skill=outside.seen(layer, with_source(skill, layer), item.tree_hash)))
+    return copies
+
+
+def one_skill(copies: Sequence[Copy], fill: Mapping[str, str] | None = None) -> Skill | None:
+    """The skill that its copies make together; without `fill` its placeholders stay open."""
+    skill: Skill | None = None
+    fills = False
+    for copy in copies:
+        base = skill if copy.skill.manifest.extends else None
+        fills = copy.layer.fills_placeholders or copy.skill.manifest.placeholders or (base is not None and fills)
+        shown = filled(copy.layer, copy.skill, fill) if fills and fill is not None else copy.skill
+        skill = shown if base is None else records.with_body(merged(base, shown), merged_body(base, shown))
+    return skill
+
+
+def one_folder(copies: Sequence[Copy], outside: Outside) -> SkillFiles:
+    """The files that they make together: one that extends a lower copy brings its own over that one's."""
+    tree: dict[str, File] = {}
+    untrusted: set[str] = set()
+    folders: dict[str, Path] = {}
+    for copy in copies:
+        name, store = copy.skill.name, copy.layer.store
+        if not copy.skill.manifest.extends:
+            tree, untrusted, folders = {}, set(), {}
+        own = store.tree(name, look=False) or {}
+        is_trusted = outside.is_trusted(copy.layer, name, tree_hash(own))  # of what is read now, whatever was listed
+        tree |= own
+        untrusted = (untrusted - own.keys()) | {p for p, file in own.items() if not is_trusted and is_code(p, file)}
+        if (folder := store.directory(name)) is not None:
+            folders |= dict.fromkeys(own, folder)
+    return SkillFiles(tree=tree, untrusted=frozenset(untrusted), folders=folders)

@@ -1,0 +1,110 @@
+"""Reading YAML: texts, lists and mappings from the parser's events, within bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from habitus.skills.formats.frontmatter import MAX_DEPTH, Fields, Unreadable, height
+from habitus.skills.model import Diagnostic, Severity
+
+
+def load(front: str, file: str, diagnostics: list[Diagnostic]) -> Any:
+    """The value of a YAML text, every scalar of it a text; what is odd about it is added to the diagnostics."""
+    builder = _Builder(front)
+    try:
+        value = builder.document()
+    except (yaml.YAMLError, ValueError) as error:
+        raise Unreadable(_problem(error, file)) from None
+    diagnostics += [
+        Diagnostic(file=file, what=f"The field '{key[:80]}' stands twice; the last one counts.", mend="Remove one.")
+        for key in builder.repeated
+    ]
+    return value
+
+
+_LOADER = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
+_MAX_VALUES = 10_000
+
+
+class _Builder:
+    """Makes texts, lists and mappings straight from the parser's events: tags mean nothing here, nesting is
+    bounded before it can exhaust the stack, and aliases before they can exhaust the memory."""
+
+    def __init__(self, front: str) -> None:
+        self.repeated: list[str] = []
+        self._events = yaml.parse(front, Loader=_LOADER)
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._count = 0
+        self._most = max(_MAX_VALUES, len(front))
+
+    def document(self) -> Any:
+        next(self._events)  # the stream starts
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        value = self._value(next(self._events), 0)
+        next(self._events)  # the document ends
+        another = next(self._events)
+        if not isinstance(another, yaml.StreamEndEvent):
+            raise _refused("a second document begins here", another)
+        return value
+
+    def _value(self, event: Any, depth: int) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            return self._repeated_value(event, depth)
+        if depth > MAX_DEPTH:
+            raise _refused(f"values are nested more than {MAX_DEPTH} deep", event)
+        before = self._count
+        self._count += 1
+        value: Any
+        if isinstance(event, yaml.ScalarEvent):
+            value = event.value
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = list(self._items(depth))
+        else:
+            value = self._mapping(depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value, self._count - before
+        return value
+
+    def _repeated_value(self, event: Any, depth: int) -> Any:
+        if event.anchor not in self._anchors:
+            raise _refused(f"nothing before this is called '&{event.anchor}'", event)
+        value, count = self._anchors[event.anchor]
+        self._count += count
+        if self._count > self._most or depth + height(value) > MAX_DEPTH:
+            raise _refused("aliases repeat too much", event)
+        return value
+
+    def _items(self, depth: int) -> Iterator[Any]:
+        while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
+            yield self._value(event, depth + 1)
+
+    def _mapping(self, depth: int) -> Fields:
+        fields: Fields = {}
+        items = self._items(depth)
+        for key in items:
+            name = key if isinstance(key, str) else json.dumps(key)
+            if name in fields:
+                self.repeated.append(name)
+            fields[name] = next(items)
+        return fields
+
+
+def _refused(problem: str, event: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def _problem(error: Exception, file: str) -> Diagnostic:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    where = f" (line {mark.line + 2})" if mark is not None else ""
+    return Diagnostic(
+        file=file,
+        what=f"The frontmatter is not valid YAML{where}: {problem}.",
+        mend="Quote the value on that line, or correct its indentation.",
+        severity=Severity.ERROR,
+    )

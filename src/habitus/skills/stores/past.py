@@ -1,0 +1,130 @@
+"""The past of a layer: what was done to a skill, which skills there were at a moment, and the steps back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import sqlalchemy as sa
+
+from habitus.skills.ledger import Ledger, Row
+from habitus.skills.model import Actor, History, Switched
+from habitus.skills.stores.base import Step
+from habitus.skills.tables import skills, switches, versions
+
+_Happened = Sequence[tuple[Switched, datetime]]  # oldest first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Then:
+    """A skill as it was at a moment, and whether it is switched on now."""
+
+    name: str
+    version: int
+    tree_hash: str
+    was_enabled: bool
+    is_enabled: bool
+
+
+def whole_history(connection: sa.Connection, ledger: Ledger, name: str) -> History:
+    """What was done to the skill of a name, or to the newest one in the archive."""
+    query = (
+        sa.select(skills.c.id)
+        .where(skills.c.layer == ledger.key, skills.c.name == name)
+        .order_by(skills.c.archived_on.is_not(None), skills.c.archived_on.desc(), skills.c.folder, skills.c.id.desc())
+    )
+    identity = connection.execute(query).scalars().first()
+    if identity is None:
+        return History()
+    versions = tuple(ledger.history(connection, identity))
+    return History(versions=versions, switches=tuple(ledger.switches(connection, identity)))
+
+
+def steps_back(
+    connection: sa.Connection, ledger: Ledger, present: Mapping[int, Row], moment: datetime, *, keeps_found: bool
+) -> list[Step]:
+    """What makes the skills of now those of then, but for what was found since if that is kept."""
+    steps = _steps(present, known_at(connection, ledger.key, moment))
+    return [step for step in steps if not (keeps_found and _was_found(connection, ledger, step, moment))]
+
+
+def _was_found(connection: sa.Connection, ledger: Ledger, step: Step, moment: datetime) -> bool:
+    if step.action != "archive":
+        return False
+    first = ledger.history(connection, step.skill)[0]
+    return first.author.actor is Actor.DISK and first.made_on > moment
+
+
+def _steps(present: Mapping[int, Row], then: Mapping[int, Then]) -> list[Step]:
+    # What must make room goes first.
+    steps = [
+        Step(skill=identity, name=row.name, action="archive", version=0)
+        for identity, row in present.items()
+        if identity not in then
+    ]
+    for identity, was in then.items():
+        if identity not in present:
+            steps.append(Step(skill=identity, name=was.name, action="restore", version=was.version))
+        elif present[identity].tree_hash != was.tree_hash:
+            steps.append(Step(skill=identity, name=was.name, action="rewrite", version=was.version))
+        if was.was_enabled != was.is_enabled:
+            action: Literal["enable", "disable"] = "enable" if was.was_enabled else "disable"
+            steps.append(Step(skill=identity, name=was.name, action=action, version=0))
+    return steps
+
+
+def known_at(connection: sa.Connection, layer: str, moment: datetime) -> dict[int, Then]:
+    """id → the skill, for those that were present at a moment."""
+    newest = (
+        sa.select(versions.c.skill, sa.func.max(versions.c.number).label("number"))
+        .where(versions.c.made_on <= moment)
+        .group_by(versions.c.skill)
+        .subquery()
+    )
+    query = (
+        sa.select(skills.c.id, skills.c.name, skills.c.enabled, versions.c.number, versions.c.tree_hash)
+        .join(newest, newest.c.skill == skills.c.id)
+        .join(versions, sa.and_(versions.c.skill == skills.c.id, versions.c.number == newest.c.number))
+        .where(skills.c.layer == layer)
+        .order_by(skills.c.id)
+    )
+    happened = _switches(connection, layer)
+    return {
+        row.id: Then(
+            name=row.name,
+            version=row.number,
+            tree_hash=row.tree_hash,
+            was_enabled=_was_enabled(happened.get(row.id, ()), moment, row.enabled),
+            is_enabled=row.enabled,
+        )
+        for row in connection.execute(query)
+        if _was_present(happened.get(row.id, ()), moment)
+    }
+
+
+def _switches(connection: sa.Connection, layer: str) -> dict[int, list[tuple[Switched, datetime]]]:
+    query = sa.select(switches).join(skills).where(skills.c.layer == layer).order_by(switches.c.id)
+    found: dict[int, list[tuple[Switched, datetime]]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.skill, []).append((Switched(row.action), row.made_on))
+    return found
+
+
+def _was_present(happened: _Happened, moment: datetime) -> bool:
+    """Unless the last that was done to it by then was to remove it."""
+    moves = [action for action, when in happened if when <= moment and action in _MOVES]
+    return not moves or moves[-1] is Switched.RESTORED
+
+
+_MOVES = (Switched.REMOVED, Switched.RESTORED)
+
+
+def _was_enabled(happened: _Happened, moment: datetime, is_enabled: bool) -> bool:
+    """As it was last switched by then; before the first switch, the other way round."""
+    turns = [(action is Switched.ENABLED, when) for action, when in happened if action not in _MOVES]
+    before = [on for on, when in turns if when <= moment]
+    if before:
+        return before[-1]
+    return not turns[0][0] if turns else is_enabled

@@ -1,0 +1,106 @@
+"""What a command costs in a large library: no statement a skill, nothing loaded that it has no use for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.cli.conftest import Direct
+from tests.conftest import Cli
+
+UNNEEDED = ("alembic", "numpy", "pydantic_ai", "rich", "sqlalchemy.dialects.postgresql", "sqlalchemy.orm", "yaml")
+COMMANDS = (("skills", "list"), ("skills", "show", "water-3"), ("skills", "search", "water the third flower"))
+
+
+def _write(home: Path, numbers: range) -> None:
+    for number in numbers:
+        folder = home / "skills" / f"water-{number}"
+        folder.mkdir(parents=True)
+        text = f"---\nname: water-{number}\ndescription: Waters flower {number}.\n---\n\n1. Take can {number}.\n"
+        (folder / "SKILL.md").write_text(text)
+
+
+@contextmanager
+def _statements() -> Iterator[list[str]]:
+    seen: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *more: object) -> None:
+        seen.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+def _of_a_look(direct: Direct, command: tuple[str, ...]) -> list[str]:
+    """The statements of a command that finds nothing new; files a moment old are read once more."""
+    while True:
+        with _statements() as seen:
+            direct.ok(*command)
+        if "BEGIN IMMEDIATE" not in seen:
+            return seen
+
+
+@pytest.mark.req("PF-04")
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[1])
+def test_a_command_asks_the_database_no_more_in_a_large_library(direct: Direct, command: tuple[str, ...]) -> None:
+    asked = []
+    for numbers in (range(5), range(5, 60)):
+        _write(direct.home, numbers)
+        direct.ok("skills", "search", "water the third flower")  # notes and indexes what is new
+        asked.append(_of_a_look(direct, command))
+    assert asked[1] == asked[0]
+
+
+@pytest.mark.req("PF-04")
+def test_showing_a_skill_reads_no_row_of_another(direct: Direct) -> None:
+    _write(direct.home, range(30))
+    direct.ok("skills", "list")
+    assert "1. Take can 3." in direct.ok("skills", "show", "water-3")
+    file = direct.skill_file("water-3")
+    file.write_text(file.read_text().replace("can 3", "pail 3"))
+    file.with_name("spout.txt").write_text("long")
+    shown = direct.ok("skills", "show", "water-3")
+    assert "1. Take pail 3." in shown
+    assert "spout.txt" in shown
+    with sa.create_engine(f"sqlite:///{direct.home / 'habitus.db'}").begin() as connection:
+        connection.execute(sa.text("UPDATE skills SET summary = 'no JSON' WHERE name != 'water-3'"))
+    assert direct.ok("skills", "show", "water-3") == shown
+
+
+@pytest.mark.req("SK-07")
+def test_a_skill_that_was_just_put_there_by_hand_is_shown(direct: Direct) -> None:
+    direct.ok("skills", "list")
+    _write(direct.home, range(2))
+    assert "1. Take can 1." in direct.ok("skills", "show", "water-1@user")
+    assert "Did you mean 'water-1'?" in direct("skills", "show", "watr-1").err
+
+
+@pytest.mark.req("PF-04")
+def test_listing_loads_nothing_that_it_has_no_use_for(installed_cli: Cli) -> None:
+    _write(installed_cli.home, range(2))
+    code = (
+        "import sys; from habitus.cli import main; sys.argv = ['habitus', 'skills', 'list']; main._ran();"
+        f"print([name for name in {UNNEEDED!r} if name in sys.modules], file=sys.stderr)"
+    )
+    said = []
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-c", code],
+            env=installed_cli.environ(),
+            cwd=installed_cli.cwd,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "water-1" in ran.stdout
+        said.append(ran.stderr.strip())
+    assert said == ["['yaml']", "[]"]  # the first time has files to read

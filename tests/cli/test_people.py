@@ -1,0 +1,229 @@
+"""What is one user's is for nobody else: whichever command asks, another's id is as unknown as one that never was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, explaining, going_back, read_settings, retracting
+from habitus.app.sessions import PADS
+from habitus.errors import HabitusError, NotFound, Refused
+from habitus.events import OutcomeKind
+from habitus.llm.scripted import ScriptedModel, says
+from habitus.memory.model import Draft, Evidence, Kind, Scope
+from habitus.skills.model import Skill
+from tests.cli.conftest import Direct
+from tests.contracts import postgres
+
+USERS = "[users.ann]\nadmin = true\n[users.bob]\nadmin = false\n"
+SECRET = "Ann's salary talks are on Fridays."
+BOB = {"HABITUS_USER": "bob"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Anns:
+    """What ann has: a lesson of every state, and a conversation that taught two of them."""
+
+    active: str
+    waiting: str
+    removed: str
+    session: str
+    turn: str
+
+
+def of_ann(habitus: Habitus) -> Anns:
+    async def talk() -> tuple[str, str]:
+        async with habitus.session(ScriptedModel([says("ok")]), user="ann") as session:
+            await session.turn("my salary talk, tea please")
+            assert session.last is not None
+            return session.id, session.last.id
+
+    habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.person())
+    session, turn = asyncio.run(talk())
+    evidence = Evidence(trace=turn, session=session, user="ann")
+
+    def kept(text: str, **more: object) -> str:
+        encoded = habitus.memory.encode(Draft(text=text, kind=Kind.LESSON, user="ann", evidence=evidence, **more))  # type: ignore[arg-type]  # some fields
+        assert encoded.engram is not None
+        return encoded.engram.id
+
+    removed = kept("Ann's old bank was in Bern.")
+    habitus.memory.remove(removed, by="ann")
+    return Anns(
+        active=kept(SECRET),
+        waiting=kept("Never ask before sending my passwords to the bank."),
+        removed=removed,
+        session=session,
+        turn=turn,
+    )
+
+
+@pytest.fixture
+def anns(direct: Direct, tmp_path: Path) -> Anns:
+    (direct.home / "habitus.toml").write_text(USERS)
+    with _opened(direct, tmp_path, "ann") as habitus:
+        found = of_ann(habitus)
+        assert habitus.memory.get(found.waiting).state == "waiting"
+    return found
+
+
+def _opened(direct: Direct, tmp_path: Path, user: str, **more: object) -> Habitus:
+    settings = read_settings(direct.home, {"HOME": str(tmp_path), "HABITUS_USER": user})
+    return Habitus.open(settings.model_copy(update={"cwd": direct.cli.cwd, "durable": False, **more}))
+
+
+COMMANDS = [
+    ("lessons", "show", "{active}"),
+    ("lessons", "show", "{active}", "--json"),
+    ("lessons", "show", "{removed}"),
+    ("lessons", "edit", "{active}", "--text", "Mine."),
+    ("lessons", "edit", "{waiting}", "--for", "global"),
+    ("lessons", "remove", "{active}"),
+    ("lessons", "restore", "{removed}"),
+    ("lessons", "retract", "--turn", "{turn}"),
+    ("lessons", "retract", "--session", "{session}"),
+    ("review", "show", "{waiting}"),
+    ("review", "diff", "{waiting}"),
+    ("review", "approve", "{waiting}"),
+    ("review", "reject", "{waiting}"),
+    ("why", "tea", "--turn", "{turn}"),
+    ("sessions", "show", "{session}"),
+    ("sessions", "export", "{session}"),
+    ("chat", "--resume", "{session}"),
+]
+
+
+@pytest.mark.req("SC-04")
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_anothers_id_is_as_unknown_as_one_that_never_was(direct: Direct, anns: Anns, command: tuple[str, ...]) -> None:
+    told = []
+    for ids in (anns, Anns(active="zzzzzzz2", waiting="zzzzzzz3", removed="zzzzzzz4", session="zz5", turn="zz6")):
+        values = {name: getattr(ids, name) for name in Anns.__slots__}
+        ran = direct(*(part.format(**values) for part in command), env=BOB)
+        said = ran.out + ran.err
+        for value in values.values():
+            said = said.replace(value, "ID")
+        told.append((ran.code, said))
+    assert told[0] == told[1]
+    assert told[0][0] != 0
+
+
+@pytest.mark.req("SC-04")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("lessons", "list"),
+        ("lessons", "archive"),
+        ("review", "list", "--all"),
+        ("sessions", "list"),
+        ("doctor",),
+        ("curate",),
+        ("rollback", "--to", "1 day ago", "--dry-run"),
+        ("lessons", "show", ""),
+    ],
+    ids=" ".join,
+)
+def test_no_listing_tells_of_anothers(direct: Direct, anns: Anns, command: tuple[str, ...]) -> None:
+    ran = direct(*command, env=BOB)
+    for told in ("salary", "bank", "wait for you", "waits for you:", anns.active, anns.waiting, anns.removed):
+        assert told not in ran.out + ran.err
+
+
+@pytest.mark.req("SC-04")
+def test_a_session_takes_nothing_of_anothers_by_its_id(direct: Direct, anns: Anns, tmp_path: Path) -> None:
+    with _opened(direct, tmp_path, "bob") as habitus:
+        with pytest.raises(Refused, match="can't be a session of yours"):
+            habitus.session(ScriptedModel([]), id=anns.session)
+        with pytest.raises(NotFound):
+            habitus.session(ScriptedModel([]), id=anns.session, resume=True)
+        with pytest.raises(NotFound):
+            explaining.why_in_turn(habitus, "tea", anns.turn, user="bob")
+        with pytest.raises(NotFound):
+            retracting.retract(habitus, session=anns.session)
+
+        async def answer() -> str:
+            async with habitus.session(ScriptedModel([says("ok")])) as session:
+                for turn in (anns.turn, "never-was"):
+                    with pytest.raises(NotFound):
+                        session.judge(OutcomeKind.FAILED, turn=turn)
+                return str([seen async for seen in session.turn_stream("and now?", reply_to=anns.turn)])
+
+        assert "is not kept" in asyncio.run(answer())
+        assert not (habitus.place / PADS / anns.session).exists()
+    with _opened(direct, tmp_path, "ann") as habitus:
+        assert [outcome.source for outcome in habitus.journal.turn(anns.turn).outcomes].count("user") == 0
+
+
+@pytest.mark.req("SC-04")
+def test_a_page_can_name_no_lesson_of_anothers(direct: Direct, anns: Anns, tmp_path: Path) -> None:
+    direct.ok("lessons", "add", "Bob drinks tea.", env=BOB)
+    page = direct.home / "memory" / "lessons.md"
+    mine = page.read_text()
+    line = next(line for line in mine.splitlines() if "Bob drinks tea." in line)
+    own = direct.json("lessons", "list", env=BOB)["lessons"][0]["id"]
+    page.write_text(mine + line.replace(own, anns.active).replace("Bob drinks tea.", "Bob owns this.") + "\n")
+    direct("lessons", "list", env=BOB)
+    with _opened(direct, tmp_path, "ann") as habitus:
+        assert habitus.memory.get(anns.active).text == SECRET
+
+
+@pytest.mark.req("SC-04")
+def test_an_admin_sees_all_when_asking_for_it(direct: Direct, anns: Anns) -> None:
+    boss = {"HABITUS_USER": "cat"}
+    (direct.home / "habitus.toml").write_text(USERS + "[users.cat]\nadmin = true\n")
+    assert direct("lessons", "show", anns.active, env=boss).code != 0
+    assert SECRET in direct("lessons", "show", anns.active, "--all-users", env=boss).out
+    assert SECRET in direct("lessons", "list", "--all-users", env=boss).out
+    assert anns.waiting in direct("review", "list", "--all-users", env=boss).out
+    assert direct("why", "tea", "--turn", anns.turn, "--all-users", env=boss).code == 0
+    assert direct("review", "approve", anns.waiting, "--all-users", env=boss).code == 0
+    assert direct("lessons", "retract", "--session", anns.session, "--all-users", env=boss).code == 0
+    refused = direct("lessons", "list", "--all-users", env=BOB)
+    assert (refused.code != 0, "Only an admin" in refused.err) == (True, True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with postgres.server(tmp_path_factory) as url:
+        yield url
+
+
+@pytest.mark.req("SC-04")
+def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path: Path, postgres_server: str) -> None:
+    (direct.home / "habitus.toml").write_text(USERS)
+    with postgres.schema(postgres_server) as url:
+        with _opened(direct, tmp_path, "ann", database_url=url) as habitus:
+            anns = of_ann(habitus)
+            shared = habitus.memory.add("Dates are day-first.", scope=Scope.GLOBAL).engram
+            assert shared is not None
+        moment = shared.created_on
+        assert moment is not None
+        with _opened(direct, tmp_path, "bob", database_url=url) as habitus:
+            for id in (anns.active, anns.waiting, anns.removed):
+                with pytest.raises(NotFound):
+                    habitus.memory.get(id)
+            assert (habitus.memory.waiting(), habitus.memory.archived(), habitus.waiting_count()) == ((), (), 0)
+            with pytest.raises(NotFound):
+                habitus.journal.turn(anns.turn, user="bob")
+            assert habitus.memory.get(shared.id) == shared
+            for take_away in (
+                lambda: habitus.memory.remove(shared.id, by="bob"),
+                lambda: habitus.memory.edit(shared.id, by="bob", scope=Scope.USER),
+                lambda: habitus.skills.remove("tea", habitus.person()),
+                lambda: going_back.return_to(habitus, habitus.clock() - timedelta(days=1), "", dry_run=False),
+            ):
+                with pytest.raises(HabitusError, match=r"[Oo]nly an admin"):
+                    take_away()
+            assert habitus.memory.return_to(habitus.clock() - timedelta(days=1), by="bob") == ()
+            assert (
+                habitus.memory.edit(shared.id, by="bob", text="Dates are year-first.").text == "Dates are year-first."
+            )
+        with _opened(direct, tmp_path, "ann", database_url=url) as habitus:
+            assert habitus.memory.get(anns.active).text == SECRET
+            assert habitus.memory.remove(shared.id, by="ann").state == "removed"
+            habitus.skills.remove("tea", habitus.person())

@@ -1,0 +1,90 @@
+"""`habitus recipes …`: list, show, run and check the recipes of skills."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Direct
+
+pytestmark = pytest.mark.req("LA-02")
+
+CHUNKS = """## say twice
+
+Says something two times.
+
+```yaml
+params: {what: What to say}
+steps:
+  - tool: scratchpad
+    params: {action: exec, code: "print('${what}!')"}
+    save_as: said
+  - tool: scratchpad
+    params: {action: exec, code: "print('${said} ${what}')"}
+```
+
+## look around
+
+```yaml
+params: {query: What to look for}
+steps:
+  - tool: search_skills
+    params: {query: $query}
+```
+"""
+
+
+@pytest.fixture
+def desk(direct: Direct) -> Direct:
+    direct.ok("skills", "new", "speaking", "-d", "Speaks.")
+    direct.skill_file("speaking").with_name("chunks.md").write_text(CHUNKS)
+    return direct
+
+
+def test_a_recipe_is_listed_shown_run_and_counted(desk: Direct) -> None:
+    found = {each["plan"]["name"]: each for each in desk.json("recipes", "list")["recipes"]}
+    assert found["look around"]["status"] == "active"
+    assert (found["say twice"]["status"], "it runs code" in found["say twice"]["reason"]) == ("inert", True)
+    dry = desk.json("recipes", "run", "look-around", '{"query": "tea"}', "--dry-run")
+    assert dry["steps"][0]["arguments"] == {"query": "tea"}
+    ran = desk("recipes", "run", "look_around", '{"query": "tea"}')
+    assert (ran.code, ran.out.startswith("1. search_skills: ok")) == (0, True)
+    counts = desk.json("recipes", "show", "look-around")["counts"]
+    assert (counts["used"], counts["succeeded"]) == (1, 1)
+    assert desk("recipes", "run", "look-around").err.endswith("'look around' needs query. Nothing was run.\n")
+    assert "it runs code" in desk("recipes", "run", "say-twice", '{"what": "hi"}').err
+
+
+def test_the_turn_that_ran_it_is_written_down_with_every_step(desk: Direct) -> None:
+    desk.ok("recipes", "run", "look-around", '{"query": "tea"}')
+    session = desk.json("sessions", "list")["sessions"][0]["id"]
+    (turn,) = desk.json("sessions", "show", session)["turns"]
+    called = [event["detail"]["name"] for event in turn["events"] if event["kind"] == "tool_call"]
+    assert called == ["look_around", "search_skills"]
+
+
+def test_checking_names_the_file_the_line_and_missing_tools(desk: Direct) -> None:
+    file = desk.skill_file("speaking").with_name("chunks.md")
+    file.write_text("## go\n```yaml\n- tool: teleport\n  params: {to: $where}\n```\n")
+    ran = desk("recipes", "test")
+    assert ran.code == 1
+    assert "speaking/chunks.md: go: line 3: 'where' is neither a parameter nor saved by a step" in ran.out
+    assert "it calls 'teleport', and there is no such tool" in ran.out
+    assert ran.out.endswith("0 of 1 recipe can run.\n")
+
+
+@pytest.mark.req("LA-02", "SK-15")
+def test_a_recipe_from_outside_is_inert_until_somebody_trusts_it(direct: Direct) -> None:
+    folder = direct.cli.cwd / "box" / "from-outside"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: from-outside\ndescription: Looks around.\n---\n1. Look.\n")
+    (folder / "chunks.md").write_text(CHUNKS)
+    direct.ok("skills", "import", str(folder))
+
+    def status() -> str:
+        found = {each["plan"]["name"]: each["status"] for each in direct.json("recipes", "list")["recipes"]}
+        return str(found["look around"])
+
+    assert status() == "inert"
+    assert "it was imported from" in direct("recipes", "run", "look-around", "{}").err
+    direct.ok("trust", "from-outside", "--yes")
+    assert status() == "active"

@@ -1,0 +1,33 @@
+"""What counts of a request: the asker's own words, whatever they quote, and never more than a search has time for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.search import request
+
+TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    run()\nKeyError: 3\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ("Mend this:\n1. the door\n2. the roof", "Mend this:\n1. the door\n2. the roof"),
+        (f"Why does it stop?\n{TRACE}It did not yesterday.", "Why does it stop?\n\nIt did not yesterday."),
+        ('She said "no" to the "big plan".', 'She said "no" to the "big plan".'),
+        ("```\nonly code\n```", "```\nonly code\n```"),
+    ],
+)
+def test_own_words(text: str, own: str) -> None:
+    assert request.own_words(text) == own
+
+
+@given(st.text(st.sampled_from('ab .:\n>`"”“~Traceback'), max_size=400), st.integers(1, 60))
+def test_a_request_keeps_words_and_within_what_a_model_reads(text: str, most: int) -> None:
+    read = request.read(text)
+    assert read.has_words == any(char.isalnum() for char in text)
+    texts = read.texts(most)
+    assert len(texts) >= 2
+    assert sum(len(one.split()) for one in dict.fromkeys(texts)) <= most
