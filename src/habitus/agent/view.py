@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import partial
 
 from habitus.agent.history import History
@@ -53,6 +53,7 @@ class View:
         self._forgets = forgets
         self._user = user
         self._snapshot: Snapshot | None = None
+        self._waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the look it belongs to
         self._may_load: tuple[Snapshot, Selection, set[str]] | None = None
         self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
 
@@ -103,6 +104,11 @@ class View:
             self._may_load = known = (now, chosen, names)
         return known[2]
 
+    def may_recall(self) -> Set[str]:
+        """Those, and what was written in this conversation and waits."""
+        waiting = self.waiting()
+        return {*self.may_load(), *waiting} if waiting else self.may_load()
+
     def why_not(self, name: str) -> str:
         """Why a skill is not to be had in this turn; nothing for one that this model or this user must not know of."""
         item = self.snapshot.by_name.get(name)
@@ -114,7 +120,9 @@ class View:
 
     def waiting(self) -> Mapping[str, Skill]:
         """The skills that were written in this conversation and wait for a person."""
-        return self._review.in_conversation(self.conversation)
+        if self._waiting is None or self._waiting[0] != self.looks:
+            self._waiting = (self.looks, self._review.in_conversation(self.conversation))
+        return self._waiting[1]
 
     def load(self, name: str) -> Skill:
         return self.library.load(name, at=self.snapshot, user=self._user.name)

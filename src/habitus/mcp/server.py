@@ -180,6 +180,8 @@ async def serve_pipe(scope: Scope) -> None:
     try:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
+    except* BrokenPipeError:
+        pass  # it went away before it had its answer
     finally:
         await behind.close()
 

@@ -15,7 +15,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.inbox import waiting
 from habitus.app.layers import revision
 from habitus.app.publishing import Publisher
-from habitus.errors import UserError
+from habitus.errors import Refused, UserError
 from habitus.mcp.client import Client
 from habitus.mcp.prompting import prompt
 from habitus.mcp.scope import Scope
@@ -51,6 +51,7 @@ class Serving:
         self._sessions: dict[str, ServerSession] = {}  # the last of each client, to send word to
         self._listed: dict[str, frozenset[str]] = {}  # the names of the tools that each client has seen
         self._mark: Hashable = None
+        self._is_closed = False
         self._watching: asyncio.Task[None] | None = None
 
     async def tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
@@ -63,7 +64,7 @@ class Serving:
     ) -> types.CallToolResult:
         if not is_offered(params.name, self._scope):
             return refusal(f"There is no tool '{params.name}' here.")
-        known, loop, steps = self._known(client, session), asyncio.get_running_loop(), 0
+        loop, steps = asyncio.get_running_loop(), 0
 
         def watch(text: str) -> None:
             nonlocal steps
@@ -72,7 +73,7 @@ class Serving:
 
         try:
             await self.look()
-            result = await known.run(params.name, params.arguments or {}, watch)
+            result = await self._known(client, session).run(params.name, params.arguments or {}, watch)
         except UserError as error:
             return refusal(f"{error.message} {error.mend}".strip())
         if params.name not in READ_ONLY:
@@ -89,6 +90,7 @@ class Serving:
             await gone.leave()
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._watching is not None:
             self._watching.cancel()
         for client in list(self._clients):
@@ -96,6 +98,8 @@ class Serving:
         await asyncio.to_thread(self._habitus.close)
 
     def _known(self, client: str, session: ServerSession) -> Client:
+        if self._is_closed:
+            raise Refused("Habitus is stopping.", mend="Start it again.")
         self._sessions[client] = session
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
