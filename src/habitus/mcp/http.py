@@ -23,21 +23,25 @@ async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> Non
     """Serve until somebody stops it; `say` tells the address and the token."""
     import uvicorn  # for those who serve HTTP
 
-    listening = _listening(port)
-    port = listening.getsockname()[1]
     token, behind = secrets.token_urlsafe(24), Behind(scope)
+    with _listening(port) as listening:
+        port = listening.getsockname()[1]
+        say(f"Habitus listens on http://{HOST}:{port}{PATH}")
+        say(f"Send with every request: Authorization: Bearer {token}")
+        config = uvicorn.Config(Guarded(_app(behind, port, scope), token, behind), log_level="warning", lifespan="on")
+        try:
+            await uvicorn.Server(config).serve(sockets=[listening])
+        finally:
+            await behind.close()
+
+
+def _app(behind: Behind, port: int, scope: Scope) -> ASGIApp:
+    """The SDK's own, which looks at Host and Origin."""
     hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
-    app = make_server(behind).streamable_http_app(
+    return make_server(behind).streamable_http_app(
         streamable_http_path=PATH, transport_security=security, session_idle_timeout=scope.idle_s * 2
     )
-    say(f"Habitus listens on http://{HOST}:{port}{PATH}")
-    say(f"Send with every request: Authorization: Bearer {token}")
-    config = uvicorn.Config(Guarded(app, token, behind), log_level="warning", lifespan="on")
-    try:
-        await uvicorn.Server(config).serve(sockets=[listening])
-    finally:
-        await behind.close()
 
 
 class Guarded:
@@ -59,9 +63,9 @@ class Guarded:
             refused = PlainTextResponse(said, status_code=401, headers={"WWW-Authenticate": "Bearer"})
             await refused(asked, receive, send)
             return
-        await self._app(asked, receive, send)
         if asked["method"] == "DELETE" and (client := headers.get("mcp-session-id")):
             await self._behind.leave(client)
+        await self._app(asked, receive, send)
 
 
 def _listening(port: int) -> socket.socket:
