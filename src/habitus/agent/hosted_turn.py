@@ -70,14 +70,15 @@ class HostedTurn:
         self, name: str, arguments: Mapping[str, object] | str, watch: Watch = lambda text: None
     ) -> ToolResult:
         """One call of ours. What the observers have to say stands below its result; `watch` hears how it goes."""
-        call = self._called(name, arguments)
+        call, looks = self._called(name, arguments), self.turn.looks
         self._watched[call.id] = watch
         try:
             result = await self._ran(call)
         finally:
             del self._watched[call.id]
         self.turn.last_results = [result.outcome]
-        self._registry = await in_thread(self.turn.tools)  # it may have made one
+        if self.turn.looks != looks:
+            self._registry = await in_thread(self.turn.tools)  # it may have made one
         self._returned(call, result)
         nudge = await self._advised()
         return replace(result, content=f"{result.content}\n\n{nudge}") if nudge else result

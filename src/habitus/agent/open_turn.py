@@ -105,6 +105,11 @@ class OpenTurn:
 
     # In between
 
+    @property
+    def looks(self) -> int:
+        """How often the library was looked at: whenever this changes, there may be other tools."""
+        return self._parts.view.looks
+
     def tools(self) -> Registry:
         """What the model may call now. It may look into the database."""
         return self._parts.tools.registry(self.said.request)
