@@ -18,8 +18,8 @@ run:            ## set up and show Habitus at work (no server, no key, no networ
 
 test:           ## set up and run the tests: under five minutes on two cores
 	@sh scripts/setup.sh test
-	@$(BIN)/ruff format --check -q src tests benchmarks scripts
-	@$(BIN)/ruff check -q src tests benchmarks scripts
+	@$(BIN)/ruff format --check -q src tests benchmarks scripts examples
+	@$(BIN)/ruff check -q src tests benchmarks scripts examples
 	@$(BIN)/lint-imports
 	@$(call BESIDE_TYPES,$(PYTEST) -m "not full")
 
@@ -29,8 +29,8 @@ test-full:      ## all tests, with many examples and at every step
 
 check:          ## format, lint, types, import rows and the fast tests: under a minute
 	@sh scripts/setup.sh test
-	@$(BIN)/ruff format -q src tests benchmarks scripts
-	@$(BIN)/ruff check -q --fix src tests benchmarks scripts
+	@$(BIN)/ruff format -q src tests benchmarks scripts examples
+	@$(BIN)/ruff check -q --fix src tests benchmarks scripts examples
 	@$(BIN)/lint-imports
 	@$(call BESIDE_TYPES,$(PYTEST) -m "not full" $(FAST))
 

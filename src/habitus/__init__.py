@@ -2,9 +2,9 @@
 
 from habitus import Habitus
 
-with Habitus.open() as habitus:
-    for item in habitus.skills.listing():
-        print(item.name, item.state)
+with Habitus.open() as habitus, habitus.turn("How is tea brewed?", user="ana") as turn:
+    ...  # your own loop: turn.system, turn.context, turn.tools("anthropic"), turn.run(name, arguments)
+    turn.done("Boil the water first.")
 """
 
 from __future__ import annotations
@@ -13,31 +13,64 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from habitus.agent.consent import Consent, Question
+    from habitus.agent.host_turn import AsyncHostTurn, HostTurn, TurnDoor
     from habitus.agent.session import Session
+    from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted
     from habitus.app import Habitus, read_settings
-    from habitus.errors import HabitusError, UserError
-    from habitus.events import Outcome, OutcomeKind
-    from habitus.journal.model import TurnOutcome
+    from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
+    from habitus.events import Outcome, OutcomeKind, ToolResult
+    from habitus.journal.model import Turn, TurnOutcome
+    from habitus.llm.model import Image
     from habitus.llm.scripted import ScriptedModel, calls, says
     from habitus.memory.cortex import Cortex
+    from habitus.memory.model import Draft, Encoded, Engram, Producer
     from habitus.settings import Settings
     from habitus.skills.library import Library
-    from habitus.skills.model import Skill, Summary
+    from habitus.skills.model import Author, Manifest, Skill, Stage, Summary
     from habitus.skills.stores.in_memory import InMemorySkillStore
 
 __all__ = [
+    "AsyncHostTurn",
+    "Author",
+    "Consent",
     "Cortex",
+    "Done",
+    "Draft",
+    "Encoded",
+    "Engram",
     "Habitus",
     "HabitusError",
+    "HostTurn",
+    "Image",
     "InMemorySkillStore",
+    "Invalid",
     "Library",
+    "Manifest",
+    "NotFound",
+    "Noticed",
+    "Nudged",
     "Outcome",
     "OutcomeKind",
+    "Producer",
+    "Question",
+    "Refused",
+    "Said",
     "ScriptedModel",
     "Session",
     "Settings",
     "Skill",
+    "Stage",
+    "Stale",
+    "StorageFailed",
     "Summary",
+    "ToolFailed",
+    "ToolFinished",
+    "ToolProgress",
+    "ToolResult",
+    "ToolStarted",
+    "Turn",
+    "TurnDoor",
     "TurnOutcome",
     "UserError",
     "calls",
@@ -45,29 +78,82 @@ __all__ = [
     "says",
 ]
 
-# Where each public name lives; it is imported when first asked for, because start-up time is a feature.
+# Where the public names live; one is imported when it is first asked for, because start-up time is a feature.
 _HOMES = {
-    "Cortex": "habitus.memory.cortex",
-    "Habitus": "habitus.app",
-    "HabitusError": "habitus.errors",
-    "InMemorySkillStore": "habitus.skills.stores.in_memory",
-    "Library": "habitus.skills.library",
-    "Outcome": "habitus.events",
-    "OutcomeKind": "habitus.events",
-    "ScriptedModel": "habitus.llm.scripted",
-    "Session": "habitus.agent.session",
-    "Settings": "habitus.settings",
-    "Skill": "habitus.skills.model",
-    "Summary": "habitus.skills.model",
-    "TurnOutcome": "habitus.journal.model",
-    "UserError": "habitus.errors",
-    "calls": "habitus.llm.scripted",
-    "says": "habitus.llm.scripted",
-    "read_settings": "habitus.app",
+    "habitus.agent.consent": (
+        "Consent",
+        "Question",
+    ),
+    "habitus.agent.host_turn": (
+        "AsyncHostTurn",
+        "HostTurn",
+        "TurnDoor",
+    ),
+    "habitus.agent.session": ("Session",),
+    "habitus.agent.stream": (
+        "Done",
+        "Noticed",
+        "Nudged",
+        "Said",
+        "ToolFinished",
+        "ToolProgress",
+        "ToolStarted",
+    ),
+    "habitus.app": (
+        "Habitus",
+        "read_settings",
+    ),
+    "habitus.errors": (
+        "HabitusError",
+        "Invalid",
+        "NotFound",
+        "Refused",
+        "Stale",
+        "StorageFailed",
+        "ToolFailed",
+        "UserError",
+    ),
+    "habitus.events": (
+        "Outcome",
+        "OutcomeKind",
+        "ToolResult",
+    ),
+    "habitus.journal.model": (
+        "Turn",
+        "TurnOutcome",
+    ),
+    "habitus.llm.model": ("Image",),
+    "habitus.llm.scripted": (
+        "ScriptedModel",
+        "calls",
+        "says",
+    ),
+    "habitus.memory.cortex": ("Cortex",),
+    "habitus.memory.model": (
+        "Draft",
+        "Encoded",
+        "Engram",
+        "Producer",
+    ),
+    "habitus.settings": ("Settings",),
+    "habitus.skills.library": ("Library",),
+    "habitus.skills.model": (
+        "Author",
+        "Manifest",
+        "Skill",
+        "Stage",
+        "Summary",
+    ),
+    "habitus.skills.stores.in_memory": ("InMemorySkillStore",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'habitus' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'habitus' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from habitus.errors import Invalid
 
 # Larger files are known by their hash, kept where they lie, and not copied into the history.
 KEEP_BYTES = 1024 * 1024
+READ_BYTES = 32 * KEEP_BYTES  # the most that is read whole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +46,36 @@ def tree_hash(tree: Tree) -> str:
 
 def is_same(a: Tree, b: Tree) -> bool:
     return tree_hash(a) == tree_hash(b)
+
+
+def opened(source: Path) -> BinaryIO:
+    """A regular file, and nothing that would keep us waiting."""
+    fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, "it is a folder")
+        raise OSError(errno.EINVAL, "it is no ordinary file")
+    return os.fdopen(fd, "rb")
+
+
+def content_of(path: str, file: File, folder: Path | None) -> bytes:
+    """All that a file of a tree holds; where it is too large for the tree, from the folder that was read.
+
+    `OSError` says why it can't be had: it is larger still, gone, another by now, or a link that leads out.
+    """
+    if file.content is not None:
+        return file.content
+    if file.size > READ_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {READ_BYTES // KEEP_BYTES} MiB")
+    if folder is None or not (folder / path).resolve().is_relative_to(folder.resolve()):
+        raise FileNotFoundError(errno.ENOENT, "it can't be read where it lies")
+    with opened(folder / path) as source:
+        data = source.read(file.size + 1)
+    if hashlib.sha256(data).hexdigest() != file.sha256:
+        raise OSError(errno.ESTALE, "it was changed meanwhile")
+    return data
 
 
 def given_path(given: str | Path) -> Path:

@@ -67,6 +67,17 @@ class SandboxSettings(_Section):
     )
 
 
+class Encoder(StrEnum):
+    """What turns texts into vectors for search."""
+
+    STATIC = "static"  # comes along, and takes no time
+    MINILM = "minilm"  # understands paraphrases better, at some 20 ms a request
+
+
+class SearchSettings(_Section):
+    encoder: Encoder = Field(default=Encoder.STATIC, description="static, or minilm (a larger one, slower, an extra).")
+
+
 class MemoryMode(StrEnum):
     AUTOPILOT = "autopilot"  # what is learned is kept at once
     COPILOT = "copilot"  # a person is asked unless it is sure
@@ -98,6 +109,7 @@ class Settings(_Section):
     review: ReviewSettings = Field(default_factory=ReviewSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
+    search: SearchSettings = Field(default_factory=SearchSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
     model: str = Field(default="", description="The model that answers, as provider:model.")
     cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")
@@ -135,14 +147,42 @@ class Settings(_Section):
         return frozenset((*self.disabled_skills, *mine))
 
 
+FILE = "habitus.toml"
 _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed"}
+
+
+def known_keys() -> tuple[str, ...]:
+    """Every setting by its name, `section.key` where it has a section; the users are written by hand."""
+    return tuple(
+        key
+        for name in Settings.model_fields
+        if name not in _NOT_IN_FILE | {"users"}
+        for key in ([f"{name}.{inner}" for inner in _SECTIONS[name].model_fields] if name in _SECTIONS else [name])
+    )
+
+
+def variable(key: str) -> str:
+    """The variable that wins over the file."""
+    return f"HABITUS_{key.replace('.', '_')}".upper()
+
+
+def checked(key: str, text: str) -> Any:
+    """The value that a text gives a setting, or an error that says what is wrong with it."""
+    section, _, name = key.rpartition(".")
+    given: dict[str, Any] = {section: {name: text}} if section else {name: text}
+    places = {"home": Path(), "cwd": Path(), "user_home": Path()}
+    try:
+        made = Settings.model_validate(places | given)
+    except ValidationError as error:
+        raise Invalid(_first_problem(error), mend="See docs/reference/settings.md.") from None
+    return getattr(getattr(made, section) if section else made, name)
 
 
 def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = "") -> Settings:
     """Read the settings for one process; `home` wins over HABITUS_HOME, `account` over what USER says."""
     user_home = Path(environ.get("HOME") or Path.home())
     where = cwd / _expanded(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
-    from_file, warnings = _read_file(where / "habitus.toml")
+    from_file, warnings = _read_file(where / FILE)
     values = _with_environment(from_file, environ)
     account = account or environ.get("USER") or environ.get("LOGNAME") or account_name()
     values.setdefault("user", account)
@@ -152,7 +192,7 @@ def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, acc
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise Invalid(_first_problem(error), mend=f"Mend it in {where / 'habitus.toml'} or the environment.") from None
+        raise Invalid(_first_problem(error), mend=f"Mend it in {where / FILE} or the environment.") from None
 
 
 def _expanded(path: Path, user_home: Path) -> Path:
@@ -212,9 +252,9 @@ def _with_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) 
     return values
 
 
-def _set_in(environ: Mapping[str, str], prefix: str, keys: Iterable[str]) -> dict[str, str]:
-    found = {key: environ.get(f"HABITUS_{prefix}{key}".upper(), "") for key in keys}
-    return {key: value for key, value in found.items() if value}
+def _set_in(environ: Mapping[str, str], prefix: str, names: Iterable[str]) -> dict[str, str]:
+    found = {name: environ.get(f"HABITUS_{prefix}{name}".upper(), "") for name in names}
+    return {name: value for name, value in found.items() if value}
 
 
 def account_name() -> str:

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from habitus import extras
 from habitus.errors import StorageFailed
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
     try:
         return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
     except ImportError:
-        raise StorageFailed("The PostgreSQL driver is not installed.", mend="Install 'habitus[postgres]'.") from None
+        raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
 
 
 def sqlite_url(path: Path) -> str:
@@ -128,7 +129,7 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
     if joined is not None:
         yield joined
         return
-    with storage_errors(engine), engine.connect() as connection, connection.begin():
+    with storage_errors(engine), engine.connect() as connection, _waiting(connection), connection.begin():
         yield connection
 
 
@@ -214,8 +215,9 @@ def _upgrade(engine: sa.Engine) -> None:
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     raw: Any = connection
     raw.isolation_level = None  # SQLAlchemy's "begin" event opens transactions, not the driver
-    raw.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+    raw.execute(f"PRAGMA busy_timeout = {int(_patience.get() * 1000)}")
     raw.execute("PRAGMA journal_mode = WAL")
+    raw.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
     raw.execute("PRAGMA synchronous = NORMAL")
     raw.execute("PRAGMA foreign_keys = ON")
 
@@ -230,7 +232,7 @@ _patience: ContextVar[float] = ContextVar("patience", default=_BUSY_SECONDS)
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """What is written inside waits no longer than this for a database that somebody else keeps busy."""
+    """What is read and written inside waits no longer than this for a database that somebody else keeps busy."""
     before = _patience.set(seconds)
     try:
         yield

@@ -191,6 +191,14 @@ async def test_documents_that_break_their_readers_are_attached_all_the_same(talk
     assert said(model.asked[0]).count("It could not be looked into: ") == 2
 
 
+@pytest.mark.full
+async def test_a_document_made_to_swell_is_attached_without_a_preview(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "bomb.xlsx").write_bytes(xlsx({"Bomb": [["x" * 40]] * 3_000_000}))
+    session, model = talk([says("ok")])
+    await session.turn("look", [tmp_path / "bomb.xlsx"])
+    assert "so there is no preview" in said(model.asked[0])
+
+
 async def test_where_cells_run_elsewhere_the_model_is_told_that_they_cannot_open_it(
     habitus: Habitus, tmp_path: Path
 ) -> None:

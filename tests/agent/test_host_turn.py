@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 import threading
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from habitus.agent.host_turn import HostTurn
 from habitus.app import Habitus, read_settings
-from habitus.app.home import DATABASE
 from habitus.errors import Invalid, Refused
 from habitus.events import OutcomeKind
 from habitus.journal.journal import effective
@@ -179,22 +176,127 @@ def test_tools_of_theirs_open_what_needs_them_and_keep_their_names(habitus: Habi
         turn.done()
 
 
-@pytest.mark.req("CL-07", "OP-03")
-def test_a_conversation_opened_while_the_database_is_away_works_from_what_was_known(
+@pytest.mark.req("CL-07")
+def test_a_turn_that_could_not_begin_leaves_its_conversation_as_it_was(habitus: Habitus, tmp_path: Path) -> None:
+    for _ in range(2):
+        with (
+            pytest.raises(Invalid, match="Can't attach"),
+            habitus.turn("look", conversation="c1", attachments=[tmp_path / "nothing.txt"]),
+        ):
+            pass
+    with habitus.turn("look again", conversation="c1") as turn:
+        turn.done("nothing there")
+    assert only(habitus).request == "look again"
+
+
+@pytest.mark.req("CL-07")
+def test_attached_images_are_handed_to_the_host_and_texts_stand_in_the_context(
+    habitus: Habitus, tmp_path: Path
+) -> None:
+    (tmp_path / "dot.png").write_bytes(b"\x89PNG...")
+    (tmp_path / "note.txt").write_text("Water first.")
+    with habitus.turn("look", attachments=[tmp_path / "dot.png", str(tmp_path / "note.txt")]) as turn:
+        assert [(image.media_type, image.data) for image in turn.images] == [("image/png", b"\x89PNG...")]
+        assert "Water first." in turn.context
+        turn.done("seen")
+
+
+@pytest.mark.req("CL-07")
+def test_turns_of_one_conversation_opened_at_once_come_one_after_the_other(habitus: Habitus) -> None:
+    opened: list[HostTurn] = []
+
+    def begin(number: int) -> None:
+        opened.append(habitus.turn(f"request {number}", conversation="c1").__enter__())
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    opened[-1].done("mine")
+    kept = habitus.journal.turns_of("c1")
+    assert {turn.request for turn in kept} == {f"request {number}" for number in range(6)}
+    assert sum(went(turn)[0] is OutcomeKind.INFRA for turn in kept if turn.ended_on) == 5
+
+
+@pytest.mark.req("CL-07")
+def test_only_conversations_in_which_nothing_runs_make_room_for_another(
     habitus: Habitus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.agent.outage.PATIENCE_S", 0.05)
-    with habitus.turn("first", conversation="c1") as turn:
-        turn.done("ok")
-    with closing(sqlite3.connect(habitus.settings.home / DATABASE, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        with habitus.turn("how is tea brewed?", conversation="c2") as turn:
-            assert "brew-tea" in turn.system
-            turn.done("ok")
-        assert any("busy" in notice for notice in turn.notices)
-    with habitus.turn("again", conversation="c2") as turn:
-        turn.done("ok")
-    assert [kept.request for kept in habitus.journal.turns_of("c2")] == ["how is tea brewed?", "again"]
+    monkeypatch.setattr("habitus.app.hosting.MOST_OPEN", 2)
+    with habitus.turn("the long one", conversation="long") as long:
+        for number in range(4):
+            with habitus.turn("a short one", conversation=f"short-{number}") as turn:
+                turn.done("ok")
+        assert long.run("search_skills", {"query": "tea"}).outcome.is_ok
+        long.done("at last", ok=True)
+    assert went(only(habitus, "long")) == (OutcomeKind.OK, "")
+
+
+class Hostile:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+@pytest.mark.req("CL-07")
+def test_a_result_that_is_not_text_is_kept_in_words(habitus: Habitus) -> None:
+    words: list[tuple[object, str]] = [
+        (b"\x00\xff", "[2 bytes]"),
+        (None, "null"),
+        ({"day": 1, "rain": [True]}, '"rain": [true]'),
+        ({("a", 1): 2}, "('a', 1)"),
+        ([Hostile()], "<Hostile instance"),
+        ({("a", 1): Hostile()}, "<Hostile instance"),
+        ("half a \ud83d character", "half a"),
+        (float("nan"), "NaN"),
+    ]
+    with habitus.turn("look", conversation="c1") as turn:
+        for content, _ in words:
+            assert turn.observe("look", {}, content) == ""
+        turn.done("seen")
+    kept = [str(message.content["content"]) for message in only(habitus).messages if message.role == "tool"]
+    assert [said in content for (_, said), content in zip(words, kept, strict=True)] == [True] * len(words)
+
+
+@pytest.mark.req("CL-07")
+def test_a_word_of_the_host_counts_for_more_than_how_it_ended(habitus: Habitus) -> None:
+    for number, ok in enumerate((None, True, False)):
+        with habitus.turn("build it", conversation=f"c{number}") as turn:
+            turn.done("built", ok=ok)
+    weights = [[(one.source, one.weight) for one in only(habitus, f"c{number}").outcomes] for number in range(3)]
+    assert weights == [[("signal", 0.2)], [("host", 1.0)], [("host", 1.0)]]
+
+
+@pytest.mark.req("CL-07")
+def test_a_turn_of_a_habitus_that_is_closed_says_so(home: Path, tmp_path: Path) -> None:
+    habitus = Habitus.open(read_settings(home, {"HOME": str(tmp_path)}))
+    turn = habitus.turn("left open", conversation="c1").__enter__()
+    habitus.close()
+    with pytest.raises(Invalid, match="is closed"):
+        turn.done("too late")
+    with Habitus.open(read_settings(home, {"HOME": str(tmp_path)})) as again:
+        assert went(only(again)) == (OutcomeKind.INFRA, "nobody said how it went")
+
+
+@pytest.mark.req("CL-07")
+def test_conversations_side_by_side_remember_what_each_of_them_is_told(habitus: Habitus) -> None:
+    def tell(number: int) -> None:
+        with habitus.turn(f"remember cup number {number}", conversation=f"c{number}") as turn:
+            text = f"Cup number {number} is for the {number}. guest."
+            results.append(turn.run("memorize", {"text": text, "kind": "lesson"}).outcome.reason)
+            turn.done("kept", ok=True)
+        notices.extend(turn.notices)
+
+    results: list[str] = []
+    notices: list[str] = []
+    threads = [threading.Thread(target=tell, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (results, notices) == ([""] * 6, [])
 
 
 @pytest.mark.req("CL-07", "CL-05")

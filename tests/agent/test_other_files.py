@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from habitus.agent.session import Session
 from habitus.app import Habitus, trusting
 from habitus.llm.model import Answered, Image, Returned
 from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.settings import SandboxSettings
 from habitus.skills.formats import detect
 from tests.agent.conftest import Talk
 
@@ -90,7 +92,15 @@ RUN = cell(
 
 async def test_a_recalled_skill_names_its_files_and_its_script_runs_in_a_cell(talk: Talk, habitus: Habitus) -> None:
     own(habitus)
-    recalled, ran, page, folder = await said(talk, [recall(), RUN, read("references/fields.md"), read("references/")])
+    script = [
+        recall(),
+        RUN,
+        read("references/fields.md"),
+        read("references/"),
+        calls("read_skill", {"name": "fill-form"}),
+    ]
+    recalled, ran, page, folder, data = await said(talk, script)
+    assert json.loads(data.content)["files"] == sorted(FILES)
     lines = recalled.content.splitlines()
     where = next(line for line in lines if line.startswith("Other files of this skill."))
     assert lines[lines.index(where) + 1 :] == [
@@ -227,7 +237,7 @@ async def test_many_files_and_large_ones_are_bounded_and_said(talk: Talk, habitu
     recalled, huge_told, listed, large, odd, seen = (message.content for message in await said(talk, [*script, look]))
     assert "- assets/huge.bin (104,857,600 bytes; not in the scratchpad: it is larger than 32 MiB)" in recalled
     assert "(and 23 more; read_skill(name='fill-form', path='.') lists all)" in recalled
-    assert huge_told.startswith("Error: 'assets/huge.bin' has 104,857,600 bytes; 32 MiB is the most")
+    assert huge_told.startswith("Error: 'assets/huge.bin' (104,857,600 bytes) can't be read: it is larger than 32 MiB.")
     assert listed.count("\n- ") == 63
     assert large.startswith("assets/large.txt of fill-form, characters 0 to 16,000 of 2,097,152:")
     assert odd == "assets/odd [name] #1.txt of fill-form:\n\nodd"
@@ -242,6 +252,55 @@ async def test_ten_thousand_files_are_no_burden(talk: Talk, habitus: Habitus) ->
     assert len(recalled) < 6_500
     assert "more; read_skill(name='fill-form', path='.') lists all)" in recalled
     assert "1999" in counted
+
+
+async def test_where_pads_are_on_another_machine_the_text_says_so(tmp_path: Path, habitus: Habitus) -> None:
+    own(habitus)
+    settings = habitus.settings.model_copy(update={"sandbox": SandboxSettings(runtime="ssh://lab")})
+    model = ScriptedModel([recall(), read("assets/blank.pdf"), says("ok")])
+    with Habitus.open(settings) as elsewhere:
+        async with elsewhere.session(model) as session:
+            await session.turn("fill this form")
+            recalled, binary = results(session)
+    assert "the scratchpad is on another machine and does not have them." in recalled.content
+    assert binary.content.endswith("no text. It is not in the scratchpad.")
+    assert not (settings.home / "sessions").exists()
+
+
+async def test_code_asks_for_a_file_by_name_and_path(talk: Talk, habitus: Habitus) -> None:
+    own(habitus)
+    code = (
+        "read = skills.read\nprint(read('fill-form')['files'])\n"
+        "print(read('fill_form', 'references/fields.md').split(), read('fill-form', 'assets/blank.pdf'))\n"
+        "for path in ('../../habitus.db', '/etc/passwd', 'references', 'nope'):\n"
+        "    try: print(read('fill-form', path))\n    except LookupError as error: print(error)"
+    )
+    (answer,) = await said(talk, [cell(code)])
+    assert answer.content.splitlines() == [
+        "['assets/blank.pdf', 'assets/x.png', 'references/fields.md', 'scripts/fill.py']",
+        "['#', 'Fields', 'name,', 'street'] b'%PDF-1.7\\n\\x00\\xff'",
+        "'fill-form' has no file '../../habitus.db'. Its folder is '.'.",
+        "'fill-form' has no file '/etc/passwd'. Its folder is '.'.",
+        "'references' is a folder. Read one of its files.",
+        "'fill-form' has no file 'nope'. Its folder is '.'.",
+    ]
+
+
+TOOL = """import os, sys
+there = os.environ['GIVEN'] + '/skills/'
+print(sorted(os.listdir(there)), open(there + 'fill-form/references/fields.md').read().split())
+"""
+
+
+async def test_a_tool_reads_the_files_of_its_skill_and_those_in_view(talk: Talk, habitus: Habitus) -> None:
+    own(habitus)
+    write(habitus.settings.home / "skills" / "other", main=MAIN.replace("fill-form", "other"))
+    async with habitus.tools as tools:
+        await tools.create("fill-form", "Fills forms", {"type": "object"}, TOOL, {}, habitus.person())
+        assert (await tools.run("fill-form", {})).stdout == "['fill-form'] ['#', 'Fields', 'name,', 'street']\n"
+        assert (await tools.test("fill-form")).passed
+    _, ran = await said(talk, [calls("recall_skill", {"name": "other"}), calls("fill_form", {})])
+    assert ran.content == "['fill-form', 'other'] ['#', 'Fields', 'name,', 'street']"
 
 
 async def test_what_is_given_goes_with_its_session(talk: Talk, habitus: Habitus) -> None:

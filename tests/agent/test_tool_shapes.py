@@ -104,6 +104,7 @@ async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, hab
         "tags": ["kitchen"],
         "source": "agent",
         "version": 2,
+        "files": [],
     }
     assert json.loads(disabled) == {"name": "tea-time", "enabled": False}
     assert json.loads(listed) == {"skills": []}
@@ -202,7 +203,7 @@ async def test_a_missing_module_is_asked_for_in_a_conversation(
     session, _ = talk([calls("scratchpad", {"action": "exec", "code": code}), says("ok")], ask=person)
     await session.turn("greet me")
     (shown,) = (message.content for message in session.history.messages if isinstance(message, Returned))
-    assert asked == ["Install the package 'habitus_greeting' into the scratchpad?"]
+    assert asked == ["Install the package 'habitus_greeting'?"]
     assert ("hello" in shown) == (answer is Consent.YES)
     assert ("ModuleNotFoundError" in shown) == (answer is Consent.NO)
 

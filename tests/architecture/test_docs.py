@@ -27,6 +27,7 @@ _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _MARKED = re.compile(r"^<!-- run -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?([+-]\d\d:\d\d)?")
+_CHANGE = re.compile(r"(?<=Undo: habitus undo )[0-9a-f]{8}\b|(?<=@user)#\d+\b")  # ids of changes, and in the archive
 
 
 def _pages() -> list[Path]:
@@ -143,7 +144,7 @@ def _follow(desk: Desk, session: str) -> None:
 
 def _comparable(text: str) -> str:
     lines = [" ".join(line.split()) if "  " in line.strip() else line.rstrip() for line in text.splitlines()]
-    return _MOMENT.sub("MOMENT", "\n".join(lines).strip("\n") + "\n")
+    return _CHANGE.sub("CHANGE", _MOMENT.sub("MOMENT", "\n".join(lines).strip("\n") + "\n"))
 
 
 def _pattern(shown: str) -> str:

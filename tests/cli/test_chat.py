@@ -12,7 +12,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from habitus.sandbox.machine import probe
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, PseudoTerminal, at_a_terminal
 from tests.conftest import Cli
+from tests.wheels import write_wheel
 
 pytestmark = pytest.mark.req("AG-07")
 
@@ -131,7 +134,7 @@ def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
         terminal.wait_for("yes, no or later › ")
         terminal.type(f"y{ENTER}")
         terminal.wait_for("✓ create_skill  brew-tea")
-        terminal.wait_for("Undo: /skill remove brew-tea")
+        terminal.wait_for("Undo: /undo brew-tea:1")
         terminal.wait_for("› ")
         terminal.type(f"and another{ENTER}")
         terminal.wait_for("Save the skill 'two'? yes, no or later › ")
@@ -140,7 +143,7 @@ def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
         terminal.wait_for("› ")
         terminal.type(f"/review approve 1{ENTER}")
         terminal.wait_for("Approved: write two@user, now version 1.")
-        terminal.wait_for("Undo: /skill remove two@user")
+        terminal.wait_for("Undo: /undo two@user:1")
         terminal.wait_for("› ")
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
@@ -177,7 +180,7 @@ def test_a_skill_is_saved_from_a_conversation(run_cli: Cli) -> None:
         terminal.wait_for("use when  Somebody wants a sum")
         terminal.wait_for("Save it as 'add-numbers'? yes, no or later › ")
         terminal.type(f"yes{ENTER}")
-        terminal.wait_for("Saved add-numbers, version 1.\nUndo: /skill remove add-numbers")
+        terminal.wait_for("Saved add-numbers, version 1.\nUndo: /undo add-numbers:1")
         terminal.type(f"/skill show add-nubers{ENTER}")
         terminal.wait_for("this is the nearest, 'add-numbers'")
         terminal.wait_for("Somebody wants a sum")
@@ -622,3 +625,28 @@ def test_ask_attaches_a_file_and_reads_a_folder(run_cli: Cli) -> None:
     assert rows["notice"]["text"] == f"umsatz.csv, 1.1 MB, {where}: the model sees a preview."
     assert rows["done"]["usage"]["input_tokens"] < 12_000
     assert run_cli("ask", "x", "--model", model, "--read", "nowhere").err.startswith("habitus: There is no folder ")
+
+
+@pytest.mark.req("AG-11", "SB-03")
+def test_a_package_is_asked_about_once_for_a_project(run_cli: Cli, tmp_path: Path) -> None:
+    write_wheel(tmp_path, "habitus_greeting", "HELLO = 'hello'\n")
+    shelf = {"UV_FIND_LINKS": str(tmp_path), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path / "uv")}
+    cli = replace(run_cli, env=shelf)
+    cell = {"action": "exec", "code": "import habitus_greeting\nprint(habitus_greeting.HELLO)"}
+    model = _script(cli, {"call": "scratchpad", "arguments": cell}, {"say": "Greeted."})
+    with _chat(cli, "--model", model) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"greet{ENTER}")
+        terminal.wait_for("Install the package 'habitus_greeting'? yes, no or always for this project › ")
+        terminal.type(f"later{ENTER}")  # is no answer here
+        terminal.wait_for("or always for this project › ")
+        terminal.type(f"always{ENTER}")
+        terminal.wait_for("Greeted.")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+    rows = {row["type"]: row for row in _rows(cli("ask", "greet", "--model", model, "--json").out)}
+    assert rows["tool_finished"]["content"] == "hello", "there from the first cell on, and nobody was asked"
+    assert "habitus-greeting" in cli("trust", "--list").out
+    assert cli("trust", "--revoke", "habitus-greeting").out == "No longer trusted: habitus-greeting.\n"
+    assert cli("trust", "--list").out == "Nothing is trusted yet.\n"

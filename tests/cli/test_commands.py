@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 
+from habitus.app import Habitus, read_settings
 from habitus.settings import account_name
 from tests.cli.conftest import Direct
 
@@ -262,6 +263,29 @@ def test_stats_are_per_stage(stocked: Direct) -> None:
     assert stocked.json("skills", "stats") == {"stats": []}
 
 
+@pytest.mark.req("SK-11")
+def test_the_counters_of_a_skill_stand_in_list_show_and_stats(stocked: Direct) -> None:
+    assert "\nused " not in stocked.ok("skills", "show", "csv-summary")
+    with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
+        habitus.skills.count_recommended("csv-summary")
+        habitus.skills.count_use("csv-summary")
+    assert "shown 1 times, used 1: not judged yet, last " in stocked.ok("skills", "show", "csv-summary")
+    assert stocked.ok("skills", "stats").splitlines()[1].endswith("not judged yet")
+    assert stocked.json("skills", "stats")["stats"][0]["reliability"] is None
+    with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
+        habitus.skills.count_use("csv-summary", succeeded=True)
+    assert "used 2: succeeded 1, failed 0, last " in stocked.ok("skills", "show", "csv-summary")
+    header, row = stocked.ok("skills", "list", "--layer", "user").splitlines()
+    assert (header.split()[:5], row.split()[:5]) == (
+        ["name", "state", "layer", "version", "used"],
+        ["csv-summary", "ok", "user", "v1", "2"],
+    )
+    assert "last used" in stocked.ok("skills", "list", "--wide").splitlines()[0]
+    counters = stocked.own()[0]["counters"]
+    assert (counters["recommended"], counters["used"], counters["succeeded"], counters["failed"]) == (1, 2, 1, 0)
+    assert stocked.json("skills", "show", "csv-summary")["counters"] == counters
+
+
 def test_the_doctor_says_what_is_broken_and_fails_then(stocked: Direct) -> None:
     checks = stocked.json("doctor")["checks"]
     assert {"python", "home", "database", "layer user"} <= {check["name"] for check in checks}
@@ -280,7 +304,7 @@ def test_the_identity_is_shown_and_changed_with_a_history(direct: Direct) -> Non
     said = direct.ok("identity", "--set", "You are Ada. You answer in verse.")
     assert said.splitlines() == [
         "You are Ada. You answer in verse.",
-        "Undo: habitus skills remove identity@prompt",
+        "Undo: habitus undo identity@prompt:1",
     ]
     direct.ok("identity", "--set", "You are Ada. You answer in prose.")
     assert direct.json("identity") == {"text": "You are Ada. You answer in prose.", "version": 2}

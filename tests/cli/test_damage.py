@@ -79,12 +79,13 @@ PATHS = {"nobody": "~nobody-of-that-name/x", "empty": "", "long": "x" * 5000, "n
         ("pad", "exec", "p", "--file", "PATH"),
         ("learn", "PATH"),
         ("trust", "PATH"),
-        ("ask", "hello", "--attach", "PATH"),
+        ("ask", "hello", "--model", "script:model.json", "--attach", "PATH"),
         ("sessions", "export", "s", "--to", "PATH"),
     ],
     ids=lambda command: "-".join(command[:2]),
 )
 def test_a_path_that_can_be_none_is_one_line(direct: Direct, command: tuple[str, ...], kind: str) -> None:
+    (direct.cli.cwd / "model.json").write_text('[{"say": "Hello."}]')
     ran = direct(*(PATHS[kind] if word == "PATH" else word for word in command))
     assert "bug in Habitus" not in ran.err
     assert len(ran.err.splitlines()) <= 1

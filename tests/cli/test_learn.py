@@ -114,11 +114,17 @@ def test_a_wrong_place_is_said_with_its_mend(direct: Direct, args: tuple[str, ..
 
 @pytest.mark.req("EL-08")
 @pytest.mark.parametrize("content", [b"", b"\x00\xff" * 500, b"{" * 5000, b"[" * 5000, b'"just text"\n', b"no json\n"])
-def test_a_file_that_is_no_transcript_is_counted_not_fatal(direct: Direct, content: bytes) -> None:
+def test_a_file_that_is_no_transcript_is_an_error_alone_and_counted_among_others(
+    direct: Direct, folder: Path, content: bytes
+) -> None:
     path = direct.cli.cwd / "odd.jsonl"
     path.write_bytes(content)
-    told = direct.json("learn", str(path))
-    assert (told["detectors"], told["files"][0]["turns"]) == ([], 0)
+    ran = direct("learn", str(path))
+    known = "Known formats: rows, habitus, claude_code, openai."
+    assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: '{path}' is no transcript that can be read. {known}\n")
+    (folder / "odd.jsonl").write_bytes(content)
+    told = direct.json("learn", str(folder))
+    assert [file["turns"] for file in told["files"] if file["path"].endswith("odd.jsonl")] == [0]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -135,7 +141,7 @@ def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(direct: Direct
     said = direct.ok("learn", str(folder), "--apply")
     *_, kept, undo = said.splitlines()
     assert kept == "Lessons: 2 stored, 1 reinforced. Skill uses counted: 1."
-    assert undo.startswith("Undo: habitus rollback --to ")
+    assert undo.startswith("Undo: habitus undo ")
     again = direct.ok("learn", str(folder), "--apply")
     assert again.splitlines()[-2:] == ["Lessons: nothing new.", "Already learned from: 3 turns."]
     lessons = direct.json("lessons", "list")["lessons"]

@@ -16,5 +16,5 @@ def test_without_its_packages_the_command_says_what_to_install(direct: Direct, m
     monkeypatch.setitem(sys.modules, "mcp_types", None)
     ran = direct("mcp")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("habitus: 'habitus mcp' needs the package 'mcp_types', which is not installed.")
-    assert "Install 'habitus[mcp]'." in ran.err
+    assert ran.err.startswith("habitus: 'habitus mcp' needs the extra 'mcp', which is not installed.")
+    assert "pip install 'habitus[mcp]'" in ran.err

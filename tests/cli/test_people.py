@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from habitus.agent.consent import AskPerson, Consent, Question, nobody
 from habitus.app import Habitus, explaining, going_back, read_settings, retracting
 from habitus.app.sessions import PADS
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.events import OutcomeKind
-from habitus.llm.scripted import ScriptedModel, says
+from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Evidence, Kind, Scope
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
@@ -23,6 +24,10 @@ from tests.contracts import postgres
 USERS = "[users.ann]\nadmin = true\n[users.bob]\nadmin = false\n"
 SECRET = "Ann's salary talks are on Fridays."
 BOB = {"HABITUS_USER": "bob"}
+
+
+async def yes(question: Question) -> Consent:
+    return Consent.YES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,3 +232,51 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
             assert habitus.memory.get(anns.active).text == SECRET
             assert habitus.memory.remove(shared.id, by="ann").state == "removed"
             habitus.skills.remove("tea", habitus.person())
+
+
+@pytest.mark.req("SC-04")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("pause",),
+        ("resume",),
+        ("skills", "remove", "tea"),
+        ("rollback", "--to", "1 day ago", "--yes"),
+        ("review", "approve", "2"),  # a shared database counts in steps of two
+    ],
+    ids=" ".join,
+)
+def test_only_an_admin_takes_from_everybody(direct: Direct, tmp_path: Path, command: tuple[str, ...]) -> None:
+    shared = f"sqlite:///{tmp_path / 'shared.db'}"
+    (direct.home / "habitus.toml").write_text(f'database_url = "{shared}"\n{USERS}')
+    asking = ScriptedModel([calls("delete_skill", {"name": "tea"}), says("ok")])
+
+    async def delete(habitus: Habitus, ask: AskPerson) -> None:
+        async with habitus.session(asking, user="bob", ask=ask) as session:
+            await session.turn("away with it")
+
+    with _opened(direct, tmp_path, "ann") as habitus:
+        habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.person())
+        if command[0] == "review":
+            asyncio.run(delete(habitus, nobody))
+    ran = direct(*command, env=BOB)
+    assert ran.code == 1
+    assert "Only an admin may" in ran.err
+    assert direct(*command, env={"HABITUS_USER": "ann"}).code == 0
+
+
+@pytest.mark.req("SC-04")
+def test_nobody_deletes_everybodys_skill_in_a_session(direct: Direct, tmp_path: Path) -> None:
+    async def delete(habitus: Habitus, user: str) -> None:
+        script = [calls("delete_skill", {"name": "tea"}), says("ok")]
+        async with habitus.session(ScriptedModel(script), user=user, ask=yes) as session:
+            await session.turn("away with it")
+
+    (direct.home / "habitus.toml").write_text(f'database_url = "sqlite:///{tmp_path / "shared.db"}"\n{USERS}')
+    with _opened(direct, tmp_path, "ann") as habitus:
+        habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.person())
+        asyncio.run(delete(habitus, "bob"))
+        assert habitus.skills.find("tea").layer == "user"
+        asyncio.run(delete(habitus, "ann"))
+        with pytest.raises(NotFound):
+            habitus.skills.find("tea")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from tests.conftest import Cli
 
@@ -184,12 +185,25 @@ def test_an_editor_that_cannot_be_started_is_said(stocked_cli: Cli, command: str
 
 def test_a_terminal_gets_a_table_in_its_width(stocked_cli: Cli) -> None:
     stocked_cli("skills", "edit", "csv-summary", "-w", "word " * 60)
-    code, shown = _at_a_terminal(
-        stocked_cli, "skills", "list", "--layer", "user", env={"TERM": "xterm-256color", "COLUMNS": "60"}
-    )
+    listing = ("skills", "list", "--layer", "user", "--wide")
+    code, shown = _at_a_terminal(stocked_cli, *listing, env={"TERM": "xterm-256color", "COLUMNS": "100"})
     assert code == 0
     assert shown.split().count("word") == 60
-    assert max(map(len, shown.splitlines())) <= 60
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_a_row_is_one_line_of_the_terminal_whatever_it_holds(stocked_cli: Cli) -> None:
+    for number, text in enumerate(("word " * 60, "漢字" * 60, "🎉👩‍💻" * 40, "é" * 200)):
+        name = f"{'very-long-' * 5}{number}"
+        assert stocked_cli("skills", "new", name, "-d", text.strip(), "-w", text.strip()).code == 0
+    whole = stocked_cli("skills", "list", "--layer", "user").out
+    assert whole.count("漢字") == 60
+    for columns in (80, 40):
+        size = {"TERM": "xterm-256color", "COLUMNS": str(columns)}
+        code, shown = _at_a_terminal(stocked_cli, "skills", "list", "--layer", "user", env=size)
+        lines = [line for line in shown.splitlines() if line.strip()]
+        assert (code, len(lines)) == (0, 6)
+        assert max(map(cell_len, lines)) <= columns
 
 
 @pytest.mark.req("SC-01")

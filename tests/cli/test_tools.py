@@ -20,7 +20,7 @@ NEW = ("tools", "new", "shout", "-d", "Makes it loud.", "--code", "-", "-p", '{"
 def _kept_tool(direct: Direct) -> None:
     said = direct.ok(*NEW, stdin=SHOUT)
     assert said == (
-        "shout works: kept as version 1, with its payload as a test case.\nUndo: habitus tools remove shout@user\n"
+        "shout works: kept as version 1, with its payload as a test case.\nUndo: habitus undo shout@user:1\n"
     )
 
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import sys
-import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.venvs import Venvs
 from tests.contracts.sshd import Sshd, options, running_sshd
+from tests.wheels import write_wheel
 
 pytestmark = [pytest.mark.req("SB-13", "SB-01"), pytest.mark.timeout(300)]
 
@@ -50,12 +50,7 @@ def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Settings for an index that is a folder with one small wheel."""
     folder = tmp_path_factory.mktemp("shelf")
-    with zipfile.ZipFile(folder / "habitus_greeting-1.0-py3-none-any.whl", "w") as wheel:
-        info = "habitus_greeting-1.0.dist-info"
-        wheel.writestr("habitus_greeting.py", "HELLO = 'hello'\n")
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: habitus_greeting\nVersion: 1.0\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
+    write_wheel(folder, "habitus_greeting", "HELLO = 'hello'\n")
     return {"UV_FIND_LINKS": str(folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(folder / "cache")}
 
 

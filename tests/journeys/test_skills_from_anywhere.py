@@ -111,6 +111,29 @@ def test_skills_of_a_repository_are_added_locked_and_updated(person: Person, rep
     assert person.verdicts("skills", "update", "alpha") == {"alpha": "unchanged"}
 
 
+@pytest.mark.req("SK-18")
+def test_one_folder_of_a_repository_is_added_by_its_short_name_or_its_web_address(
+    person: Person, repository: Repository
+) -> None:
+    host = f"file://{repository.path.parent.parent}"
+    person.environ["HABITUS_GIT_HOST"] = host
+    short = f"{repository.path.parent.name}/{repository.path.name}"
+    assert person.verdicts("skills", "add", f"{short}/skills/alpha") == {"alpha": "imported"}
+    assert person.verdicts("skills", "add", f"{host}/{short}/tree/main/skills/beta/") == {"beta": "imported"}
+    locked = json.loads((person.root / "me/.habitus/skills-lock.json").read_text())["skills"]
+    assert {name: entry["address"] for name, entry in locked.items()} == {
+        "alpha": f"{host}/{short}/tree/HEAD/skills/alpha",
+        "beta": f"{host}/{short}/tree/main/skills/beta",
+    }
+    repository.put("alpha", "two")
+    assert person.verdicts("skills", "update") == {"alpha": "updated", "beta": "unchanged"}
+    for wrong in ("no/where", "../.."):
+        output = person.habitus("skills", "add", f"{host}/{short}/tree/main/{wrong}", code=1)
+        assert f"has no folder '{wrong}'. It has: skills." in output
+        assert len(output.strip().splitlines()) == 1
+    assert "Can't fetch" in person.habitus("skills", "add", f"{host}/{short}/tree/no-such/skills/beta", code=1)
+
+
 @pytest.mark.req("SK-18", "SC-01")
 @pytest.mark.parametrize(
     ("source", "said"),

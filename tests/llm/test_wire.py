@@ -328,6 +328,20 @@ def _parsed(value: Any) -> Any:
             return value
 
 
+@pytest.mark.req("SK-23")
+async def test_a_picture_that_a_tool_shows_reaches_every_provider(dialect: Dialect, provider: FakeProvider) -> None:
+    provider.gives(dialect.reply)
+    shown = Returned(
+        call="call_a", tool="read", content="x.png:", images=(Image(data=PICTURE, media_type="image/png"),)
+    )
+    asked = Answered(calls=(ToolCall(id="call_a", name="read", arguments='{"path": "x.png"}'),))
+    async with opened(dialect, provider) as model:
+        await answer(model, replace(ASK, messages=(Asked(parts=(Text(text="Look."),)), asked, shown)))
+    sent = json.dumps(provider.asked)
+    assert sent.count(ENCODED) == 1
+    assert "x.png:" in sent
+
+
 SHAPES = {
     "openai": ("text", {"format": {"type": "json_schema", "name": "answer"}}),
     "compatible": ("response_format", {"type": "json_schema", "json_schema": {"name": "answer"}}),

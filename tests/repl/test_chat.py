@@ -179,7 +179,7 @@ async def test_a_skill_is_drafted_shown_confirmed_and_saved_as_the_persons(begin
     assert "habitus-context" not in shown
     assert [question.text for question in kept.questions] == ["Save it as 'add-numbers'?"]
     assert [report.type for report in kept.reports] == ["draft", "saved"]
-    assert kept.last() == "Saved add-numbers, version 1.\nUndo: /skill remove add-numbers"
+    assert kept.last() == "Saved add-numbers, version 1.\nUndo: /undo add-numbers:1"
     saved = habitus.skills.load("add-numbers")
     assert (saved.title, saved.when_to_use, saved.body.strip()) == (
         "Add numbers",
@@ -265,7 +265,7 @@ async def test_a_pasted_path_is_attached_and_prose_is_said(begin: Begin, tmp_pat
     chat, kept, model = begin([says("one region"), says("no")])
     await chat.handle(f"'{tmp_path}/my sales.csv'")
     assert model.asked == []
-    assert kept.reports[-1].data == {"path": str(tmp_path / "my sales.csv")}
+    assert kept.reports[-1].data["path"] == str(tmp_path / "my sales.csv")
     await chat.handle("which regions?")
     assert "2 columns: region (text), units (integer)" in _asked(model, 0)
     await chat.handle(f"is {tmp_path}/my there?")

@@ -76,8 +76,8 @@ def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
 @pytest.mark.parametrize(
     ("tool", "content", "undo"),
     [
-        ("create_skill", {"name": "x", "version": 1}, "    Undo: /skill remove x"),
-        ("update_skill", {"name": "x", "version": 3}, "    Undo: /skill rollback x 2"),
+        ("create_skill", {"name": "x", "version": 1}, "    Undo: /undo x:1"),
+        ("update_skill", {"name": "x", "version": 3}, "    Undo: /undo x:3"),
         ("delete_skill", {"deleted": True}, "    Undo: /skill restore x"),
         ("disable_skill", {"name": "x", "enabled": False}, "    Undo: /skill enable x"),
         ("create_skill", {"name": "x", "version": 1, "status": "proposed", "proposal": 7}, None),

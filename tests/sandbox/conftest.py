@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import zipfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.venvs import Venvs
+from tests.wheels import write_wheel
 
 MakePads = Callable[..., Scratchpads]
 
@@ -60,24 +60,12 @@ async def make_pads(machine: Machine, pads_folder: Path) -> AsyncIterator[MakePa
         await pads.close()
 
 
-def _wheel(folder: Path, name: str, text: str) -> None:
-    """A package of one module, built by hand."""
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{name}.py", text)
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-
-
 @pytest.fixture
 def shelf(tmp_path: Path) -> Venvs:
     """An index that is a folder: one wheel, and one source package that must never be built."""
     folder = tmp_path / "shelf"
     folder.mkdir()
-    _wheel(folder, "habitus_greeting", "HELLO = 'hello'\n")
+    write_wheel(folder, "habitus_greeting", "HELLO = 'hello'\n")
     (folder / "habitus_source-1.0.tar.gz").write_bytes(b"not even opened")
     settings = {"UV_FIND_LINKS": str(folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path / "cache")}
     return Venvs({**settings, "PATH": os.environ["PATH"]}, python=base_python())

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid
-from habitus.files import File, file_of
+from habitus.files import READ_BYTES, File, file_of
 from habitus.sandbox.environments import Environments
-from habitus.sandbox.given import LARGEST_FILE, MOST_FILES, Given
+from habitus.sandbox.given import MOST_FILES, Given
 from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import Machine, base_python
 from habitus.sandbox.model import MIB, Limits, Permissions
@@ -156,14 +156,14 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
     placed = plain(tmp_path).put_tree("x", tree, folders=dict.fromkeys(tree, origin))
     assert placed.left_out == {
         "changed": "it was changed meanwhile",
-        "gone": "it can't be read where it lies",
+        "gone": "it is no ordinary file",
         "link": "it can't be read where it lies",
     }
     assert sorted(path.name for path in (tmp_path / "given/skills/x").iterdir()) == ["kept"]
 
 
 def test_a_tree_is_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
-    huge, long = File(sha256="0" * 64, size=LARGEST_FILE + 1), "n" * 300
+    huge, long = File(sha256="0" * 64, size=READ_BYTES + 1), "n" * 300
     tree = {f"f{number:05}": file_of(b"") for number in range(MOST_FILES + 1)}
     placed = plain(tmp_path).put_tree("x", {**tree, "a": huge, f"b/{long}": file_of(b"x")})
     assert placed.left_out == {
@@ -177,8 +177,9 @@ def test_a_tree_is_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(Invalid):
         plain(tmp_path).put_tree(name, TREE)
-    with pytest.raises(Invalid):
-        plain(tmp_path).put_tree("x", {f"../{name}": file_of(b"")})
+    placed = plain(tmp_path).put_tree("x", {f"../{name}": file_of(b"")})
+    assert placed.left_out == {f"../{name}": "no file can be called that here"}
+    assert list((tmp_path / "given" / "skills" / "x").iterdir()) == []
 
 
 def test_what_a_killed_process_left_behind_is_swept_away(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ FLAKY = 'import json, sys\ntext = json.loads(sys.argv[1])["text"]\nassert text =
 async def test_a_persons_tool_is_there_at_once_as_the_code_stage_of_a_skill(habitus: Habitus, home: Path) -> None:
     async with habitus.tools as tools:
         created = await make(habitus)
-        assert created == Created(name="shout", applied=True, version=1, undo=("tools", "remove", "shout@user"))
+        assert created == Created(name="shout", applied=True, version=1, undo=("undo", "shout@user:1"))
         run = await tools.run("shout", {"text": "hello"})
     assert json.loads(run.stdout) == {"loud": "HELLO"}
     shutil.rmtree(home / "cache")  # whatever the sandbox used can go
@@ -69,7 +69,7 @@ async def test_a_tool_joins_the_skill_that_is_there_and_leaves_it_alone(habitus:
     habitus.skills.create(Skill(name="read-aloud", description="How to read.", body="1. Breathe.\n"), ADA)
     async with habitus.tools as tools:
         created = await make(habitus, "read_aloud")
-    assert created.undo == ("skills", "rollback", "read-aloud@user", "--to", "1")
+    assert created.undo == ("undo", "read-aloud@user:2")
     assert habitus.skills.load("read-aloud").body == "1. Breathe."
     assert tools.get("read_aloud").callable_name == "read_aloud"
     tools.retire("read-aloud", ADA)

@@ -14,8 +14,9 @@ from habitus.agent.budget import shortened
 from habitus.agent.previews.preview import Preview, preview
 from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
+from habitus.files import opened
 from habitus.llm.model import Image, Text
-from habitus.sandbox.given import Given, GivenFile, opened
+from habitus.sandbox.given import Given, GivenFile
 from habitus.text import one_line
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})

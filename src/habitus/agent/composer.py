@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from habitus.agent.prompt import Composed, Note, Prompt, Remembered
 from habitus.errors import HabitusError
 from habitus.skills import fingerprint, menu
 from habitus.skills.listing import Snapshot
-from habitus.skills.model import Skill, Summary
+from habitus.skills.model import Counters, Skill, Stage, Summary
 from habitus.skills.review import Proposal
 from habitus.skills.selection import INTERACTIVE, Request, Selection
 from habitus.text import one_line
@@ -32,6 +32,7 @@ class _Steady:
     selection: Selection  # of a request that says nothing
     menu: menu.Menu
     seen: Snapshot
+    is_makeshift: bool = False  # made while the database was away
 
 
 class Composer:
@@ -200,7 +201,7 @@ class Composer:
         return self._settled or self.settle()
 
     def settle(self) -> _Steady:
-        self._settled = self._put_together()
+        self._settled = self._away(self._put_together, None) or self._makeshift()
         return self._settled
 
     def refresh(self) -> None:
@@ -211,10 +212,10 @@ class Composer:
         now, steady = self._parts.view.snapshot, self._steady
         written, switched = _changed(steady.seen, now)
         is_same = self._parts.identity.text() == steady.identity
-        if is_same and not switched and all(self._is_own_change(name) for name in written):
+        if not steady.is_makeshift and is_same and not switched and all(self._is_own_change(name) for name in written):
             self._settled = replace(steady, seen=now)
         else:
-            self.settle()
+            self._settled = self._put_together()
 
     def _is_own_change(self, name: str) -> bool:
         try:
@@ -224,12 +225,23 @@ class Composer:
 
     def _put_together(self) -> _Steady:
         parts = self._parts
+        return self._steadied(parts.identity.text(), parts.memory.standing(), parts.view.library.all_counters())
+
+    def _makeshift(self) -> _Steady:
+        """What is known without the database, until it is back."""
+        identity = self._away(self._parts.identity.text, prompt.text("identity"))
+        return replace(self._steadied(identity, self._parts.memory.standing(is_away=True), {}), is_makeshift=True)
+
+    def _steadied(
+        self, identity: str, standing: Remembered, counters: Mapping[tuple[str, str], Mapping[Stage, Counters]]
+    ) -> _Steady:
+        parts = self._parts
         bare = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
         parts.view.selection = selection = choose(parts.view.snapshot, bare, parts.gates, parts.journal)
-        parts.view.menu = menu.offered(selection, parts.view.library.all_counters(), parts.context_tokens)
+        parts.view.menu = menu.offered(selection, counters, parts.context_tokens)
         return _Steady(
-            identity=parts.identity.text(),
-            standing=parts.memory.standing(),
+            identity=identity,
+            standing=standing,
             selection=selection,
             menu=parts.view.menu,
             seen=parts.view.snapshot,

@@ -12,6 +12,7 @@ class Consent(StrEnum):
     YES = "yes"
     NO = "no"
     LATER = "later"  # it waits in the review queue
+    ALWAYS = "always for this project"  # yes, and whoever asks the same there need not ask again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +21,7 @@ class Question:
 
     text: str
     detail: str = ""
+    choices: tuple[Consent, ...] = (Consent.YES, Consent.NO, Consent.LATER)
 
 
 AskPerson = Callable[[Question], Awaitable[Consent]]

@@ -11,7 +11,8 @@ from habitus.agent.hosted_turn import HostedTurn, Watch
 from habitus.agent.loop_thread import LoopThread
 from habitus.agent.tools.forms import in_form
 from habitus.agent.tools.profiles import DEFAULT
-from habitus.events import OK, Outcome, ToolResult, failed, infra
+from habitus.events import ToolResult, infra
+from habitus.llm.model import Image
 
 Opening = Callable[[], Awaitable[HostedTurn]]
 Given = Mapping[str, object] | str
@@ -28,6 +29,11 @@ class _Door:
         return self._hosted.turn.id
 
     @property
+    def conversation(self) -> str:
+        """The id under which the next turn goes on with this conversation."""
+        return self._hosted.turn.said.request.conversation
+
+    @property
     def system(self) -> str:
         """The steady text of the conversation: identity, profile, rules and the menu of skills."""
         return self._hosted.turn.system
@@ -36,6 +42,11 @@ class _Door:
     def context(self) -> str:
         """What was chosen for this request; it belongs into the message, before the person's words."""
         return self._hosted.context
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The attached images, for a model that sees them; `context` says what else is attached."""
+        return self._hosted.images
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -68,9 +79,9 @@ class HostTurn(_Door):
         """
         return self._loop.wait(self._hosted.observe(name, arguments, content, ok, intent))
 
-    def done(self, reply: str = "", ok: bool = True, reason: str = "") -> None:
-        """The turn is over, with this reply."""
-        self._loop.wait(self._hosted.end(reply, _outcome(ok, reason)))
+    def done(self, reply: str = "", ok: bool | None = None, reason: str = "") -> None:
+        """The turn is over, with this reply. Say `ok` only where you know: by a test, a validator, a person."""
+        self._loop.wait(self._hosted.done(reply, ok, reason))
 
     def failed(self, reason: str) -> None:
         """The turn is over, and did not do what was asked."""
@@ -89,19 +100,22 @@ class AsyncHostTurn(_Door):
     ) -> str:
         return await self._loop.ask(self._hosted.observe(name, arguments, content, ok, intent))
 
-    async def done(self, reply: str = "", ok: bool = True, reason: str = "") -> None:
-        await self._loop.ask(self._hosted.end(reply, _outcome(ok, reason)))
+    async def done(self, reply: str = "", ok: bool | None = None, reason: str = "") -> None:
+        await self._loop.ask(self._hosted.done(reply, ok, reason))
 
     async def failed(self, reason: str) -> None:
         await self.done(ok=False, reason=reason)
 
     async def leave(self) -> None:
         """The turn is over, and nobody says how it went but the model, where it did."""
-        await self._loop.ask(self._hosted.end("", None))
+        await self._loop.ask(self._hosted.end())
 
 
 class TurnDoor:
-    """What `habitus.turn(…)` returns: the way into a turn. Leaving by an exception is nobody's mistake here."""
+    """What `habitus.turn(…)` returns: the way into a turn, by `with` or `async with`.
+
+    Whoever leaves it by an exception, or without `done` or `failed`, leaves an outcome that counts for nothing.
+    """
 
     def __init__(self, loop: LoopThread, opening: Opening) -> None:
         self._loop = loop
@@ -133,9 +147,7 @@ class TurnDoor:
         assert self._hosted is not None
         if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
             await self._hosted.abandon()
+        elif error is not None:
+            await self._hosted.end(infra(f"{type(error).__name__}: {error}"[:500]))
         else:
-            await self._hosted.end("", None if error is None else infra(f"{type(error).__name__}: {error}"[:500]))
-
-
-def _outcome(ok: bool, reason: str) -> Outcome:
-    return OK if ok else failed(reason or "the host says so")
+            await self._hosted.end()

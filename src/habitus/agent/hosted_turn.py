@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import reprlib
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -15,12 +16,13 @@ from habitus.agent.tools.profiles import in_profile
 from habitus.agent.tools.registry import Registry, capped
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolCall, ToolResult, failed, infra
-from habitus.llm.model import Answered, Message, Returned, Text, ToolSpec
+from habitus.llm.model import Answered, Image, Message, Returned, Text, ToolSpec
 from habitus.text import block, encodable
 
 Watch = Callable[[str], None]
 
-_UNSAID = "nobody said how it went"
+HOST = "host"  # the source of what whoever runs the loop says of a turn
+_UNSAID = infra("nobody said how it went")
 
 
 class HostedTurn:
@@ -44,9 +46,15 @@ class HostedTurn:
     async def begin(self, turn: OpenTurn, *, shows_prompt: bool = True) -> None:
         self.notices += turn.said.notices
         self._turn = turn
-        await turn.open(shows_prompt=shows_prompt)
-        self._registry = await in_thread(turn.tools)
+        try:
+            await turn.open(shows_prompt=shows_prompt)
+            self._registry = await in_thread(turn.tools)
+        except BaseException:
+            await self.abandon()
+            raise
         self._keep(turn.message)
+        if turn.trouble:
+            self.notices.append(turn.trouble)
 
     @property
     def turn(self) -> OpenTurn:
@@ -59,6 +67,10 @@ class HostedTurn:
         """The marked block, and in words what is attached."""
         attached = [part.text for part in self.turn.said.parts if isinstance(part, Text)]
         return "\n\n".join(text for text in (self.turn.context, *attached) if text)
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        return tuple(part for part in self.turn.said.parts if isinstance(part, Image))
 
     def tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
         return [spec for spec in self._registry.specs() if in_profile(spec.name, profile)]
@@ -101,26 +113,40 @@ class HostedTurn:
         self._returned(call, result)
         return await self._advised()
 
-    async def end(self, reply: str, outcome: Outcome | None) -> None:
-        """Write the turn down; whoever ends it twice is not heard."""
+    async def done(self, reply: str, ok: bool | None, reason: str) -> None:
+        """The host has its reply; how it went, it may know (`ok`), or else the signals tell as in our own session."""
+        if self.is_over:
+            return  # whoever ends it twice is not heard
+        turn, said = self.turn, self._sound(reply)
+        if ok is None and turn.judged_by:
+            turn.reply = said  # the model's own word stands
+        else:
+            turn.done(said, may_be_empty=True)
+        if ok is not None:
+            turn.outcome = OK if ok else failed(self._sound(reason) or "the host says so")
+            turn.judged_by = HOST
+        if said:
+            self._keep(Answered(text=said))
+        await self._close()
+
+    async def end(self, outcome: Outcome = _UNSAID) -> None:
+        """The loop has left it, with or without a reason."""
         if self.is_over:
             return
-        self.is_over = True
-        turn = self.turn
-        turn.reply = self._sound(reply)
-        if outcome is not None:
-            turn.outcome, turn.is_own_word = outcome, False
-        elif not turn.is_own_word:
-            turn.outcome = infra(_UNSAID)
-        if turn.reply:
-            self._keep(Answered(text=turn.reply))
-        await turn.close()
+        if outcome is not _UNSAID or not self.turn.judged_by:
+            self.turn.outcome = replace(outcome, reason=self._sound(outcome.reason))
+            self.turn.judged_by = ""
+        await self._close()
 
     async def abandon(self) -> None:
         """It was cancelled: nothing of it teaches."""
         if not self.is_over:
             self.turn.cancelled()
-            await self.end("", infra("cancelled"))
+            await self.end(infra("cancelled"))
+
+    async def _close(self) -> None:
+        self.is_over = True
+        await self.turn.close()
 
     async def _advised(self) -> str:
         return "\n".join(await self.turn.advise())
@@ -152,6 +178,13 @@ def _as_text(content: object) -> str:
     if isinstance(content, bytes | bytearray | memoryview):
         return f"[{len(content):,} bytes]"
     try:
-        return json.dumps(content, ensure_ascii=False, default=str)
+        return json.dumps(content, ensure_ascii=False, default=_in_words)
     except (TypeError, ValueError, RecursionError):
-        return repr(content)
+        return reprlib.repr(content)
+
+
+def _in_words(thing: object) -> str:
+    try:
+        return str(thing)
+    except Exception:  # theirs, and it can do anything
+        return reprlib.repr(thing)

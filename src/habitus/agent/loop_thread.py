@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from habitus.errors import Invalid
@@ -13,11 +14,12 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Started when first used. Work that was handed in runs there, one step at a time, whoever waits for it."""
+    """Started when first used, once. Work that is handed in runs there, one step at a time, whoever waits for it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
+        self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -26,7 +28,7 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise Invalid("A turn can't wait for itself.", mend="Call it from another thread, or use 'async with'.")
-        running = asyncio.run_coroutine_threadsafe(work, self._running())
+        running = self._begun(work)
         try:
             return running.result()
         except BaseException:
@@ -35,24 +37,28 @@ class LoopThread:
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
         """The same for a caller with a loop of its own, which goes on meanwhile."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._running()))
+        return await asyncio.wrap_future(self._begun(work))
 
     def close(self) -> None:
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
+            self._is_closed = True
         if loop is None or thread is None:
             return
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
 
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def _begun(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         with self._lock:
+            if self._is_closed:
+                work.close()
+                raise Invalid("This Habitus is closed.", mend="Open it again: Habitus.open().")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)
                 self._thread.start()
-            return self._loop
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
+from habitus.agent.outage import Outage
 from habitus.agent.prompt import Note, Remembered
 from habitus.memory.cortex import Cortex
-from habitus.memory.recall import Recall, Recalled
+from habitus.memory.recall import Recalled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,15 +17,19 @@ class SessionMemory:
     cortex: Cortex
     user: str
     project: str
+    outage: Outage = field(default_factory=Outage)
 
-    def standing(self) -> Remembered:
-        """Profile and rules, for the system prompt: what holds whatever is asked."""
-        found = self._recall("")
+    def standing(self, *, is_away: bool = False) -> Remembered:
+        """Profile and rules, for the system prompt: what holds whatever is asked.
+
+        While the database is away, they are what was read last.
+        """
+        found = self.cortex.recall("", user=self.user, project=self.project, as_read_last=is_away)
         return Remembered(profile=_notes(found.profile), rules=_notes(found.rules), cut=found.cut)
 
     def recall(self, request: str) -> Remembered:
         """What fits a request."""
-        found = self._recall(request)
+        found = self.cortex.recall(request, user=self.user, project=self.project)
         return Remembered(rules=_notes(found.rules), lessons=_notes(found.lessons), cut=found.cut)
 
     def shown(self, notes: Sequence[str], cut: Sequence[str] = ()) -> None:
@@ -49,10 +54,9 @@ class SessionMemory:
     @cached_property
     def in_scratchpad(self) -> tuple[Note, ...]:
         """What the scratchpad tool's description says, the same for the whole session."""
-        return _notes(self.cortex.scratchpad_lessons(user=self.user, project=self.project))
-
-    def _recall(self, request: str) -> Recall:
-        return self.cortex.recall(request, user=self.user, project=self.project)
+        none: tuple[Recalled, ...] = ()
+        lessons = partial(self.cortex.scratchpad_lessons, user=self.user, project=self.project)
+        return _notes(self.outage.unless_away(lessons, none))
 
 
 def _notes(found: Sequence[Recalled]) -> tuple[Note, ...]:

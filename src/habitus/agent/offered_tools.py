@@ -13,6 +13,7 @@ from habitus.agent.tools.recipe_tools import recipe_tools
 from habitus.agent.tools.registry import Registry, Tool
 from habitus.agent.view import View
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus
+from habitus.sandbox.given import Given
 from habitus.sandbox.model import ToolRun
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext, is_barred
@@ -38,10 +39,12 @@ class OfferedTools:
         outage: Outage,
         gates: GateContext,
         recipes: RecipeCatalogue,
+        given: Given | None = None,
         *,
         steady: bool = True,
         may_have_tools: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._given = given
         self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
         self._built_in = tuple(built_in)
         self._tools = tools
@@ -61,7 +64,8 @@ class OfferedTools:
     def code(self) -> list[Tool]:
         """The code of skills, looked at when it is first asked for."""
         if self._code is None:
-            self._code = sorted(self._current(), key=lambda tool: tool.name)
+            none: Sequence[Tool] = ()
+            self._code = sorted(self._outage.unless_away(self._current, none), key=lambda tool: tool.name)
         return self._code
 
     @property
@@ -100,12 +104,13 @@ class OfferedTools:
         usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
         services = sandbox_services(self._view)
-        run = partial(self._tools.run, services=services)
+        run = partial(self._tools.run, services=services, given=self._given)
         self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
-            return await self._tools.run_waiting(conversation, name, payload, services=services)
+            run = self._tools.run_waiting
+            return await run(conversation, name, payload, services=services, given=self._given)
 
         self._steps = code_tools(active.values(), run)
         waiting_tools = code_tools(waiting, run_waiting)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from habitus.agent.background import in_thread
 from habitus.agent.composer import Composer
+from habitus.agent.outcome import MODEL
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Composed, Remembered
 from habitus.agent.recorder import TurnRecorder
@@ -49,9 +50,9 @@ class OpenTurn:
         self.rounds = 0
         self.reply = ""
         self.outcome: Outcome = OK
+        self.judged_by = ""  # who said how it went; nobody where the outcome is only what the signals tell
         self.is_capped = False
         self.is_cancelled = False
-        self.is_own_word = False  # whether the outcome is what the model says of its own work
         self._remembered = Remembered()
         self._parts = parts
         self._composer = composer
@@ -67,7 +68,7 @@ class OpenTurn:
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
         self.look()
-        self._parts.files.refresh()
+        self._parts.outage.safely(self._parts.files.refresh, "bring the files of skills up to date")
         self._composer.refresh()
         if self.said.invoked is not None:
             self._parts.view.note_loaded(self.said.invoked)
@@ -96,6 +97,11 @@ class OpenTurn:
     @property
     def redactor(self) -> Redactor:
         return self._parts.redactor
+
+    @property
+    def trouble(self) -> str:
+        """Why the database could not be used in this turn; empty while it can."""
+        return self._parts.outage.trouble
 
     @property
     def message(self) -> Asked:
@@ -193,20 +199,20 @@ class OpenTurn:
 
     # The end
 
-    def done(self, reply: str) -> None:
+    def done(self, reply: str, *, may_be_empty: bool = False) -> None:
         """How it went, by how it ended and not by what it says of itself."""
         self.reply = reply
         bad = [outcome for outcome in self.last_results if not outcome.is_ok]
         if self.is_capped:
             self.outcome = failed("the tool rounds ran out")
-        elif not reply.strip():
+        elif not reply.strip() and not may_be_empty:
             self.outcome = failed("the answer was empty")
         elif bad and len(bad) == len(self.last_results):
             self.outcome = failed(f"the last tool call failed: {bad[-1].reason}")
 
     def report(self, outcome: Outcome) -> None:
         """The model says itself how it went."""
-        self.outcome, self.is_own_word = outcome, True
+        self.outcome, self.judged_by = outcome, MODEL
 
     def cancelled(self) -> None:
         self.is_cancelled = True

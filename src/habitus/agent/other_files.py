@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import mimetypes
 import posixpath
@@ -11,9 +10,8 @@ from dataclasses import dataclass
 
 from habitus.agent.view import View
 from habitus.errors import NotFound, Refused, did_you_mean
-from habitus.files import File
-from habitus.sandbox.given import LARGEST_FILE, SKILLS, Given, Placed, content_of
-from habitus.sandbox.model import MIB
+from habitus.files import File, content_of
+from habitus.sandbox.given import SKILLS, Given, Placed
 from habitus.skills.copies import SkillFiles
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill
@@ -22,7 +20,7 @@ from habitus.text import one_line
 log = logging.getLogger(__name__)
 
 _MOST_LINES, _MOST_CHARACTERS = 40, 5_000  # of the list below a skill's text
-_LONGEST_LINE, _LONGEST_PATH = 60, 80
+_LONGEST_LINE, _LONGEST_PATH, _MOST_PATHS = 60, 80, 100
 _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
@@ -67,9 +65,14 @@ class OtherFiles:
             _where(skill.name, placed),
             *shown,
             _rest(skill.name, len(files.others) - len(shown)),
-            _withheld(skill.name) if files.untrusted else "",
+            _withheld(skill.name) if files.untrusted.intersection(files.others) else "",
         ]
         return "\n".join(line for line in lines if line)
+
+    def paths(self, name: str) -> list[str]:
+        """The first hundred of them; a folder of `find` has all."""
+        files = self._view.files(name)
+        return list(files.others[:_MOST_PATHS]) if files else []
 
     def refresh(self) -> None:
         """A turn begins: what was put follows the library, and goes with the skill or with a person's trust in it."""
@@ -78,10 +81,10 @@ class OtherFiles:
         self._seen = self._view.snapshot
         for name in self._given.trees():
             files = self._view.files(name)
-            if files is None or not files.others:
-                self._given.drop_tree(name)
-            else:
+            if files is not None and files.others:
                 self._placed(name, files)
+            elif files is not None or not self._view.is_in_use(name):  # else the database is away
+                self._given.drop_tree(name)
 
     def find(self, name: str, path: str) -> OtherFile | tuple[str, ...]:
         """A file of a skill, or the lines of those in a folder of it; '.' is all of it."""
@@ -166,16 +169,11 @@ def _first_line(file: File) -> str:
 
 
 def _read(path: str, files: SkillFiles, in_pad: str) -> OtherFile:
-    file = files.tree[path]
-    if file.size > LARGEST_FILE:
-        raise Refused(f"'{path}' has {file.size:,} bytes; {LARGEST_FILE // MIB} MiB is the most that can be read.")
     try:
-        with content_of(path, file, files.folders.get(path)) as source:
-            data = source.read(LARGEST_FILE + 1)
-    except OSError:
-        raise NotFound(f"'{path}' can't be read where it lies: it may be gone.", mend="") from None
-    if hashlib.sha256(data).hexdigest() != file.sha256:
-        raise Refused(f"'{path}' was changed a moment ago.", mend="Try again.")
+        data = content_of(path, files.tree[path], files.folders.get(path))
+    except OSError as error:
+        size = files.tree[path].size
+        raise Refused(f"'{path}' ({size:,} bytes) can't be read: {error.strerror or error}.") from None
     try:
         text = None if b"\0" in data else data.decode("utf-8-sig")
     except UnicodeDecodeError:

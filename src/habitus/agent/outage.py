@@ -22,10 +22,15 @@ class Outage:
     def __init__(self) -> None:
         self.trouble = ""
 
+    @property
+    def _patience(self) -> float:
+        """Who has waited once in a turn does not wait again."""
+        return 0.0 if self.trouble else PATIENCE_S
+
     def unless_away(self, look: Callable[[], T], otherwise: T) -> T:
         """What the database says; while it can't be used, what is known without it."""
         try:
-            with sql.patience(PATIENCE_S):
+            with sql.patience(self._patience):
                 return look()
         except away() as error:
             self.trouble = self.trouble or str(error)
@@ -35,7 +40,7 @@ class Outage:
     def safely(self, what: Callable[[], object], saying: str) -> None:
         """The person has the answer; what fails now is logged and takes nothing away."""
         try:
-            with sql.patience(PATIENCE_S):
+            with sql.patience(self._patience):
                 what()
         except away() as error:
             self.trouble = self.trouble or str(error)

@@ -28,10 +28,13 @@ _WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2
 _CAP = 0.5
 
 
-def ended(outcome: Outcome, *, capped: bool, is_own_word: bool = False) -> TurnOutcome:
-    """The judgement of a turn by how it ended, or by the model's own word."""
-    if is_own_word:
-        return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, reason=outcome.reason)
+def by_itself(outcome: Outcome) -> TurnOutcome:
+    """The model's own word on its work."""
+    return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, reason=outcome.reason)
+
+
+def ended(outcome: Outcome, *, capped: bool) -> TurnOutcome:
+    """The judgement of a turn by how it ended."""
     weight = _CAP if capped else _WEIGHTS[outcome.kind]
     return TurnOutcome(kind=outcome.kind, weight=weight, source=SIGNAL, reason=outcome.reason)
 

@@ -56,7 +56,11 @@ def journal_turn(
 
 
 def _went(turn: OpenTurn) -> TurnOutcome:
-    return outcome.ended(turn.outcome, capped=turn.is_capped, is_own_word=turn.is_own_word)
+    if turn.judged_by == outcome.MODEL:
+        return outcome.by_itself(turn.outcome)
+    if turn.judged_by:
+        return outcome.explicit(turn.outcome.kind, turn.judged_by, turn.outcome.reason)
+    return outcome.ended(turn.outcome, capped=turn.is_capped)
 
 
 def _usage(turn: OpenTurn) -> dict[str, float]:

@@ -108,7 +108,8 @@ class TurnRecorder:
     def credit(self, turn: OpenTurn) -> None:
         """What a turn that went well teaches of the skills and lessons that were there."""
         request, loaded = turn.said.request.text, [skill.name for skill in turn.loaded]
-        self._outage.safely(lambda: self._credit(request, loaded, _SEEMED_GOOD), "credit what served the request")
+        weight = _SAID_GOOD if turn.judged_by else _SEEMED_GOOD
+        self._outage.safely(lambda: self._credit(request, loaded, weight), "credit what served the request")
 
     def _credit(self, request: str, loaded: Sequence[str], weight: float) -> None:
         parts = self._parts

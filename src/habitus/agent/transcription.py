@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import io
 import sys
 import wave
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from habitus import extras
 
 RATE = 16_000
 LONGEST_SECONDS = 600
@@ -55,8 +56,8 @@ class PocketSphinx:
 
 def local_transcriber() -> Transcriber:
     """The transcriber of this installation; without one, a stand-in that says how to get it."""
-    if importlib.util.find_spec("pocketsphinx") is None:
-        return Deaf("no transcriber is installed; add one with: pip install 'habitus[audio]'")
+    if not extras.has("pocketsphinx"):
+        return Deaf(f"no transcriber is installed. {extras.how('pocketsphinx')}")
     return PocketSphinx()
 
 

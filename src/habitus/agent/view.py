@@ -61,7 +61,8 @@ class View:
     def snapshot(self) -> Snapshot:
         """Taken when it is first needed: of a large library it takes time and room."""
         if self._snapshot is None:
-            self._snapshot = self.library.snapshot(user=self._user.name)
+            now = partial(self.library.snapshot, user=self._user.name)
+            self._snapshot = self._outage.unless_away(now, self.library.last.for_reader(self._user.name))
         return self._snapshot
 
     @property
@@ -121,25 +122,32 @@ class View:
     def waiting(self) -> Mapping[str, Skill]:
         """The skills that were written in this conversation and wait for a person."""
         if self._waiting is None or self._waiting[0] != self.looks:
-            self._waiting = (self.looks, self._review.in_conversation(self.conversation))
+            nothing: Mapping[str, Skill] = {}
+            found = self._outage.unless_away(lambda: self._review.in_conversation(self.conversation), nothing)
+            self._waiting = (self.looks, found)
         return self._waiting[1]
 
     def load(self, name: str) -> Skill:
         return self.library.load(name, at=self.snapshot, user=self._user.name)
 
-    def files(self, name: str) -> SkillFiles | None:
-        """All files of a skill that is there and in use, as they are now."""
+    def is_in_use(self, name: str) -> bool:
         item = self.snapshot.by_name.get(name)
-        if item is None or item.state is not State.OK:
+        return item is not None and item.state is State.OK
+
+    def files(self, name: str) -> SkillFiles | None:
+        """All files of a skill that is in use, as they are now; none while they can't be read."""
+        if not self.is_in_use(name):
             return None
-        return self._outage.unless_away(lambda: self.library.files(item), None)
+        return self._outage.unless_away(lambda: self.library.files(self.snapshot.by_name[name]), None)
 
     def unreviewed(self, name: str) -> str:
         """Where a skill comes from that nobody has looked at, in words; nothing for the others."""
         if name in self.waiting():
             return "it was written in this conversation"
         item = self.snapshot.by_name.get(name)
-        return "" if item is None else self.library.unreviewed(item)
+        if item is None:
+            return ""
+        return self._outage.unless_away(lambda: self.library.unreviewed(item), "who wrote it can't be looked up now")
 
     def is_in_view(self, name: str) -> bool:
         """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""

@@ -162,7 +162,10 @@ def _skills(habitus: Habitus) -> list[Check]:
 
 
 def _search(habitus: Habitus) -> Check:
-    return Check(name="search", state=CheckState.OK, detail=habitus.finder.describe())
+    try:
+        return Check(name="search", state=CheckState.OK, detail=habitus.finder.describe())
+    except Invalid as error:
+        return Check(name="search", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
 
 
 def _model(habitus: Habitus) -> Check:
@@ -241,7 +244,12 @@ def lint(
         return LintReport(skills=tuple(report for target in targets for report in _linted(habitus, target)))
     own = {layer.name for layer in habitus.skills.layers if layer.can_write}
     seen = habitus.skills.snapshot()
-    skills = tuple(_linted_skill(habitus, item, seen) for item in seen.listing if item.layer in own)
+    skills = []
+    for item in seen.listing:
+        if item.layer in own:
+            skills.append(_linted_skill(habitus, item, seen))
+            progress(len(skills))
+    habitus.finder.catch_up(progress)
     together = check(
         seen.listing,
         room=_room(habitus),
@@ -249,7 +257,7 @@ def lint(
         neighbours=habitus.finder.neighbours(at=seen),
         progress=progress,
     )
-    return LintReport(skills=skills, set=tuple(together))
+    return LintReport(skills=tuple(skills), set=tuple(together))
 
 
 def _room(habitus: Habitus) -> Room:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 import tempfile
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
-from habitus import search, sql
+from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.layers import open_library
-from habitus.events import OutcomeKind, TurnObserver
+from habitus.events import TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
 from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
-from habitus.redact import Redactor
+from habitus.redact import Redactor, secret_values
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills import names, trees
@@ -43,14 +45,12 @@ if TYPE_CHECKING:
     from habitus.agent.session import Session
     from habitus.app.hosting import Hosting
     from habitus.learning.observer import Learner
-    from habitus.learning.transcripts.ledger import TurnLedger
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
     from habitus.memory.cortex import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads
-    from habitus.sandbox.services import Services
     from habitus.skills.review import Proposal
     from habitus.tools.tools import Tools
 
@@ -70,7 +70,6 @@ class Habitus:
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.settings, self.clock = settings, clock
-        self.opened_on = clock()
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
         self.local = local  # what is known of this machine's directories
@@ -81,12 +80,14 @@ class Habitus:
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
-        self.redactor = Redactor(home.secret_values(os.environ))
+        self.redactor = Redactor(secret_values(os.environ))
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(self.skills, local, lambda: search.Index.open(local, "skills"), redacted=self.redacted)
+        self.finder = Finder(
+            self.skills, local, functools.partial(home.open_index, settings, local), redacted=self.redacted
+        )
         self.review = Review(
             self.skills,
             shared,
@@ -118,12 +119,13 @@ class Habitus:
             raise
 
     def close(self) -> None:
-        if "hosting" in self.__dict__:
-            self.hosting.close()
-        self.local.dispose()
-        self.shared.dispose()
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        with ExitStack() as closing:  # one that fails keeps nothing else open
+            if self._scratch is not None:
+                closing.callback(self._scratch.cleanup)
+            closing.callback(self.shared.dispose)
+            closing.callback(self.local.dispose)
+            if "hosting" in self.__dict__:
+                closing.callback(self.hosting.close)
 
     def __enter__(self) -> Self:
         return self
@@ -140,19 +142,12 @@ class Habitus:
 
     def person(self, reason: str = "", *, user: str = "") -> Author:
         """The person at this process, or the user of a session, as the author of a change."""
-        is_other = user not in ("", self.settings.user)
-        return Author(actor=Actor.USER, name=user if is_other else self.settings.signature, reason=reason)
+        name = user if user not in ("", self.settings.user) else self.settings.signature
+        return Author(actor=Actor.USER, name=name, reason=reason, change=secrets.token_hex(4))
 
     def at(self, cwd: Path) -> Habitus:
         """The same home as seen from another working directory."""
         return Habitus.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
-
-    @functools.cached_property
-    def learned_turns(self) -> TurnLedger:
-        """Which turns of transcripts have been learned from."""
-        from habitus.learning.transcripts.ledger import TurnLedger  # the readers, for those who read transcripts
-
-        return TurnLedger(self.shared, clock=self.clock)
 
     @functools.cached_property
     def models(self) -> Models:
@@ -202,32 +197,44 @@ class Habitus:
         *,
         user: str | None = None,
         conversation: str = "",
+        attachments: Sequence[str | Path] = (),
+        paths: Sequence[str] = (),
+        resources: Collection[str] = (),
+        features: Collection[str] = (),
         source_type: str = "api",
+        reply_to: str = "",
+        caller_id: str = "",
         tools: Collection[str] = (),
         ask: AskPerson = nobody,
-        **more: Any,
     ) -> TurnDoor:
-        """A turn of your own loop, for `with` or `async with`. `tools` are the names of your own.
+        """A turn of your own loop, for `with` or `async with`; `tools` are the names of your own.
 
-        Also: attachments, paths, resources, features, reply_to and caller_id, as `app.hosting.asked` takes them.
+        `paths` are the files the work is about, `resources` and `features` what else is there, `reply_to` the turn
+        that is directly answered, `caller_id` your own id of this one; `ask` asks the person where one is needed.
         """
-        from habitus.app.hosting import HostRequest, asked
+        from habitus.app.hosting import HostRequest  # the sandbox, for those who run a loop
 
         request = HostRequest(
-            asking=asked(text, **more),
+            text=text,
             user=self.user(user),
             conversation=conversation,
+            attachments=[Path(path) for path in attachments],
+            paths=paths,
+            resources=resources,
+            features=features,
             source_type=source_type,
+            reply_to=reply_to,
+            caller_id=caller_id,
             tools=frozenset(tools),
             ask=ask,
         )
         return self.hosting.turn(request)
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
-        """Somebody knows how a turn went; it may be over for long. The same source corrects itself."""
-        from habitus.app.judging import judge
+        """Somebody knows how a turn went; it may be over for long. `by` says who: the same source corrects itself."""
+        from habitus.app.judging import judge  # the recorder, for those who judge
 
-        judge(self, turn, OutcomeKind.OK if ok else OutcomeKind.FAILED, by=by, reason=reason)
+        judge(self, turn, ok=ok, by=by, reason=reason)
 
     @functools.cached_property
     def hosting(self) -> Hosting:
@@ -295,17 +302,11 @@ class Habitus:
 
         return open_recipes(self)
 
-    def scratchpads(
-        self,
-        *,
-        folder: str = "pads",
-        may_install: Callable[[str], Awaitable[bool]] | None = None,
-        services: Services | None = None,
-    ) -> Scratchpads:
-        """Scratchpads in a folder of this home, or on the machine that the settings name."""
+    def scratchpads(self) -> Scratchpads:
+        """The scratchpads of this home, or of the machine that the settings name."""
         from habitus.app.running_code import open_scratchpads
 
-        return open_scratchpads(self, folder, may_install, services)
+        return open_scratchpads(self, "pads")
 
     def _approved(self, proposal: Proposal) -> None:
         if trees.TOOL_CODE in proposal.change.tree:

@@ -1,4 +1,4 @@
-"""A home on disk: made where it is new, kept private, and read from a copy where it can't be written."""
+"""A home on disk: made where it is new, kept private, and read from a copy where it can't be written; its index."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+import sqlalchemy as sa
+
+from habitus import search
 from habitus import settings as settings_module
 from habitus.errors import Refused, StorageFailed
 
@@ -86,16 +89,13 @@ def keep_private(home: Path) -> None:
             path.chmod(mode)
 
 
-_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
-
-
-def secret_values(environ: Mapping[str, str]) -> list[str]:
-    """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
-    return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
-
-
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
     """The settings of this process: environment, then habitus.toml, then defaults."""
     if environ is not None:
         return settings_module.load(environ, Path.cwd(), home)
     return settings_module.load(os.environ, Path.cwd(), home, account=settings_module.account_name())
+
+
+def open_index(settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills") -> search.Index:
+    """What finds skills or lessons, with the encoder of the settings."""
+    return search.open_index(engine, collection, settings.search.encoder)

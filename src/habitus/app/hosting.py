@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,32 +17,68 @@ from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.host_turn import TurnDoor
 from habitus.agent.hosted_turn import HostedTurn
 from habitus.agent.loop_thread import LoopThread
+from habitus.agent.outage import Outage
 from habitus.agent.user_input import Asking
 from habitus.app.learning import open_learner
 from habitus.app.running_code import open_tools
 from habitus.app.sessions import let_go_of_the_old, open_conversation
 from habitus.errors import Invalid, Refused
+from habitus.journal.model import Turn
 from habitus.llm.model import ToolSpec
 from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
 
-MOST_OPEN = 100  # conversations; the one that was silent longest is closed for another
+MOST_OPEN = 100  # conversations; of those where no turn runs, the one that was silent longest is closed for another
+_UNKNOWN: tuple[str, Sequence[Turn]] = ("", ())
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRequest:
-    """What a loop hands in for a turn."""
+    """What a loop hands in for a turn. A conversation keeps its user, its `source_type` and its `ask`."""
 
-    asking: Asking
+    text: str
     user: User
     conversation: str = ""
+    attachments: Sequence[Path] = ()
+    paths: Sequence[str] = ()
+    resources: Collection[str] = ()
+    features: Collection[str] = ()
     source_type: str = "api"
+    reply_to: str = ""
+    caller_id: str = ""
     tools: frozenset[str] = frozenset()  # names of the host's own
     ask: AskPerson = nobody
     shows_prompt: bool = True  # whether its model reads our texts; else what tools return is all that was shown
+
+    @property
+    def asking(self) -> Asking:
+        return Asking(
+            text=self.text,
+            attach=self.attachments,
+            paths=self.paths,
+            resources=self.resources,
+            features=self.features,
+            reply_to=self.reply_to,
+            caller_id=self.caller_id,
+            sees_images=True,  # whoever runs the loop knows whether its model does
+            may_be_blank=True,
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class _Place:
+    """Where a conversation is kept, and its last turn. Whoever opens or closes something here holds the lock."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    conversation: Conversation | None = None
+    turn: HostedTurn | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.lock.locked() and (self.turn is None or self.turn.is_over)
 
 
 class Hosting:
@@ -48,7 +86,7 @@ class Hosting:
         self._habitus = habitus
         self._tools = open_tools(habitus)  # of its own: its processes belong to this loop
         self._loop = LoopThread("habitus-turns")
-        self._open: OrderedDict[str, tuple[Conversation, HostedTurn | None]] = OrderedDict()
+        self._open: OrderedDict[str, _Place] = OrderedDict()
 
     def turn(self, request: HostRequest) -> TurnDoor:
         async def begin() -> HostedTurn:
@@ -62,66 +100,73 @@ class Hosting:
 
     async def leave(self, conversation: str) -> None:
         """Whoever had the conversation has gone."""
-        await self._loop.ask(self._left(conversation))
+        if conversation in self._open:
+            await self._loop.ask(self._end(conversation))
 
     def close(self) -> None:
         """End every conversation; a turn that nobody ended is written down as such."""
-        self._loop.wait(self._close())
-        self._loop.close()
+        try:
+            self._loop.wait(self._close())
+        finally:
+            self._loop.close()
 
     async def _begin(self, request: HostRequest) -> HostedTurn:
         id = request.conversation or new_id()
-        conversation, before = await self._found(id, request)
-        if before is not None:
-            await before.end("", None)
-        conversation.parts.tools.theirs = request.tools
+        _check(id)
         hosted = HostedTurn()
-        self._open[id] = (conversation, hosted)
-        self._open.move_to_end(id)
-        turn = await conversation.turn(request.asking, hosted.emit)
-        await hosted.begin(turn, shows_prompt=request.shows_prompt)
-        while len(self._open) > MOST_OPEN:
-            await self._end(next(iter(self._open)))
+        async with self._held(id) as place:
+            conversation = await self._found(place, id, request)
+            if place.turn is not None:
+                await place.turn.end()
+            conversation.parts.tools.theirs = request.tools
+            turn = await conversation.turn(request.asking, hosted.emit)
+            await hosted.begin(turn, shows_prompt=request.shows_prompt)
+            place.turn = hosted
+        await self._make_room()
         return hosted
 
-    async def _found(self, id: str, request: HostRequest) -> tuple[Conversation, HostedTurn | None]:
-        """The conversation, opened where it is not, and the last turn in it."""
-        found = self._open.get(id)
-        if found is None:
-            return await in_thread(lambda: self._opened(id, request)), None
-        if found[0].parts.user.name != request.user.name:
+    async def _found(self, place: _Place, id: str, request: HostRequest) -> Conversation:
+        """The conversation of a place, opened where it is not."""
+        if place.conversation is None:
+            place.conversation = await in_thread(lambda: self._opened(id, request))
+        elif place.conversation.parts.user.name != request.user.name:
             raise _somebody_elses(id)
-        return found
+        return place.conversation
 
     async def _offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
-        conversation, last = self._open[request.conversation] = await self._found(request.conversation, request)
-        asked = Request(text="", user=request.user) if last is None else last.turn.said.request
+        async with self._held(request.conversation) as place:
+            conversation = await self._found(place, request.conversation, request)
+            asked = Request(text="", user=request.user) if place.turn is None else place.turn.turn.said.request
 
-        def look() -> tuple[ToolSpec, ...]:
-            conversation.parts.view.refresh()
-            return conversation.parts.tools.registry(asked).specs()
+            def look() -> tuple[ToolSpec, ...]:
+                conversation.parts.view.refresh()
+                return conversation.parts.tools.registry(asked).specs()
 
-        return await in_thread(look)
+            return await in_thread(look)
 
-    async def _left(self, id: str) -> None:
-        if id in self._open:
-            await self._end(id)
+    @asynccontextmanager
+    async def _held(self, id: str) -> AsyncIterator[_Place]:
+        """A place for one caller at a time; who waited while the conversation was closed gets a new one."""
+        while True:
+            place = self._open.setdefault(id, _Place())
+            async with place.lock:
+                if self._open.get(id) is place:
+                    self._open.move_to_end(id)
+                    yield place
+                    return
 
     def _opened(self, id: str, request: HostRequest) -> Conversation:
         habitus = self._habitus
         habitus.refuse_if_read_only()
-        if not _ID.fullmatch(id):
-            raise Invalid(
-                f"'{id[:80]}' can't be a conversation's id.", mend="Use up to 80 letters, digits, '.', '_' and '-'."
-            )
-        if habitus.journal.user_of(id) not in ("", request.user.name):
+        owner, past = Outage().unless_away(lambda: self._known(id), _UNKNOWN)
+        if owner not in ("", request.user.name):
             raise _somebody_elses(id)
         cheap = habitus.models.cheap if habitus.settings.cheap_model else None  # nothing is spent unasked
         return open_conversation(
             habitus,
             self._tools,
             id=id,
-            past=habitus.journal.recent(id, limit=1),
+            past=past,
             user=request.user,
             source_type=request.source_type,
             ask=request.ask,
@@ -130,41 +175,43 @@ class Hosting:
             learner=open_learner(habitus, habitus.open_memory(user=request.user.name), cheap),
         )
 
+    def _known(self, id: str) -> tuple[str, Sequence[Turn]]:
+        """Whose a conversation is, and its last turn."""
+        return self._habitus.journal.user_of(id), self._habitus.journal.recent(id, limit=1)
+
+    async def _make_room(self) -> None:
+        while len(self._open) > MOST_OPEN:
+            idle = next((id for id, place in self._open.items() if place.is_idle), None)
+            if idle is None:
+                return
+            await self._end(idle)
+
     async def _end(self, id: str) -> None:
-        conversation, hosted = self._open.pop(id)
-        if hosted is not None:
-            await hosted.end("", None)
-        await conversation.close()
+        async with self._held(id) as place:
+            try:
+                if place.turn is not None:
+                    await place.turn.end()
+                if place.conversation is not None:
+                    await place.conversation.close()
+            finally:
+                self._open.pop(id)
 
     async def _close(self) -> None:
-        for id in list(self._open):
-            await self._end(id)
-        await self._tools.close()
-        if self._habitus.settings.cheap_model:
-            await self._habitus.models.close()
-        await in_thread(lambda: let_go_of_the_old(self._habitus, self._habitus.settings.user))
+        habitus = self._habitus
+        async with AsyncExitStack() as closing:  # one that fails keeps nothing else open
+            closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus, habitus.settings.user))
+            if habitus.settings.cheap_model:
+                closing.push_async_callback(habitus.models.close)
+            closing.push_async_callback(self._tools.close)
+            for id in self._open:
+                closing.push_async_callback(self._end, id)
 
 
-def asked(
-    text: str,
-    *,
-    attachments: Sequence[str | Path] = (),
-    paths: Sequence[str] = (),
-    resources: Collection[str] = (),
-    features: Collection[str] = (),
-    reply_to: str = "",
-    caller_id: str = "",
-) -> Asking:
-    return Asking(
-        text=text,
-        attach=[Path(path) for path in attachments],
-        paths=paths,
-        resources=resources,
-        features=features,
-        reply_to=reply_to,
-        caller_id=caller_id,
-        may_be_blank=not text,
-    )
+def _check(id: str) -> None:
+    if not _ID.fullmatch(id):
+        raise Invalid(
+            f"'{id[:80]}' can't be a conversation's id.", mend="Use up to 80 letters, digits, '.', '_' and '-'."
+        )
 
 
 def _somebody_elses(id: str) -> Refused:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from habitus.app.habitus import Habitus
+from habitus.app.undoing import of_version
 from habitus.app.whose import memory_of
 from habitus.app.writing import ByHand, editable
 from habitus.errors import Invalid
@@ -70,22 +71,20 @@ def _approved(habitus: Habitus, item: InboxItem, all_users: bool) -> Decided:
         lesson = memory_of(habitus, all_users).approve(item.subject.id, by=habitus.settings.signature)
         return Decided(item=_of_lesson(lesson), undo=("lessons", "remove", lesson.id))
     proposal, version = habitus.review.approve(item.subject.id, habitus.person())
-    return Decided(item=_of_proposal(proposal), version=version, undo=("skills", *_undo(proposal, version)))
+    return Decided(item=_of_proposal(proposal), version=version, undo=_undo(habitus, proposal, version))
 
 
-def _undo(proposal: Proposal, version: int | None) -> tuple[str, ...]:
+def _undo(habitus: Habitus, proposal: Proposal, version: int | None) -> tuple[str, ...]:
     address = f"{proposal.change.name}@{proposal.change.layer}"
     match proposal.change.action:
-        case Action.WRITE if version is not None and version > 1:
-            return ("rollback", address, "--to", str(version - 1))
         case Action.WRITE:
-            return ("remove", address)
+            return of_version(address, version or 1)
         case Action.REMOVE:
-            return ("restore", address)
+            return ("skills", "restore", f"{address}#{habitus.skills.newest_archived(address).id}")
         case Action.ENABLE:
-            return ("disable", address)
+            return ("skills", "disable", address)
         case Action.DISABLE:
-            return ("enable", address)
+            return ("skills", "enable", address)
 
 
 def reject(habitus: Habitus, id: str, reason: str, *, all_users: bool = False) -> InboxItem:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from habitus.agent.memory import SessionMemory
 from habitus.agent.outcome import explicit
 from habitus.agent.recorder import judge as keep_judgement
 from habitus.app.habitus import Habitus
+from habitus.errors import NotFound
 from habitus.events import OutcomeKind
+from habitus.journal.model import TurnOutcome
 from habitus.text import one_line
 
 
-def judge(habitus: Habitus, turn: str, kind: OutcomeKind, *, by: str, reason: str = "") -> None:
-    """`turn` is its id, or the one that the caller gave it."""
-    memory = SessionMemory(cortex=habitus.memory, user=habitus.settings.user, project=habitus.project)
-    said = explicit(kind, one_line(by), habitus.redacted(one_line(reason)))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    turn: str
+    request: str
+    outcome: TurnOutcome
+
+
+def judge(habitus: Habitus, turn: str, *, ok: bool, by: str, reason: str = "") -> Judged:
+    """`turn` is its id, or the one that the caller gave it. An admin may judge everybody's."""
+    habitus.refuse_if_read_only()
     user = None if habitus.settings.is_admin else habitus.settings.user
-    keep_judgement(habitus.journal, habitus.finder, memory, turn, said, user=user)
+    judged = habitus.journal.brief(turn, user=user)
+    if judged is None:
+        raise NotFound(f"There is no turn '{turn}'.", mend="'habitus sessions show' has their ids.")
+    is_own = judged.user == habitus.settings.user
+    cortex = habitus.memory if is_own else habitus.open_memory(user=judged.user)
+    memory = SessionMemory(cortex=cortex, user=judged.user, project=habitus.project)
+    kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
+    said = explicit(kind, one_line(by), habitus.redacted(one_line(reason)))
+    keep_judgement(habitus.journal, habitus.finder, memory, judged.id, said, user=judged.user)
+    return Judged(turn=judged.id, request=judged.request, outcome=said)

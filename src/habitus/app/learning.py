@@ -9,6 +9,7 @@ from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
 from habitus.learning.observer import Learner, LessonKeeper
 from habitus.learning.transcripts.applying import Applier
+from habitus.learning.transcripts.ledger import TurnLedger
 from habitus.learning.transcripts.model import SkillUse
 from habitus.llm.model import Model
 from habitus.redact import Redactor
@@ -43,9 +44,14 @@ def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> 
 
     return Applier(
         keeper,
-        habitus.learned_turns,
+        turn_ledger(habitus),
         redactor=redactor,
         count_skill=count_skill,
         user=habitus.settings.user,
         project=habitus.project,
     )
+
+
+def turn_ledger(habitus: Habitus) -> TurnLedger:
+    """Which turns of transcripts have been learned from."""
+    return TurnLedger(habitus.shared, clock=habitus.clock)

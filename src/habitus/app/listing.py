@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from habitus.app.habitus import Habitus
 from habitus.app.layers import open_library
-from habitus.errors import NotFound
+from habitus.errors import NotFound, did_you_mean
+from habitus.files import content_of
 from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
 from habitus.skills.library import Library
-from habitus.skills.lifecycle import reliability
+from habitus.skills.lifecycle import is_judged, reliability
 from habitus.skills.listing import Listed
-from habitus.skills.model import Archived, History, Manifest, Skill, Stage, State
+from habitus.skills.model import Archived, Counters, History, Manifest, Skill, Stage, State
 from habitus.skills.review import Action
 from habitus.skills.stores.base import TOLD
 
@@ -26,6 +30,7 @@ class ShownSkill:
     skill: Skill | None
     files: tuple[str, ...]
     text: bytes | None
+    counters: Counters  # of all its stages together
     told: tuple[str, ...] = ()  # what its source says it has counted, in words
     lacks: tuple[str, ...] = ()  # packages that it needs and this environment does not have, in words
 
@@ -42,7 +47,7 @@ class StageStats:
     succeeded: int
     failed: int
     last_used: datetime | None
-    reliability: float
+    reliability: float | None  # none where nobody could say how a use went
 
 
 def listing(
@@ -58,6 +63,21 @@ def listing(
         and (state is None or item.state == state)
         and (layer is None or item.layer == layer)
     )
+
+
+Counted = Mapping[tuple[str, str], Counters]  # (layer, name) → all stages together
+
+
+def used(habitus: Habitus, items: Sequence[Listed]) -> Counted:
+    """How those of these skills have fared that were ever shown or used."""
+    layers = [habitus.skills.layer(name) for name in dict.fromkeys(item.layer for item in items)]
+    return {
+        (layer.name, name): _together(stages) for layer in layers for name, stages in layer.store.all_counters().items()
+    }
+
+
+def _together(stages: Mapping[Stage, Counters]) -> Counters:
+    return functools.reduce(operator.add, stages.values(), Counters())
 
 
 def stated_manifest(habitus: Habitus, item: Listed) -> Manifest:
@@ -84,12 +104,25 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
         skill=skill,
         files=tuple(sorted(tree)),
         text=text,
+        counters=_together(habitus.skills.counters(name)),
         told=tuple(
             f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
             for stage, counted in told.items()
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
     )
+
+
+def file_of(habitus: Habitus, name: str, path: str, version: int | None = None) -> bytes:
+    """One of its files, whole."""
+    tree = habitus.skills.tree(name, version)
+    if path not in tree:
+        near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
+        raise NotFound(f"'{name}' has no file '{path}'.", mend=near)
+    try:
+        return content_of(path, tree[path], habitus.skills.directory(name))
+    except OSError as error:
+        raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", mend="") from None
 
 
 def history(habitus: Habitus, name: str) -> tuple[str, str, History]:
@@ -123,7 +156,7 @@ def stats(habitus: Habitus, name: str | None = None) -> tuple[StageStats, ...]:
             name=skill,
             layer=layer,
             stage=stage,
-            reliability=round(reliability(counters), 3),
+            reliability=round(reliability(counters), 3) if is_judged(counters) else None,
             **asdict(counters),
         )
         for (layer, skill), stages in sorted(found.items())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from habitus import search
+from functools import partial
+
 from habitus.app.habitus import Habitus
+from habitus.app.home import open_index
 from habitus.memory.cortex import Cortex
 from habitus.memory.stores.sql import SqlEngramStore
 from habitus.memory.view_files import ViewFiles
@@ -20,7 +22,7 @@ def open_memory(habitus: Habitus, *, user: str = "", all_users: bool = False) ->
     )
     return Cortex(
         SqlEngramStore(habitus.shared),
-        lambda: search.Index.open(habitus.shared, "memory"),
+        partial(open_index, settings, habitus.shared, "memory"),
         redactor=habitus.redactor,
         clock=habitus.clock,
         pause=habitus.pause,

@@ -50,6 +50,7 @@ def open_tools(habitus: Habitus) -> Tools:
         redacted=habitus.redacted,
         retention=habitus.settings.retention,
         services=lambda: sandbox_services(_view(habitus)),
+        given=lambda digest: _given(habitus, f"cache/given/{digest}"),
     )
 
 
@@ -60,19 +61,22 @@ def _view(habitus: Habitus) -> View:
 
 def open_given(habitus: Habitus, folder: str) -> Given | None:
     """What the code of these pads is given, kept with them; nothing reaches pads on another machine."""
-    if habitus.settings.sandbox.runtime != "local":
-        return None
-    place = habitus.place / folder / _GIVEN
+    return _given(habitus, f"{folder}/{_GIVEN}") if habitus.settings.sandbox.runtime == "local" else None
+
+
+def _given(habitus: Habitus, folder: str) -> Given:
+    place = habitus.place / folder
     return Given(place, seen_at=given_at(habitus.machine, place))
 
 
 def open_scratchpads(
     habitus: Habitus,
     folder: str,
-    may_install: MayInstall | None,
-    services: Services | None,
+    may_install: MayInstall | None = None,
+    services: Services | None = None,
     given: Given | None = None,
     read: Sequence[Path] = (),
+    begin_with: Callable[[], Sequence[str]] = tuple,
 ) -> Scratchpads:
     """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked.
 
@@ -84,6 +88,7 @@ def open_scratchpads(
         _runtime(habitus, folder, given, read),
         services=_services(habitus) if services is None else services,
         may_install=may_install,
+        begin_with=begin_with,
         keep_made=given.folder.with_name(MADE) if given else None,
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
-from habitus.agent.consent import AskPerson, Consent, Question, TimedPerson, nobody
+from habitus.agent.consent import AskPerson, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
@@ -24,6 +24,7 @@ from habitus.agent.session import Session
 from habitus.agent.toolbox import hosted_tools, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
+from habitus.app import packages
 from habitus.app.curating import tidy
 from habitus.app.layers import may_have_tools
 from habitus.app.learning import open_learner
@@ -129,7 +130,7 @@ def open_conversation(
     pads = _scratchpads(habitus, person, view, given, can_read)
     is_own = user.name == habitus.settings.user
     cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
-    memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project)
+    memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project, outage=outage)
     changes = Changes(
         view=view,
         review=habitus.review,
@@ -166,6 +167,7 @@ def open_conversation(
             outage,
             gates,
             habitus.recipes,
+            given,
             steady=shows_prompt,
             may_have_tools=partial(may_have_tools, habitus),
         ),
@@ -209,8 +211,12 @@ def _scratchpads(
     habitus: Habitus, ask: AskPerson, view: View, given: Given | None, read: Sequence[Path]
 ) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
-
-    async def may_install(package: str) -> bool:
-        return await ask(Question(text=f"Install the package '{package}' into the scratchpad?")) is Consent.YES
-
-    return open_scratchpads(habitus, f"{PADS}/{view.conversation}", may_install, sandbox_services(view), given, read)
+    return open_scratchpads(
+        habitus,
+        f"{PADS}/{view.conversation}",
+        packages.asking(habitus, ask),
+        sandbox_services(view),
+        given,
+        read,
+        begin_with=lambda: packages.allowed(habitus),
+    )

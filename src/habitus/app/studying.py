@@ -10,11 +10,12 @@ from pathlib import Path
 
 from habitus.app import learning, models
 from habitus.app.habitus import Habitus
-from habitus.errors import NotFound, Refused
+from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
 from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
 from habitus.learning.spending import CapReached
 from habitus.learning.transcripts.applying import Applied, Applier
+from habitus.learning.transcripts.detection import FORMATS, UNKNOWN, format_of
 from habitus.learning.transcripts.ledger import How
 from habitus.learning.transcripts.study import Failures, FileRead, Firing, Studied, firings, study
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
@@ -100,11 +101,22 @@ def found_files(given: Sequence[str]) -> list[Path]:
         if not here:
             what = "holds no transcripts" if path.is_dir() else "is no file"
             raise NotFound(f"'{one}' {what}.", mend=f"Looked for files that end in {', '.join(_SUFFIXES)}.")
+        if all(_is_something_else(each) for each in here):
+            what = "is no transcript" if here == [path] else "holds no transcript"
+            raise Invalid(f"'{one}' {what} that can be read.", mend=f"Known formats: {', '.join(FORMATS)}.")
         found.update(dict.fromkeys(each.resolve() for each in here))
     for path in found:
         if not path.is_file():
             raise NotFound(f"'{path}' is not a regular file.", mend="Give a file, a folder or a pattern.")
     return list(found)
+
+
+def _is_something_else(path: Path) -> bool:
+    """Whether no reader knows the file; one that can't be opened is told of later."""
+    try:
+        return path.is_file() and format_of(path) == UNKNOWN
+    except OSError:
+        return False
 
 
 def open_models(habitus: Habitus, name: str) -> Models:
@@ -135,7 +147,7 @@ class Study:
         if apply:
             habitus.refuse_if_read_only()
             habitus.pause.refuse_if_paused()
-            self._applier = learning.open_applier(habitus, habitus.open_memory(), self._redactor)
+            self._applier = learning.open_applier(habitus, habitus.memory, self._redactor)
         self._files: list[FileRead] = []
         self._seen: dict[str, _Seen] = {}
         self._skills: dict[str, Counter[str]] = {}
@@ -152,7 +164,7 @@ class Study:
             self._take(studied)
             if self._applier is not None:
                 self._applier.apply(studied)
-            ledger = self._habitus.learned_turns
+            ledger = learning.turn_ledger(self._habitus)
             if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
                 failures.take(studied)
             turn_done()

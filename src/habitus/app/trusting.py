@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from habitus.app import packages
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
 from habitus.files import Tree, given_path
@@ -38,10 +39,12 @@ class Dangers:
 
 
 def trustable(habitus: Habitus, target: str | None) -> Trustable:
-    """The skills of the project at a path, by default this one, of another agent by its name, or one skill."""
+    """The skills of the project at a path, by default this one; those of another agent; one skill; or one package."""
     if target in AGENTS:
         layer = habitus.skills.layer(target)
         return Trustable(roots={layer.claims_root: _all(layer)})
+    if target in packages.allowed(habitus) and not habitus.skills.is_taken(target):
+        return Trustable(roots={packages.root_of(habitus.project): {target: {}}}, is_part=True)
     if target is not None and "/" not in target and not given_path(target).is_dir():
         return Trustable(roots=_one(habitus, target), is_part=True)
     with habitus.at(given_path(target).resolve() if target else habitus.settings.cwd) as there:

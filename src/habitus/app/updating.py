@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from habitus.app.content import near_duplicates
-from habitus.app.going_back import back_to
 from habitus.app.habitus import Habitus
+from habitus.app.undoing import of_change, of_lessons
 from habitus.errors import Invalid, NotFound
+from habitus.files import Tree, content_of
 from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
 from habitus.skills import fetching, lock, names
@@ -84,7 +85,7 @@ class Exported:
 def take_in(habitus: Habitus, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
     """Take in skills of any known layout, or only those named."""
     entries = _chosen(detect.read(source, keep_both=manner.keep_both), only)
-    return _taken(habitus, _run(habitus, entries, layer, manner), layer)
+    return _run(habitus, entries, layer, manner)
 
 
 def add(habitus: Habitus, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
@@ -92,9 +93,9 @@ def add(habitus: Habitus, source: str, only: Sequence[str], manner: Manner) -> T
     with _fetched(habitus, source) as fetched:
         found = detect.read(fetched.path, origin=fetched.path.name, keep_both=manner.keep_both)
         entries = list(_chosen(found, only))
-        results = _run(habitus, entries, USER, manner)
-        _lock(habitus, results, entries, fetched)
-    return _taken(habitus, results)
+        taken = _run(habitus, entries, USER, manner)
+        _lock(habitus, taken.results, entries, fetched)
+    return taken
 
 
 def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
@@ -107,6 +108,7 @@ def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check:
     results: list[Result] = []
     changes: list[SkillDiff] = []
     gone: list[str] = []
+    undo: list[str] = []
     for address in dict.fromkeys(entry.address for entry in chosen.values()):
         with _fetched(habitus, address) as fetched:
             mine = {name for name, entry in chosen.items() if entry.address == address}
@@ -117,9 +119,11 @@ def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check:
             changes += [SkillDiff(name=entry.name, diff=diff) for entry in moved if (diff := _diff(habitus, entry))]
             if not is_check:
                 taken = _run(habitus, entries, USER, manner)
-                _lock(habitus, taken, entries, fetched)
-                results += taken
-    return Updated(changes=tuple(changes), taken=_taken(habitus, results), gone=tuple(gone))
+                _lock(habitus, taken.results, entries, fetched)
+                results += taken.results
+                undo += taken.undo[1:]
+    taken = TakenIn(results=tuple(results), undo=("undo", *undo) if undo else ())
+    return Updated(changes=tuple(changes), taken=taken, gone=tuple(gone))
 
 
 def export(
@@ -171,7 +175,16 @@ def _outgoing(habitus: Habitus, item: Listed, counters: Mapping[Stage, Counters]
     skill, tree = store.load(item.name, look=False), store.tree(item.name, look=False)
     if skill is None or tree is None:
         raise Invalid(f"'{item.name}' can't be loaded.", mend="See 'habitus skills lint'.")
-    return Outgoing(skill=skill, tree=tree, counters=counters)
+    return Outgoing(skill=skill, tree=_whole(tree, store.directory(item.name)), counters=counters)
+
+
+def _whole(tree: Tree, folder: Path | None) -> Tree:
+    """The tree with what is too large for it, as far as that can be had."""
+    found = dict(tree)
+    for path, file in tree.items():
+        with suppress(OSError):
+            found[path] = replace(file, content=content_of(path, file, folder))
+    return found
 
 
 def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:
@@ -194,24 +207,19 @@ def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:
         raise NotFound(f"There is no skill '{missing[0]}' in it.", mend=f"There are: {shown or 'none'}.")
 
 
-def _run(habitus: Habitus, entries: Iterable[Entry], layer: str, manner: Manner) -> list[Result]:
+def _run(habitus: Habitus, entries: Iterable[Entry], layer: str, manner: Manner) -> TakenIn:
     results: list[Result] = []
     author = habitus.person("imported")
-    for result in habitus.importer.run(
-        entries, author, layer=layer, overwrite=manner.overwrite, is_trusted=manner.is_trusted
-    ):
-        results.append(result)
-        manner.progress(len(results))
-    return results
-
-
-def _taken(habitus: Habitus, results: Sequence[Result], layer: str = USER) -> TakenIn:
+    with habitus.memory.noting() as lessons:
+        for result in habitus.importer.run(
+            entries, author, layer=layer, overwrite=manner.overwrite, is_trusted=manner.is_trusted
+        ):
+            results.append(result)
+            manner.progress(len(results))
     taken = TakenIn(results=tuple(results))
-    if not any(_is_new(result) for result in results):
-        return taken
-    if layer == USER:
-        return replace(taken, undo=back_to(habitus.opened_on))
-    return replace(taken, undo=("skills", "remove", *(f"{name}@{layer}" for name in taken.new_skills)))
+    targets = (*of_change(author)[1:],) if taken.new_skills else ()
+    undo = (*targets, *of_lessons(lessons))
+    return replace(taken, undo=("undo", *undo) if undo else ())
 
 
 def _is_new(result: Result) -> bool:

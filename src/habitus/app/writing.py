@@ -9,6 +9,7 @@ from pathlib import Path
 
 from habitus.agent.identity import NAME, identity_skill
 from habitus.app.habitus import Habitus
+from habitus.app.undoing import of_version, undo_of
 from habitus.errors import Invalid
 from habitus.files import Tree
 from habitus.skills import trees
@@ -17,7 +18,7 @@ from habitus.skills.formats import skill_md
 from habitus.skills.layers import PROMPT
 from habitus.skills.library import Fields
 from habitus.skills.listing import Listed
-from habitus.skills.model import Skill
+from habitus.skills.model import Author, Skill
 
 ByHand = Callable[[bytes, str], AbstractContextManager[bytes]]  # content and file name in, what a person wrote out
 _SKELETON = """# {title}
@@ -56,6 +57,22 @@ class Edited:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Switching:
+    """Skills after they were switched; nothing to undo where all of them were so already."""
+
+    after: tuple[Listed, ...]
+    undo: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removed:
+    """A skill that is in the archive now, and the command that brings back this very one."""
+
+    item: Listed
+    undo: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class IdentityText:
     """Who the assistant is, now; nothing to undo where nothing was changed."""
 
@@ -71,7 +88,7 @@ def new(
     made = habitus.skills.create(_drafted(name, fields, content, file), habitus.person("new"), layer=layer)
     address = f"{made.name}@{made.layer}"
     directory = None if habitus.settings.database_url else habitus.skills.directory(address)
-    undo = ("skills", "remove", address)
+    undo = of_version(address, made.version)
     return NewSkill(name=made.name, version=made.version, layer=made.layer, directory=directory, undo=undo)
 
 
@@ -100,22 +117,21 @@ def _text(content: bytes, file: str) -> str:
 
 def edit(habitus: Habitus, name: str, change: Edit, fields: Fields, expect: int | None, reason: str) -> Edited:
     """Change a skill's steps by one operation, and its fields."""
-    before = habitus.skills.find(name)
-    author = habitus.person(reason)
+    before, author = habitus.skills.find(name), habitus.person(reason)
     version = habitus.skills.edit(name, change, author, fields=fields, expected_version=expect).version
-    return _edited(habitus, name, before, version)
+    return _edited(habitus, name, before, version, author)
 
 
 def edit_by_hand(habitus: Habitus, name: str, by_hand: ByHand, expect: int | None, reason: str) -> Edited:
     """Have a skill's main file changed in an editor; refused where somebody changed the skill meanwhile."""
     item, tree = habitus.skills.find(name), habitus.skills.tree(name)
     path, content = editable(tree)
-    version = _version(item)
+    version, author = _version(item), habitus.person(reason)
     with by_hand(content, f"{item.name}.md") as written:
         if written != content:
-            expected, author = expect or version or None, habitus.person(reason)
+            expected = expect or version or None
             version = habitus.skills.edit_file(name, path, written, author, expected_version=expected)
-    return _edited(habitus, name, item, version)
+    return _edited(habitus, name, item, version, author)
 
 
 def editable(tree: Tree) -> tuple[str, bytes]:
@@ -124,32 +140,34 @@ def editable(tree: Tree) -> tuple[str, bytes]:
     return path, (tree[path].content if path in tree else b"") or b""
 
 
-def _edited(habitus: Habitus, name: str, before: Listed, version: int) -> Edited:
+def _edited(habitus: Habitus, name: str, before: Listed, version: int, author: Author) -> Edited:
     after = habitus.skills.find(name)
-    undo: tuple[str, ...] = ()
-    if after.layer != before.layer:
-        undo = ("skills", "remove", f"{after.name}@{after.layer}")
-    elif version != _version(before):
-        undo = ("skills", "rollback", name, "--to", str(_version(before)))
-    return Edited(before=before, after=after, version=version, undo=undo)
+    return Edited(before=before, after=after, version=version, undo=undo_of(habitus, after, author))
 
 
 def _version(item: Listed) -> int:
     return item.summary.version if item.summary is not None else 0
 
 
-def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> tuple[Listed, ...]:
+def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> Switching:
     """Switch skills on or off; an unknown one is said before anything is done."""
-    items = [habitus.skills.find(name) for name in names]
-    return tuple(habitus.skills.set_enabled(f"{item.name}@{item.layer}", on, habitus.person()) for item in items)
+    items, author = [habitus.skills.find(name) for name in names], habitus.person()
+    turned = [f"{item.name}@{item.layer}" for item in items if item.summary is None or item.summary.enabled != on]
+    after = tuple(habitus.skills.set_enabled(f"{item.name}@{item.layer}", on, author) for item in items)
+    return Switching(after=after, undo=("skills", "disable" if on else "enable", *turned) if turned else ())
 
 
-def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Listed, ...]:
+def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Removed, ...]:
     """Move skills to the archive; an unknown one is said before anything is done."""
-    items = [habitus.skills.find(name) for name in names]
-    for item in items:
-        habitus.skills.remove(f"{item.name}@{item.layer}", habitus.person(reason))
-    return tuple(items)
+    items, author = [habitus.skills.find(name) for name in names], habitus.person(reason)
+    return tuple(_removed(habitus, item, author) for item in items)
+
+
+def _removed(habitus: Habitus, item: Listed, author: Author) -> Removed:
+    address = f"{item.name}@{item.layer}"
+    habitus.skills.remove(address, author)
+    entry = habitus.skills.newest_archived(address)
+    return Removed(item=item, undo=("skills", "restore", f"{address}#{entry.id}"))
 
 
 def identity(habitus: Habitus) -> IdentityText:
@@ -169,8 +187,4 @@ def set_identity(habitus: Habitus, text: str) -> IdentityText:
         library.create(replace(before, body=text.strip()), author, layer=PROMPT)
     else:
         store.change(NAME, lambda old: replace(old, body=text.strip()), author)
-    now = identity(habitus)
-    if now.version <= before.version:
-        return now
-    back = ("skills", "rollback", address, "--to", str(before.version))
-    return replace(now, undo=back if before.version else ("skills", "remove", address))
+    return replace(identity(habitus), undo=undo_of(habitus, library.find(address), author))

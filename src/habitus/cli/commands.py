@@ -7,6 +7,7 @@ from functools import partial
 from typer.core import TyperCommand, TyperGroup
 
 from habitus.cli.completion import lesson_ids, skill_names
+from habitus.cli.examples import EXAMPLES
 from habitus.cli.lazy import LazyCommand as Command
 from habitus.cli.lazy import group
 
@@ -16,6 +17,19 @@ _OfLesson = partial(Command, completes=lesson_ids)
 
 
 def commands() -> list[TyperCommand | TyperGroup]:
+    found = _commands()
+    for command in found:
+        _exemplify(command, command.name or "")
+    return found
+
+
+def _exemplify(command: TyperCommand | TyperGroup, words: str) -> None:
+    command.epilog = f"Example: {EXAMPLES[words]}" if words in EXAMPLES else None
+    for name, below in getattr(command, "commands", {}).items():
+        _exemplify(below, f"{words} {name}")
+
+
+def _commands() -> list[TyperCommand | TyperGroup]:
     return [
         Command("chat", "chat:chat", panel=_EVERYDAY),
         Command("ask", "chat:ask", panel=_EVERYDAY),
@@ -24,12 +38,15 @@ def commands() -> list[TyperCommand | TyperGroup]:
         Command("identity", "identity:identity", panel=_CURATE),
         Command("tour", "tour:tour", panel=_EVERYDAY),
         Command("learn", "learn:learn", panel=_EVERYDAY),
+        Command("outcome", "judging:outcome", panel=_EVERYDAY),
         Command("curate", "curate:curate", panel=_CURATE),
+        Command("undo", "going_back:undo", panel=_CURATE),
         Command("rollback", "going_back:rollback", panel=_CURATE),
         Command("pause", "pausing:pause", panel=_CURATE),
         Command("resume", "pausing:resume", panel=_CURATE),
-        Command("mcp", "mcp:mcp", panel=_OPERATE, extra="mcp"),
+        Command("mcp", "mcp:mcp", panel=_OPERATE),
         Command("doctor", "checking:doctor", panel=_OPERATE),
+        _config(),
         _skills(),
         _tools(),
         _recipes(),
@@ -38,6 +55,16 @@ def commands() -> list[TyperCommand | TyperGroup]:
         _sessions(),
         _review(),
     ]
+
+
+def _config() -> TyperGroup:
+    below = [
+        Command("list", "config:list_values"),
+        Command("get", "config:get"),
+        Command("set", "config:put"),
+        Command("unset", "config:unset"),
+    ]
+    return group("config", "Look at the settings, and change them.", below, panel=_OPERATE)
 
 
 def _skills() -> TyperGroup:
@@ -54,6 +81,7 @@ def _skills() -> TyperGroup:
         _OfSkill("diff", "listing:diff"),
         _OfSkill("rollback", "going_back:rollback_skill"),
         _OfSkill("lint", "checking:lint"),
+        Command("scan", "scanning:scan"),
         _OfSkill("stats", "listing:stats"),
         Command("import", "sources:import_skills"),
         Command("add", "sources:add"),

@@ -28,6 +28,8 @@ def search(
 ) -> None:
     """Find skills by what a request says, not only by its words."""
     with opened(context) as habitus:
+        with output.counting(is_quiet=as_json, doing="Indexing") as progress:
+            habitus.finder.catch_up(progress)
         results = habitus.finder.search(query, k=k)
         listing = {item.name: item for item in habitus.skills.listing()}
         if as_json:

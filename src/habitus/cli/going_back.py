@@ -1,4 +1,4 @@
-"""`habitus rollback`, `habitus skills restore | rollback`: going back to what was."""
+"""`habitus undo | rollback`, `habitus skills restore | rollback`: going back to what was."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import going_back as use_case
+from habitus.app import undoing
 from habitus.app.going_back import WayBack
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
@@ -38,7 +39,7 @@ def rollback(
         if is_asked and not typer.confirm(f"Return {what} to {moments.shown(moment)}?"):
             raise typer.Abort
         if not dry_run:
-            use_case.return_to(habitus, moment, reason, dry_run=False)
+            way = use_case.return_to(habitus, moment, reason, dry_run=False)
         told = [{"layer": layer, **dataclasses.asdict(step)} for layer, step in way.skills]
         data = {"to": moment, "dry_run": dry_run, "steps": told, "lessons": way.lessons}
         if not what:
@@ -61,6 +62,26 @@ def _print_steps(way: WayBack) -> None:
 def _counted(way: WayBack) -> str:
     found = ((len(way.skills), "skill"), (len(way.lessons), "lesson"))
     return " and ".join(output.counted(number, thing) for number, thing in found if number)
+
+
+def undo(
+    context: typer.Context,
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="WHAT...", help="What a change printed: NAME@LAYER:VERSION, LESSON:VERSION or an id."),
+    ],
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take back one change, and nothing that was done before or since."""
+    with opened(context) as habitus:
+        found = undoing.undo(habitus, targets, reason)
+        lines = [f"{one.what} {one.said}." for one in found.done]
+        output.done(context, as_json, {"done": found.done, "kept": found.kept}, *lines, undo=found.undo)
+        for kept in found.kept if not as_json else ():
+            output.complain(f"habitus: {kept}")
+        if found.kept:
+            raise typer.Exit(1)
 
 
 def restore(

@@ -15,15 +15,33 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from habitus import extras
 from habitus.cli import output
-from habitus.errors import Refused
 
 Complete = Callable[[typer.Context, str], Sequence[Any]]
 
 
+class _FlagsAsFlags:
+    """A switch takes no value, so its help shows none."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the command that it is mixed into
+        for param in found:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return found
+
+
+class Group(_FlagsAsFlags, TyperGroup):
+    """Commands under one name."""
+
+
+class _Command(_FlagsAsFlags, TyperCommand):
+    """One that is loaded."""
+
+
 class LazyCommand(TyperCommand):
-    """`where` is `module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't wait;
-    `extra` is what has to be installed for it."""
+    """`where` is `module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't wait."""
 
     def __init__(
         self,
@@ -33,10 +51,8 @@ class LazyCommand(TyperCommand):
         panel: str | None = None,
         completes: Complete | None = None,
         hidden: bool = False,
-        extra: str = "",
     ) -> None:
         self._module, _, self._function = where.partition(":")
-        self._extra = extra
         params = _words(completes).params if completes else []
         super().__init__(name, rich_help_panel=panel, hidden=hidden, params=params)
 
@@ -51,15 +67,14 @@ class LazyCommand(TyperCommand):
 
     def loaded(self) -> TyperCommand:
         try:
-            function = getattr(importlib.import_module(f"habitus.cli.{self._module}"), self._function)
-        except ModuleNotFoundError as missing:
-            if not self._extra or (missing.name or "").startswith("habitus"):
+            module = importlib.import_module(f"habitus.cli.{self._module}")
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name not in extras.BRINGS:
                 raise
-            raise Refused(
-                f"'habitus {self.name}' needs the package '{missing.name}', which is not installed.",
-                mend=f"Install 'habitus[{self._extra}]'.",
-            ) from None
-        return _made(self.name or "", function)
+            raise extras.absent(f"'habitus {self.name}'", error.name) from None
+        command = _made(self.name or "", getattr(module, self._function))
+        command.epilog = self.epilog
+        return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         is_tab = extra.get("resilient_parsing") and self.params and not any(word.startswith("-") for word in args)
@@ -74,7 +89,7 @@ class LazyCommand(TyperCommand):
 
 def group(name: str, help: str, commands: Sequence[TyperCommand], *, panel: str | None = None) -> TyperGroup:
     """Commands under one name, which alone explains them."""
-    made = typer.Typer(help=help, invoke_without_command=True, add_completion=False)
+    made = typer.Typer(help=help, cls=Group, invoke_without_command=True, add_completion=False)
     made.callback()(_explain)
     whole = typer.main.get_group(made)
     whole.name, whole.rich_help_panel = name, panel
@@ -104,7 +119,7 @@ def _words(completes: Complete) -> TyperCommand:
 
 def _made(name: str, function: Callable[..., None]) -> TyperCommand:
     made = typer.Typer(add_completion=False)
-    made.command(name)(function)
+    made.command(name, cls=_Command)(function)
     command = typer.main.get_command(made)
     assert isinstance(command, TyperCommand)
     return command

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from habitus.app import studying
-from habitus.app.going_back import back_to
+from habitus.app import Habitus, studying
 from habitus.app.studying import FileFault, FileLessons, Sending, Study, StudyReport
+from habitus.app.undoing import of_lessons
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
@@ -22,7 +22,7 @@ from habitus.errors import Refused
 from habitus.learning.transcripts.applying import Applied
 from habitus.learning.transcripts.study import Firing
 from habitus.llm.roles import Models
-from habitus.memory.model import Status
+from habitus.memory.model import Engram
 
 MOST_SHOWN = 5  # firings of one detector
 
@@ -45,23 +45,29 @@ def learn(
         is_refused = bool(model) and not yes and not may_ask
         models = studying.open_models(habitus, model) if model else None
         study = Study(habitus, apply=apply and not is_refused, wants_failures=bool(model))
-        with _progress(as_json, len(paths)) as (turn_done, file_done):
-            for path in paths:
-                study.read(path, turn_done)
-                file_done()
-        if is_refused:
-            raise Refused(
-                f"{_told(study.sending)} would go to {model}.", mend="Nothing was sent or kept. Say --yes to send."
-            )
-        if not as_json:
-            _print_findings(study.report())
-        if models is not None and study.sending.calls and (yes or _may_send(study.sending, model)):
-            _ask(study, models, is_quiet=as_json)
+        with _noting(habitus, apply) as made:
+            with _progress(as_json, len(paths)) as (turn_done, file_done):
+                for path in paths:
+                    study.read(path, turn_done)
+                    file_done()
+            if is_refused:
+                raise Refused(
+                    f"{_told(study.sending)} would go to {model}.", mend="Nothing was sent or kept. Say --yes to send."
+                )
+            if not as_json:
+                _print_findings(study.report())
+            if models is not None and study.sending.calls and (yes or _may_send(study.sending, model)):
+                _ask(study, models, is_quiet=as_json)
         if as_json:
             output.print_json(study.report())
         else:
             has_nothing_to_ask = models is not None and not study.sending.calls
-            _print_end(context, study.report(), has_nothing_to_ask=has_nothing_to_ask, undo=back_to(habitus.opened_on))
+            _print_end(context, study.report(), has_nothing_to_ask=has_nothing_to_ask, made=made)
+
+
+def _noting(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
+    """What is made of lessons inside, where anything is kept."""
+    return habitus.memory.noting() if apply else nullcontext([])
 
 
 @contextmanager
@@ -144,7 +150,9 @@ def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {what}" for what, count in sorted(counts.items()))
 
 
-def _print_end(context: typer.Context, report: StudyReport, *, has_nothing_to_ask: bool, undo: tuple[str, ...]) -> None:
+def _print_end(
+    context: typer.Context, report: StudyReport, *, has_nothing_to_ask: bool, made: Sequence[Engram]
+) -> None:
     for told in report.post_mortems:
         match told:
             case FileLessons():
@@ -157,17 +165,17 @@ def _print_end(context: typer.Context, report: StudyReport, *, has_nothing_to_as
     if report.stopped:
         output.say(report.stopped, style="yellow")
     if report.applied is not None:
-        _print_applied(context, report.applied, undo)
+        _print_applied(context, report.applied, made)
     elif report.teaches:
         output.say("Nothing was kept; --apply does.")
 
 
-def _print_applied(context: typer.Context, applied: Applied, undo: tuple[str, ...]) -> None:
+def _print_applied(context: typer.Context, applied: Applied, made: Sequence[Engram]) -> None:
     lessons = ", ".join(f"{count} {status}" for status, count in applied.lessons.items()) or "nothing new"
     output.say(f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else ""))
     for reason, count in applied.reasons.items():
         output.say(f"  {count} ×: {reason}", style="yellow")
-    if applied.lessons.keys() & {Status.STORED, Status.REINFORCED}:
-        output.say_undo(context, *undo)
+    if made:
+        output.say_undo(context, "undo", *of_lessons(made))
     if applied.already:
         output.say(f"Already learned from: {output.counted(applied.already, 'turn')}.")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from habitus.app import Habitus, retracting
-from habitus.app.going_back import back_to
+from habitus.app.undoing import of_lessons
 from habitus.app.whose import memory_of
 from habitus.cli import completion, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
-from habitus.cli.options import AllUsers, AsJson
+from habitus.cli.options import AllUsers, AsJson, Wide
 from habitus.memory.cortex import Looked
 from habitus.memory.model import Encoded, Engram, Kind
 from habitus.memory.retention import utility
@@ -34,6 +34,7 @@ def list_lessons(
     kind: KindOption = None,
     scope: Annotated[str, typer.Option("--scope", help="today, week, all or self-play.")] = "all",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = _OLDEST_SHOWN,
+    wide: Wide = False,
     all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +45,8 @@ def list_lessons(
         when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(scope, " yet")
         empty = f"Nothing was learned{when}. Add something: habitus lessons add 'Dates are day-first.'"
         rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in found]
-        output.listed(as_json, data, ("id", "kind", "for", "trust", "helped", "text"), rows, wide="text", empty=empty)
+        columns = ("id", "kind", "for", "trust", "helped", "text")
+        output.listed(as_json, data, columns, rows, wide="text", is_cut=not wide, empty=empty)
 
 
 def _whom(engram: Engram) -> str:
@@ -119,15 +121,14 @@ def add(
 ) -> None:
     """Remember something; what is known already is made stronger."""
     with opened(context) as habitus:
-        encoded = habitus.memory.add(text, kind=kind, scope=scope, topic=topic, project=habitus.project)
+        with habitus.memory.noting() as made:
+            encoded = habitus.memory.add(text, kind=kind, scope=scope, topic=topic, project=habitus.project)
         assert encoded.engram is not None
         lines = [f"{encoded.status.value.capitalize()}: {encoded.engram.id}  {encoded.engram.text}"]
         if encoded.redacted:
             lines.append(f"{output.counted(sum(encoded.redacted.values()), 'secret')} taken out.")
         lines += [f"Archived to make room: {gone.id}  {gone.text}" for gone in encoded.archived]
-        is_new = encoded.engram.version == 1
-        undo = ("lessons", "remove", encoded.engram.id) if is_new else back_to(habitus.opened_on)
-        output.done(context, as_json, _encoded(encoded), *lines, undo=undo)
+        output.done(context, as_json, _encoded(encoded), *lines, undo=_undo(made))
 
 
 def _encoded(encoded: Encoded) -> dict[str, Any]:
@@ -161,11 +162,15 @@ def edit(
         if text is None and kind is None and scope is None and topic is None:
             text = _edited_text(habitus, before)
         by, project = habitus.settings.signature, habitus.project
-        after = memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
-        is_changed = after != before
-        said = f"Changed: {after.id}  {after.text}" if is_changed else "Nothing was changed."
-        undo = back_to(habitus.opened_on) if is_changed else ()
-        output.done(context, as_json, {"changed": is_changed, "lesson": as_plain(after)}, said, undo=undo)
+        with memory.noting() as made:
+            after = memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
+        said = f"Changed: {after.id}  {after.text}" if made else "Nothing was changed."
+        output.done(context, as_json, {"changed": bool(made), "lesson": as_plain(after)}, said, undo=_undo(made))
+
+
+def _undo(made: Sequence[Engram]) -> tuple[str, ...]:
+    """The command that takes back what was made of lessons, and nothing else."""
+    return ("undo", *of_lessons(made)) if made else ()
 
 
 def _edited_text(habitus: Habitus, engram: Engram) -> str:
@@ -188,10 +193,10 @@ def _edit_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_j
             _print_understood(found)
         if not is_sure and not as_json and not typer.confirm("Apply this?", default=True):
             raise typer.Abort
-        looked = habitus.memory.apply_texts(_unbundle(content.decode("utf-8", "replace")))
+        with habitus.memory.noting() as made:
+            looked = habitus.memory.apply_texts(_unbundle(content.decode("utf-8", "replace")))
     counts = f"{len(looked.added)} added, {len(looked.changed)} changed, {len(looked.removed)} removed."
-    undo = back_to(habitus.opened_on)
-    output.done(context, as_json, _looked(looked), *looked.notes, counts, undo=undo)
+    output.done(context, as_json, _looked(looked), *looked.notes, counts, undo=_undo(made))
 
 
 _DIVIDER = "<!-- page: {} -->"

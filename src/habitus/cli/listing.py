@@ -10,13 +10,14 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app import listing as use_case
-from habitus.app.listing import ShownSkill
+from habitus.app.listing import Counted, ShownSkill
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson, SkillName
+from habitus.cli.options import AsJson, SkillName, Wide
 from habitus.errors import Invalid, did_you_mean
+from habitus.skills.lifecycle import is_judged
 from habitus.skills.listing import Listed
-from habitus.skills.model import PLAIN_MANIFEST, Severity, Skill, State
+from habitus.skills.model import PLAIN_MANIFEST, Counters, Severity, Skill, State
 from habitus.text import one_line
 
 
@@ -25,24 +26,27 @@ def list_skills(
     tag: Annotated[str | None, typer.Option(help="Only skills with this tag.")] = None,
     state: Annotated[str | None, typer.Option(help="Only: ok, disabled, gated, held, untrusted or broken.")] = None,
     layer: Annotated[str | None, typer.Option(help="Only skills of this layer.")] = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Every skill with its state."""
+    """Every skill with its state, and how often it was used."""
     if state is not None and state not in list(State):
         near = did_you_mean(state, list(State)) or f"Use one of {', '.join(State)}."
         raise typer.BadParameter(f"'{state}' is no state. {near}", param_hint="--state")
     with opened(context) as habitus:
         found = use_case.listing(habitus, tag=tag, state=state, layer=layer)
+        counted = use_case.used(habitus, found)
         if as_json:
-            output.print_json({"skills": [_as_json(habitus, item) for item in found]})
+            output.print_json({"skills": [_as_json(habitus, item, counted) for item in found]})
         else:
-            _print_listing(found, is_filtered=any((tag, state, layer)))
+            _print_listing(found, counted, is_filtered=any((tag, state, layer)), is_wide=wide)
 
 
-def _as_json(habitus: Habitus, item: Listed) -> dict[str, Any]:
+def _as_json(habitus: Habitus, item: Listed, counted: Counted) -> dict[str, Any]:
     """One skill of a listing, flat; the manifest is as the file states it."""
     told: dict[str, Any] = output.plain(item)
     summary, *_ = told.pop("summary"), told.pop("tree_hash"), told.pop("fills")
+    told["counters"] = output.plain(counted.get((item.layer, item.name), Counters()))
     if summary is None:
         return told
     plain = output.plain(PLAIN_MANIFEST)
@@ -52,21 +56,29 @@ def _as_json(habitus: Habitus, item: Listed) -> dict[str, Any]:
     return {**summary, **told, "manifest": manifest}
 
 
-def _print_listing(found: Sequence[Listed], *, is_filtered: bool) -> None:
+def _print_listing(found: Sequence[Listed], counted: Counted, *, is_filtered: bool, is_wide: bool) -> None:
     if not found:
         output.say("No skill fits." if is_filtered else "There are no skills yet. Write one: habitus skills new NAME")
         return
-    rows = [
-        (
-            item.name,
-            item.state,
-            item.layer,
-            f"v{item.summary.version}" if item.summary else "",
-            _in_a_line(item),
-        )
-        for item in found
-    ]
-    output.table(("name", "state", "layer", "version", "use it"), rows, wide="use it")
+    columns = {
+        "name": [item.name for item in found],
+        "state": [item.state for item in found],
+        "layer": [item.layer for item in found],
+        "version": [f"v{item.summary.version}" if item.summary else "" for item in found],
+    }
+    counters = [counted.get((item.layer, item.name), Counters()) for item in found]
+    if is_wide:
+        columns |= {
+            "shown": [each.recommended for each in counters],
+            "used": [each.used for each in counters],
+            "succeeded": [each.succeeded for each in counters],
+            "failed": [each.failed for each in counters],
+            "last used": [moments.shown(each.last_used) if each.last_used else "" for each in counters],
+        }
+    elif any(each.used for each in counters):
+        columns["used"] = [each.used or "" for each in counters]
+    columns["use it"] = [_in_a_line(item) for item in found]
+    output.table(tuple(columns), list(zip(*columns.values(), strict=True)), wide="use it", is_cut=not is_wide)
 
 
 def _in_a_line(item: Listed) -> str:
@@ -84,10 +96,14 @@ def show(
     name: SkillName,
     version: Annotated[int | None, typer.Option("--version", "-v", help="An earlier version.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print SKILL.md as it is stored.")] = False,
+    file: Annotated[str | None, typer.Option("--file", help="Print one of its other files as it is.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """One skill: its fields, its steps, its files and what is odd about them."""
     with opened(context) as habitus:
+        if file is not None:
+            output.write_file(use_case.file_of(habitus, name, file, version), file)
+            return
         shown = use_case.shown(habitus, name, version)
         item, files = shown.item, list(shown.files)
         if not as_json and (raw or version is not None or item.summary is None):
@@ -99,7 +115,8 @@ def show(
         else:
             body = {"body": shown.skill.body} if shown.skill is not None else {}
             more = {"files": files, "told": list(shown.told), "lacks": list(shown.lacks)}
-            output.print_json({**_as_json(habitus, item), **body, **more})
+            counted = {(item.layer, item.name): shown.counters}
+            output.print_json({**_as_json(habitus, item, counted), **body, **more})
 
 
 def _print_main_file(shown: ShownSkill, version: int | None) -> None:
@@ -125,6 +142,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
         ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
+        ("used", _fared(shown.counters)),
         ("told", "; ".join(shown.told)),
         ("lacks", " ".join(shown.lacks)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
@@ -143,6 +161,15 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         output.console().print(Markdown(output.clean(skill.body)))
     else:
         output.say(skill.body)
+
+
+def _fared(counters: Counters) -> str:
+    """How a skill has fared, in words."""
+    if counters == Counters():
+        return ""
+    last = f", last {moments.shown(counters.last_used)}" if counters.last_used else ""
+    judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if is_judged(counters) else "not judged yet"
+    return f"shown {counters.recommended} times, used {counters.used}: {judged}{last}"
 
 
 def history(context: typer.Context, name: SkillName, as_json: AsJson = False) -> None:
@@ -193,5 +220,9 @@ def stats(
     with opened(context) as habitus:
         found = use_case.stats(habitus, name)
         columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
-        rows = [[getattr(row, column) for column in columns] for row in found]
+        rows = [[*(getattr(row, column) for column in columns[:-1]), _judged(row.reliability)] for row in found]
         output.listed(as_json, {"stats": found}, columns, rows, wide="name", empty="Nothing has been counted yet.")
+
+
+def _judged(reliability: float | None) -> str:
+    return "not judged yet" if reliability is None else f"{reliability:g}"

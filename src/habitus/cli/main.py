@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from habitus.cli import output
+from habitus.cli import logs, output
 from habitus.cli.commands import commands
+from habitus.cli.lazy import Group
 from habitus.errors import ToolFailed, UserError, did_you_mean
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """All that `habitus` can do."""
 
     def __init__(self, **given: Any) -> None:
@@ -33,7 +33,8 @@ app = typer.Typer(
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    epilog="Start with 'habitus tour', then 'habitus skills list'. Every command has --help.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with 'habitus tour'. Every command has -h. Example: habitus skills list",
 )
 
 
@@ -43,6 +44,7 @@ def options(
     home: Annotated[
         Path | None, typer.Option("--home", help="Use this home instead of HABITUS_HOME or ~/.habitus.")
     ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is logged; so does HABITUS_LOG.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
 ) -> None:
     if version:
@@ -51,6 +53,8 @@ def options(
         output.say(f"habitus {installed_version('habitus')}")
         raise typer.Exit
     context.obj = home
+    if not context.resilient_parsing:
+        context.with_resource(logs.listening(is_verbose=verbose))
     if context.invoked_subcommand is None:
         output.explain(context)
 

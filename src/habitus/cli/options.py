@@ -17,6 +17,7 @@ Resources = Annotated[
 Features = Annotated[
     list[str] | None, typer.Option("--feature", help="An experiment to switch on, skill_NAME; may be repeated.")
 ]
+Wide = Annotated[bool, typer.Option("--wide", help="All columns, and their texts whole.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
 SkillName = Annotated[str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=completion.skill_names)]

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from habitus.errors import UserError
+from habitus.errors import Invalid, UserError
 from habitus.redact import taken_out
 from habitus.repl.plain import clean as clean
 from habitus.repl.plain import counted as counted
@@ -50,10 +50,10 @@ def prepare() -> None:
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_OneLine())
+        logging.lastResort.setFormatter(OneLine())
 
 
-class _OneLine(logging.Formatter):
+class OneLine(logging.Formatter):
     """What is logged where nobody listens is one line for the person; HABITUS_DEBUG adds where it happened."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -70,8 +70,22 @@ class Lost(UserError):
 
 def write(text: str) -> None:
     """Text as it is, and at once: whether it could be written is known before the command ends."""
+    _written(lambda: sys.stdout.write(text))
+
+
+def write_file(data: bytes, name: str) -> None:
+    """A file as it is; on a terminal only what is text, so that no byte of it gives orders."""
+    if sys.stdout.isatty():
+        if b"\0" in data[:1024]:
+            raise Invalid(f"{name} is no text ({len(data):,} bytes).", mend="Send it to a file: … > FILE")
+        write(clean(data.decode("utf-8", "replace")))
+    else:
+        _written(lambda: sys.stdout.buffer.write(data))
+
+
+def _written(send: Callable[[], object]) -> None:
     try:
-        sys.stdout.write(text)
+        send()
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -94,17 +108,30 @@ def console() -> Console:
 
 
 @contextmanager
-def counting(*, is_quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A counter of skills on standard error, for what takes a while; none where nobody would see it."""
+def counting(*, is_quiet: bool, doing: str = "") -> Iterator[Callable[[int], None]]:
+    """A counter of skills on standard error, from its first call on; none where nobody would see it."""
     if is_quiet or not sys.stderr.isatty():
         yield lambda done: None
         return
+    with ExitStack() as open_bar:
+        bar: list[Callable[[int], None]] = []
+
+        def count(done: int) -> None:
+            if not bar:
+                bar.append(open_bar.enter_context(_bar(doing)))
+            bar[0](done)
+
+        yield count
+
+
+@contextmanager
+def _bar(doing: str) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.completed} skills"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}{task.completed} skills"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("skills", total=None)
+        task = bar.add_task(doing and f"{doing}: ", total=None)
         yield lambda done: bar.update(task, completed=done)
 
 
@@ -138,11 +165,14 @@ def plain(data: object) -> Any:
     return str(data) if isinstance(data, Path) else data
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str = "") -> None:
-    """A table; the column called `wide` gives way when the terminal is narrow, and a pipe gets whole lines."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str = "", is_cut: bool = False) -> None:
+    """A table; the column called `wide` gives way when the terminal is narrow, and a pipe gets whole lines.
+
+    With `is_cut` a row is one line of the terminal, whatever its cells hold.
+    """
     cells = [[" ".join(clean(str(cell)).split()) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _draw(columns, cells, wide)
+        _draw(columns, cells, wide, is_cut=is_cut)
         return
     lines = [list(columns), *cells]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
@@ -153,13 +183,14 @@ def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
-def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str) -> None:
+def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str, *, is_cut: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        drawn.add_column(column, overflow="fold", ratio=1 if column == wide else None)
+        ratio = 1 if column == wide else None
+        drawn.add_column(column, overflow="ellipsis" if is_cut else "fold", no_wrap=is_cut, ratio=ratio)
     for row in rows:
         drawn.add_row(*(Text(cell, style=_STATE_COLOURS.get(cell, "")) for cell in row))
     console().print(drawn)
@@ -208,13 +239,14 @@ def listed(
     rows: Sequence[Sequence[object]],
     *,
     wide: str = "",
+    is_cut: bool = False,
     empty: str,
 ) -> None:
     """What a command has found: as JSON, or as a table, or that there is nothing."""
     if as_json:
         print_json(data)
     elif rows:
-        table(columns, rows, wide=wide)
+        table(columns, rows, wide=wide, is_cut=is_cut)
     else:
         say(empty)
 

@@ -15,10 +15,11 @@ def pause(context: typer.Context, as_json: AsJson = False) -> None:
     with opened(context) as habitus:
         habitus.refuse_if_read_only()
         refuse_unless_admin(habitus, "pause everybody")
+        was_paused = habitus.pause.state() is not None
         state = habitus.pause.pause(habitus.settings.signature)
         said = f"Paused since {moments.shown(state.since)}. What people change themselves still works."
         data = {"paused": True, "since": state.since, "by": state.by}
-        output.done(context, as_json, data, said, undo=("resume",))
+        output.done(context, as_json, data, said, undo=() if was_paused else ("resume",))
 
 
 def resume(context: typer.Context, as_json: AsJson = False) -> None:

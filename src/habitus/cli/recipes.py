@@ -18,10 +18,7 @@ Name = Annotated[str, typer.Argument(help="A recipe.")]
 
 
 def list_recipes(context: typer.Context, as_json: AsJson = False) -> None:
-    """Every recipe with its skill, its status and how it fared.
-
-    Example: habitus recipes list
-    """
+    """Every recipe with its skill, its status and how it fared."""
     with opened(context) as habitus:
         found = habitus.recipes.all()
         rows = [(r.name, r.skill, r.status.value, _fared(r), r.reason or r.plan.description) for r in found]
@@ -36,10 +33,7 @@ def _fared(recipe: SkillRecipe) -> str:
 
 
 def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """One recipe: what it takes, its steps, and how it fared.
-
-    Example: habitus recipes show monthly-report
-    """
+    """One recipe: what it takes, its steps, and how it fared."""
     with opened(context) as habitus:
         recipe = habitus.recipes.get(name)
         if as_json:
@@ -65,10 +59,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the calls it would make.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a recipe through the tools of a session. Exit code 1 when it fails.
-
-    Example: habitus recipes run monthly-report '{"month": "2026-10"}' --dry-run
-    """
+    """Run a recipe through the tools of a session. Exit code 1 when it fails."""
     values = given.read_json(params, "parameters")
     if not isinstance(values, dict):
         raise Invalid("The parameters are no JSON object.", mend='Write {"name": value, …}.')
@@ -94,7 +85,7 @@ def check(
 ) -> None:
     """Check recipes without running them: their text, line by line, and whether their tools are there.
 
-    Exit code 1 when one can't run. Example: habitus recipes test
+    Exit code 1 when one can't run.
     """
     with opened(context) as habitus:
         found = recipes.checked(habitus, tuple(names or ()))

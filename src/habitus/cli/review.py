@@ -15,7 +15,7 @@ from habitus.app.writing import ByHand
 from habitus.cli import given, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened
-from habitus.cli.options import AllUsers, AsJson
+from habitus.cli.options import AllUsers, AsJson, Wide
 from habitus.memory.model import Engram
 from habitus.skills.review import Proposal
 
@@ -27,6 +27,7 @@ def list_waiting(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Decided ones too.")] = False,
     all_users: AllUsers = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """What waits, and why: changes of skills by number, lessons by id."""
@@ -35,7 +36,9 @@ def list_waiting(
         data = {"proposals": [_as_json(item) for item in found]}
         rows = [(item.id, item.state, item.action, item.what, item.by, "; ".join(item.reasons)) for item in found]
         columns = ("id", "state", "action", "what", "by", "waits because")
-        output.listed(as_json, data, columns, rows, wide="waits because", empty="Nothing waits for you.")
+        output.listed(
+            as_json, data, columns, rows, wide="waits because", is_cut=not wide, empty="Nothing waits for you."
+        )
 
 
 def _as_json(item: InboxItem) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from habitus.agent.history import unpack
 from habitus.app.past_sessions import PastSession, past_session, past_sessions
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AllUsers, AsJson
+from habitus.cli.options import AllUsers, AsJson, Wide
 from habitus.errors import StorageFailed, did_you_mean
 from habitus.journal.journal import effective
 from habitus.journal.model import Message, Turn
@@ -25,6 +25,7 @@ def list_sessions(
     context: typer.Context,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 20,
     all_users: AllUsers = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Your last conversations, the latest first."""
@@ -33,7 +34,7 @@ def list_sessions(
         rows = [(s.id, moments.shown(s.last_turn_on), s.turns, s.user, s.title) for s in found]
         columns = ("id", "last turn", "turns", "user", "began with")
         empty = "There are no sessions yet. Begin one: habitus chat"
-        output.listed(as_json, {"sessions": found}, columns, rows, wide="began with", empty=empty)
+        output.listed(as_json, {"sessions": found}, columns, rows, wide="began with", is_cut=not wide, empty=empty)
 
 
 def show(context: typer.Context, session: Id, all_users: AllUsers = False, as_json: AsJson = False) -> None:
@@ -75,7 +76,7 @@ def export(
 def _as_markdown(found: PastSession) -> str:
     parts = [f"# Session {found.session}"]
     for number, turn in enumerate(found.turns, 1):
-        parts += [f"## Turn {number}, {moments.shown(turn.started_on)}", _quoted(turn.request)]
+        parts += [f"## Turn {number}, {moments.shown(turn.started_on)}, {turn.id}", _quoted(turn.request)]
         parts += [said for message in turn.messages[1:] if (said := _said(message))]
         parts.append(f"*{_how_it_went(turn)}*")
     return "\n\n".join(parts)

@@ -47,7 +47,9 @@ def import_skills(
 
 def add(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(help="OWNER/REPO, a git address, an archive or a directory.")],
+    source: Annotated[
+        str, typer.Argument(help="OWNER/REPO[/FOLDER], a git or web address, an archive or a directory.")
+    ],
     only: Annotated[list[str] | None, typer.Option("--skill", "-s", help="Only this skill; may be repeated.")] = None,
     overwrite: Overwrite = False,
     keep_both: KeepBoth = False,

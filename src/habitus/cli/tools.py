@@ -14,7 +14,7 @@ import typer
 from habitus.app import Habitus
 from habitus.cli import completion, given, moments, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson
+from habitus.cli.options import AsJson, Wide
 from habitus.sandbox.model import Permissions
 from habitus.skills.model import Counters, Stage
 from habitus.tools.model import CodeTool, Regression, asked_for
@@ -91,14 +91,14 @@ def _ask_for(wanted: Permissions, *, yes: bool, as_json: bool) -> None:
         raise typer.Abort
 
 
-def list_tools(context: typer.Context, as_json: AsJson = False) -> None:
+def list_tools(context: typer.Context, wide: Wide = False, as_json: AsJson = False) -> None:
     """Every tool with its status."""
     with opened(context) as habitus:
         found = habitus.tools.all()
         rows = [(t.name, t.status, t.layer, f"v{t.version}", t.reason or t.description) for t in found]
         columns = ("name", "status", "layer", "version", "what it does")
         empty = "There are no tools yet. Make one: habitus tools new NAME --description … --code FILE"
-        output.listed(as_json, {"tools": found}, columns, rows, wide="what it does", empty=empty)
+        output.listed(as_json, {"tools": found}, columns, rows, wide="what it does", is_cut=not wide, empty=empty)
 
 
 def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:

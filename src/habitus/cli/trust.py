@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -14,13 +15,15 @@ from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes
 
+_SHOWN = 4  # names of a root in a list
+
 
 def trust(
     context: typer.Context,
     target: Annotated[
         str | None,
         typer.Argument(
-            help="A project directory (this one by default), or a skill: imported, or with code.",
+            help="A project directory (this one by default), a skill (imported, or with code), or a package.",
             autocompletion=completion.skill_names,
         ),
     ] = None,
@@ -33,8 +36,8 @@ def trust(
     with opened(context) as habitus:
         if show_list:
             known = trusting.trusted(habitus)
-            rows = [(t.root, len(t.names), moments.shown(t.trusted_on), t.trusted_by) for t in known]
-            columns, empty = ("root", "skills", "since", "by"), "Nothing is trusted yet."
+            rows = [(t.root, _named(t.names), moments.shown(t.trusted_on), t.trusted_by) for t in known]
+            columns, empty = ("root", "what", "since", "by"), "Nothing is trusted yet."
             output.listed(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
             return
         found = trusting.trustable(habitus, target)
@@ -51,6 +54,11 @@ def trust(
         data = {"trusted": {root: sorted(skills) for root, skills in found.roots.items()}}
         said, undo = f"Trusted {output.counted(found.count, 'skill')}.", ("trust", "--revoke", *filter(None, [target]))
         output.done(context, as_json, data, said, undo=undo)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _ask(count: int, as_json: bool) -> None:

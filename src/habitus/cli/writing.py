@@ -144,25 +144,26 @@ def disable(context: typer.Context, names: SkillNames, as_json: AsJson = False) 
 
 def _switch(context: typer.Context, names: list[str], enabled: bool, as_json: bool) -> None:
     with opened(context) as habitus:
-        after = use_case.switch(habitus, names, on=enabled)
+        switching = use_case.switch(habitus, names, on=enabled)
         lines: list[str] = []
-        for item in after:
+        for item in switching.after:
             lines.append(f"{item.name} is switched {'on' if enabled else 'off'}.")
             if enabled and item.state is not State.OK:
                 lines.append(f"It is still {item.state}: {item.reason}")
-        data = {"skills": [{"name": item.name, "enabled": enabled} for item in after]}
-        output.done(context, as_json, data, *lines, undo=("skills", "disable" if enabled else "enable", *names))
+        data = {"skills": [{"name": item.name, "enabled": enabled} for item in switching.after]}
+        output.done(context, as_json, data, *lines, undo=switching.undo)
 
 
 def remove(context: typer.Context, names: SkillNames, reason: Reason = "", as_json: AsJson = False) -> None:
     """Move skills to the archive, from which 'restore' brings them back."""
     with opened(context) as habitus:
-        items = use_case.remove(habitus, names, reason)
+        removed = use_case.remove(habitus, names, reason)
         if as_json:
-            output.print_json({"removed": [{"name": item.name, "layer": item.layer} for item in items]})
+            output.print_json({"removed": [{"name": one.item.name, "layer": one.item.layer} for one in removed]})
             return
-        for item in items:
+        for one in removed:
+            item = one.item
             output.say(f"Moved {item.name}@{item.layer} to the archive.")
             if item.hidden:
                 output.say(f"{item.name}@{item.hidden[-1]} is in view again.")
-            output.say_undo(context, "skills", "restore", f"{item.name}@{item.layer}")
+            output.say_undo(context, *one.undo)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from habitus.agent.conversation import new_id
 from habitus.agent.host_turn import AsyncHostTurn
 from habitus.agent.hosted_turn import Watch
-from habitus.app.hosting import Hosting, HostRequest, asked
+from habitus.app.hosting import Hosting, HostRequest
 from habitus.events import ToolResult
 from habitus.llm.model import ToolSpec
 from habitus.skills.selection import User
@@ -64,9 +64,7 @@ class Client:
             return self._turn
 
     def _request(self, text: str) -> HostRequest:
-        return HostRequest(
-            asking=asked(text), user=self._user, conversation=self.id, source_type="mcp", shows_prompt=False
-        )
+        return HostRequest(text=text, user=self._user, conversation=self.id, source_type="mcp", shows_prompt=False)
 
     def _rest(self) -> None:
         """Nothing runs any more: the turn waits for the next call, but not for ever."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from habitus.errors import Invalid
+from habitus.errors import Invalid, NotFound, Refused
 from habitus.memory import decisions, gate, past, retention, usage
 from habitus.memory import recall as recalling
 from habitus.memory.decisions import LessonEdit
@@ -145,9 +146,13 @@ class Cortex:
         rule_tokens: int = RULE_TOKENS,
         profile_tokens: int = PROFILE_TOKENS,
         most: int = MOST_LESSONS,
+        as_read_last: bool = False,
     ) -> Recall:
-        """What a prompt should hold for this request. Changes nothing: `record_retrieval` says that it was shown."""
-        here = self._in_sight(user, project)
+        """What a prompt should hold for this request. Changes nothing: `record_retrieval` says that it was shown.
+
+        `as_read_last` does without the store, for when it is away.
+        """
+        here = self._mirror.in_sight(user or self._user, project) if as_read_last else self._in_sight(user, project)
         is_full = sum(tokens(rule.text) for rule in here.rules) > rule_tokens
         told = recalling.standing(here.profile, {}, profile_tokens)
         held = recalling.standing(here.rules, self._relevance(request, here.rules) if is_full else {}, rule_tokens)
@@ -325,6 +330,30 @@ class Cortex:
     def restore(self, id: str, *, by: str) -> Engram:
         """Bring it back from the archive; a person stands behind it from then on."""
         return self._changed(decisions.restored(self.get(id)), by, "restored")
+
+    def undo(self, id: str, number: int, *, by: str) -> Engram:
+        """Take back what made a version, and nothing else; what others changed since in the same place is kept."""
+        now = self.get(id)
+        versions = {version.number: version.engram for version in self.history(now.id)}
+        if number not in versions:
+            raise NotFound(f"'{id}' has no version {number}.", mend=f"It has: {', '.join(map(str, versions))}.")
+        before = versions.get(max((known for known in versions if known < number), default=0))
+        if before is None and now.version == number:
+            return self.remove(now.id, by=by)
+        back = past.without_change(before, versions[number], now) if before is not None else None
+        if back is None:
+            raise Refused(
+                f"Version {number} of '{now.id}' can't be taken back alone: it was changed in the same place since.",
+                mend=f"See 'habitus lessons show {now.id}' and edit it; nothing was changed.",
+            )
+        return now if back == now else self._changed(back, by, f"version {number} taken back")
+
+    @contextmanager
+    def noting(self) -> Iterator[list[Engram]]:
+        """What is changed inside, each as it became; what people had written into the pages before is not of it."""
+        self._pages.notice()
+        with self._ledger.noting() as made:
+            yield made
 
     def approve(self, id: str, *, by: str) -> Engram:
         """Let in what waited."""

@@ -34,6 +34,7 @@ class EngramLedger:
         self.clock = clock
         self.keep = keep
         self.allow = allow  # raises where nothing may be changed
+        self._noted: list[list[Engram]] = []
         self.viewer = viewer
 
     def get(self, id: str) -> Engram:
@@ -59,7 +60,19 @@ class EngramLedger:
             return ()
         saved = self.store.save(engrams, Cause(at=self.clock(), by=by, reason=reason))
         self.mirror.took(saved)
+        for noted in self._noted:
+            noted += saved
         return saved
+
+    @contextmanager
+    def noting(self) -> Iterator[list[Engram]]:
+        """What is saved inside, each as it became."""
+        noted: list[Engram] = []
+        self._noted.append(noted)
+        try:
+            yield noted
+        finally:
+            self._noted.remove(noted)
 
     def archive(self, gone: Iterable[Engram], by: str, reason: str) -> tuple[Engram, ...]:
         return self.save([replace(engram, state=LessonState.ARCHIVED, reason=reason) for engram in gone], by, reason)

@@ -57,7 +57,8 @@ class Mirror:
         self._to_index: set[str] = set()
         self._revision = 0
         self._in_sight: dict[tuple[str, str], InSight] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of what is held here; nothing is written to the database under it
+        self._indexing = threading.RLock()
         self.engrams: dict[str, Engram] = {}
 
     def sync(self) -> None:
@@ -83,7 +84,7 @@ class Mirror:
             self.engrams, self._in_sight, self._revision = {}, {}, 0
 
     def active(self) -> list[Engram]:
-        return [engram for engram in self.engrams.values() if engram.state is LessonState.ACTIVE]
+        return [engram for engram in list(self.engrams.values()) if engram.state is LessonState.ACTIVE]
 
     def in_place(self, engram: Engram) -> list[Engram]:
         """The active engrams that hold where this one does."""
@@ -100,19 +101,26 @@ class Mirror:
 
     def index(self) -> Index:
         """The index, with every text that is here. Not to be called while a transaction is open."""
-        with self._lock:
+        with self._indexing:
             if self._opened is None:
                 self._opened = self._open_index()
-                self._to_index = set(self.engrams) | set(self._opened.ids())
-            if self._to_index:
-                known = [self.engrams[id] for id in self._to_index if id in self.engrams]
-                kept = [engram for engram in known if engram.state is not LessonState.ERASED]
-                self._opened.put(document_of(engram) for engram in kept)
-                gone = self._to_index - {engram.id for engram in kept}
-                if gone:
-                    self._opened.remove(gone)
-                self._to_index = set()
+                self._to_index |= set(self.engrams) | set(self._opened.ids())
+            with self._lock:
+                wanted, self._to_index = self._to_index, set()
+                known = [self.engrams[id] for id in wanted if id in self.engrams]
+            try:
+                self._bring_up(self._opened, wanted, known)
+            except BaseException:
+                self._to_index |= wanted
+                raise
             return self._opened
+
+    def _bring_up(self, index: Index, wanted: Collection[str], known: Sequence[Engram]) -> None:
+        kept = [engram for engram in known if engram.state is not LessonState.ERASED]
+        if kept:
+            index.put(document_of(engram) for engram in kept)
+        if gone := set(wanted) - {engram.id for engram in kept}:
+            index.remove(gone)
 
     def search(self, request: str, among: Collection[str]) -> Results:
         """The engrams of these ids that fit a request best."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
 from habitus.memory.model import Engram, LessonState
@@ -26,6 +26,22 @@ def back_to(moment: datetime, then: Mapping[str, Engram], now: Iterable[Engram])
         if back is not None:
             steps.append((LessonStep(id=engram.id, action=_action(engram, back), text=back.text), back))
     return sorted(steps, key=lambda step: step[0].id)
+
+
+def without_change(before: Engram, after: Engram, now: Engram) -> Engram | None:
+    """An engram without what one version changed of it; None where the same was changed since."""
+    back = now
+    for name in (field.name for field in fields(Engram) if field.name not in _NOT_SAID):
+        was, became, is_now = (getattr(engram, name) for engram in (before, after, now))
+        if was in (became, is_now):
+            continue
+        if became != is_now:
+            return None
+        back = replace(back, **{name: was})
+    return back
+
+
+_NOT_SAID = ("id", "counters", "version", "created_on", "updated_on")
 
 
 def _action(now: Engram, back: Engram) -> str:

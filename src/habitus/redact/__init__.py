@@ -19,7 +19,17 @@ from habitus.redact.shapes import MARKER, marker, without_shapes
 from habitus.redact.streaming import Stream
 from habitus.redact.wrapped import without_base64, without_percents
 
-__all__ = ["MARKER", "PATTERNS_ONLY", "CountingRedactor", "Redacted", "Redactor", "Stream", "marker", "taken_out"]
+__all__ = [
+    "MARKER",
+    "PATTERNS_ONLY",
+    "CountingRedactor",
+    "Redacted",
+    "Redactor",
+    "Stream",
+    "marker",
+    "secret_values",
+    "taken_out",
+]
 
 SHORTEST_KNOWN = 5  # a shorter value would blank out ordinary words
 _DEEPEST = 2  # base64 in a URL in base64
@@ -29,6 +39,14 @@ _DEEPEST = 2  # base64 in a URL in base64
 class Redacted:
     text: str
     counts: Mapping[str, int] = field(default_factory=dict)  # kind of secret → how many were taken out
+
+
+_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
+
+
+def secret_values(environ: Mapping[str, str]) -> list[str]:
+    """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
+    return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
 
 
 class Redactor:

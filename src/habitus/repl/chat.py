@@ -280,8 +280,9 @@ class Chat:
             said, undo = f"'{saved.name}' waits as proposal {saved.proposal}.", f"/review approve {saved.proposal}"
             shown = Group(Text(said), Text(f"Decide: {undo}", style="dim"))
         else:
-            self._undos.append(("skills", "remove", saved.name))
-            said, undo = f"Saved {saved.name}, version {saved.version}.", f"/skill remove {saved.name}"
+            undo = f"/undo {saved.name}:{saved.version}"
+            self._undos.append(("undo", f"{saved.name}:{saved.version}"))
+            said = f"Saved {saved.name}, version {saved.version}."
             shown = Group(Text(said), Text(f"Undo: {undo}", style="dim"))
         data = {"name": saved.name, "version": saved.version, "proposal": saved.proposal}
         self._surface.tell(CommandReport(type="saved", shown=shown, data=data))
@@ -298,8 +299,8 @@ class Chat:
 
 
 def _taken_back_by(words: str | None) -> list[tuple[str, ...]]:
-    """The command line of what stands behind `/skill`."""
-    meant = meaning(f"/skill {words}") if words else None
+    """The command line of what takes a tool's change back."""
+    meant = meaning(words) if words else None
     return [meant.words] if isinstance(meant, CommandLine) else []
 
 

@@ -35,7 +35,9 @@ COMMANDS: Mapping[str, Command] = {
     "good": Command(usage="[REASON]", help="The last turn went well."),
     "bad": Command(usage="[REASON]", help="The last turn went wrong."),
     "attach": Command(usage="PATH", help="Send a file along with what you say next."),
-    "undo": Command(usage="", help="Take back the last change of this chat; again, the one before it."),
+    "undo": Command(
+        usage="[WHAT]", help="Take back the last change of this chat, or the one that is named as it was printed."
+    ),
     "model": Command(usage="[PROVIDER:MODEL]", help="Which model answers; or let another one go on."),
     "cost": Command(usage="", help="What this conversation has taken so far."),
     "resume": Command(usage="[SESSION]", help="The last conversations; or go on with one of them."),
@@ -169,7 +171,7 @@ def _command(name: str, rest: str) -> Meant:
         case "skills":
             return CommandLine(words=("skills", "list"))
         case "undo":
-            return Undo()
+            return CommandLine(words=("undo", *rest.split())) if rest else Undo()
         case "cost":
             return Cost()
         case "model":

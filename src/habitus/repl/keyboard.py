@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ _ANSWERS = {
     **dict.fromkeys(("y", "yes"), Consent.YES),
     **dict.fromkeys(("n", "no"), Consent.NO),
     **dict.fromkeys(("l", "later"), Consent.LATER),
+    **dict.fromkeys(("a", "always", Consent.ALWAYS), Consent.ALWAYS),
 }
 
 
@@ -63,15 +64,15 @@ class LineEditor:
         with patch_stdout(raw=True):  # what learning logs meanwhile goes above the line
             return await self._lines.prompt_async([("class:prompt", "› ")])
 
-    async def answer(self, question: str) -> Consent:
-        """Yes, no or later; what was typed before the question could be seen is no answer."""
+    async def answer(self, question: str, choices: Sequence[Consent]) -> Consent:
+        """One of the choices; what was typed before the question could be seen is no answer."""
         _forget_typed(self._answers)
-        asked = FormattedText(
-            [("class:question", question), ("class:choices", " yes, no or later "), ("class:prompt", "› ")]
-        )
+        offered = f" {', '.join(choices[:-1])} or {choices[-1]} "
+        asked = FormattedText([("class:question", question), ("class:choices", offered), ("class:prompt", "› ")])
         while True:
             said = await self._answers.prompt_async(asked, handle_sigint=False)
-            if (answer := _ANSWERS.get(said.strip().lower())) is not None:
+            answer = _ANSWERS.get(said.strip().lower())
+            if answer is not None and answer in choices:
                 return answer
 
 

@@ -57,26 +57,26 @@ def finished(event: ToolFinished, label: Text) -> Text:
 
 def undo(event: ToolFinished, arguments: str) -> Text | None:
     words = undoing(event, arguments)
-    return None if words is None else Text(f"{INDENT}  Undo: /skill {one_line(words)}", style="dim")
+    return None if words is None else Text(f"{INDENT}  Undo: {one_line(words)}", style="dim")
 
 
 def undoing(event: ToolFinished, arguments: str) -> str | None:
-    """How to take back what a tool has changed, where the person said yes to it: the words behind `/skill`."""
+    """How to take back what a tool has changed, where the person said yes to it: what to type."""
     given, told = _object(arguments), _object(event.content)
     name, version = told.get("name") or given.get("name"), told.get("version")
     if not event.outcome.is_ok or not isinstance(name, str) or "proposal" in told:
         return None
     match event.tool:
         case "create_skill":
-            return f"remove {name}"
+            return f"/undo {name}:{version or 1}"
         case "update_skill" if isinstance(version, int) and version > 1:
-            return f"rollback {name} {version - 1}"
+            return f"/undo {name}:{version}"
         case "delete_skill" if told.get("deleted"):
-            return f"restore {name}"
+            return f"/skill restore {name}"
         case "enable_skill":
-            return f"disable {name}"
+            return f"/skill disable {name}"
         case "disable_skill":
-            return f"enable {name}"
+            return f"/skill enable {name}"
         case _:
             return None
 

@@ -70,7 +70,7 @@ class Terminal:
             try:
                 with self._display.held() if self._display else nullcontext():
                     self._show_detail(question.detail)
-                    return await self.prompt.answer(clean(question.text))
+                    return await self.prompt.answer(clean(question.text), question.choices)
             except EOFError:
                 return Consent.LATER
             except KeyboardInterrupt:

@@ -50,17 +50,13 @@ class Environments:
         It is given links to the files of the cached one with all of them. Code sees both read-only.
         """
         await self._venvs.make(venv)
-        listed = venv.with_name(_WANTED)
-        before = _read(listed) if listed.exists() else [f"{name}=={version}" for name, version in _found(venv)]
+        before = await asyncio.to_thread(_wanted, venv)
         wanted = together(before, requirements)
         if set(wanted) == set(before):
             return f"Already there: {', '.join(sorted(requirements))}." if requirements else ""
         cached = await self.folder_for(wanted)
         assert cached is not None
-        had = _found(venv)
-        await asyncio.to_thread(_replace, packages_of(venv), packages_of(cached))
-        added = [f"{name} {version}" for name, version in _found(venv) if (name, version) not in had]
-        listed.write_text(json.dumps(sorted(wanted)))
+        added = await asyncio.to_thread(_fill, venv, cached, wanted)
         return f"Installed {', '.join(added)}." if added else "Everything was there already."
 
     async def _make(self, folder: Path, dependencies: Sequence[str]) -> None:
@@ -79,8 +75,12 @@ class Environments:
 
 
 def together(before: Iterable[str], added: Iterable[str]) -> list[str]:
-    """One requirement for each package; what is asked later of the same package counts."""
-    found = {canonicalize_name(Requirement(text).name): text for text in map(checked, [*before, *added])}
+    """One requirement for each package, however its name is spelled; what is asked later of the same one counts."""
+    found = {}
+    for text in map(checked, [*before, *added]):
+        requirement = Requirement(text)
+        requirement.name = canonicalize_name(requirement.name)
+        found[requirement.name] = str(requirement)
     return sorted(found.values())
 
 
@@ -103,7 +103,11 @@ def environment_hash(dependencies: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps([wanted, interpreter()]).encode()).hexdigest()[:32]
 
 
-def _read(listed: Path) -> list[str]:
+def _wanted(venv: Path) -> list[str]:
+    """What was asked to be in an environment; of one that has no list, what it holds."""
+    listed = venv.with_name(_WANTED)
+    if not listed.exists():
+        return [f"{name}=={version}" for name, version in _found(venv)]
     return [str(text) for text in json.loads(listed.read_text())]
 
 
@@ -113,15 +117,18 @@ def _found(venv: Path) -> list[tuple[str, str]]:
     return sorted((name, version) for name, _, version in named)
 
 
-def _replace(packages: Path, cached: Path) -> None:
-    """Give the folder the cached files. Code that runs sees them at once."""
+def _fill(venv: Path, cached: Path, wanted: Sequence[str]) -> list[str]:
+    """Give an environment the packages of a cached one; which are new. Code that runs sees them at once."""
+    packages, had = packages_of(venv), _found(venv)
     new, old = packages.with_name("new"), packages.with_name("old")
     for rest in (new, old):
         shutil.rmtree(rest, ignore_errors=True)
-    shutil.copytree(cached, new, symlinks=True, copy_function=_link)
+    shutil.copytree(packages_of(cached), new, symlinks=True, copy_function=_link)
     packages.rename(old)
     new.rename(packages)
     shutil.rmtree(old, ignore_errors=True)
+    venv.with_name(_WANTED).write_text(json.dumps(sorted(wanted)))
+    return [f"{name} {version}" for name, version in _found(venv) if (name, version) not in had]
 
 
 def _link(source: str, target: str) -> None:

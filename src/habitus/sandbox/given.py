@@ -6,22 +6,22 @@ waits for a disk: call it beside the event loop.
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import hashlib
+import fcntl
 import io
 import itertools
 import os
 import re
 import shutil
-import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from habitus.errors import Invalid
-from habitus.files import File, Tree, checked_path, tree_hash
+from habitus.files import READ_BYTES, File, Tree, checked_path, content_of, opened, tree_hash
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import GIB, MIB
 from habitus.text import encodable
@@ -29,7 +29,7 @@ from habitus.text import encodable
 NOWHERE: Mapping[str, Path] = {}
 SKILLS, ATTACHED = "skills", "attached"
 LARGEST_ATTACHED, LEFT_FREE = 8 * GIB, GIB // 2
-MOST_FILES, LARGEST_FILE, MOST_BYTES = 2_000, 32 * MIB, 128 * MIB  # of one tree
+MOST_FILES, MOST_BYTES = 2_000, 128 * MIB  # of one tree
 
 _LONGEST_NAME, _LONGEST_ENDING = 120, 16
 
@@ -65,10 +65,14 @@ class Given:
         """What code calls a file or folder of it."""
         return "/".join((self._seen_at, *parts))
 
+    @property
+    def is_used(self) -> bool:
+        return any((self.folder / name).is_dir() for name in (SKILLS, ATTACHED))
+
     def put_tree(self, name: str, tree: Tree, *, folders: Mapping[str, Path] = NOWHERE) -> Placed:
         """Have a skill's folder consist of these files; what is too large to be in a tree is taken from its folder."""
         digest = tree_hash(tree)
-        with self._lock:
+        with self._alone():
             known = self._placed.get(name)
             if known is None or known[0] != digest:
                 known = (digest, self._replaced(_folder_name(name), tree, folders))
@@ -77,12 +81,14 @@ class Given:
 
     def trees(self) -> list[str]:
         """The skills whose files are there, also from before a session was resumed."""
-        with self._lock:
-            top = self.folder / SKILLS
-            return sorted(path.name for path in top.iterdir() if path.name[0] != ".") if top.is_dir() else []
+        top = self.folder / SKILLS
+        return sorted(path.name for path in top.iterdir() if path.name[0] != ".") if top.is_dir() else []
+
+    def has_tree(self, name: str) -> bool:
+        return (self.folder / SKILLS / _folder_name(name)).is_dir()
 
     def drop_tree(self, name: str) -> None:
-        with self._lock:
+        with self._alone():
             self._placed.pop(name, None)
             _remove(self._below(SKILLS) / _folder_name(name))
 
@@ -91,7 +97,7 @@ class Given:
 
         The same file again is the copy that is there. `OSError`: it can't be read, or there is no room.
         """
-        with self._lock, opened(source) as original:
+        with self._alone(), opened(source) as original:
             found = os.fstat(original.fileno())
             identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             if identity not in self._files:
@@ -116,8 +122,19 @@ class Given:
         _remove(old)
         return Placed(path=self.path_of(SKILLS, name), left_out=left_out)
 
-    def _below(self, name: str) -> Path:
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other thread or process changes it meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._lock:
+            held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(held)
+
+    def _below(self, name: str) -> Path:
         below = self.folder / name
         below.mkdir(mode=0o700, exist_ok=True)
         return below
@@ -128,9 +145,7 @@ def _filled(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, 
     for path, file in sorted(tree.items()):
         if count >= MOST_FILES:
             left_out[path] = f"there are more than {MOST_FILES:,} files"
-        elif file.size > LARGEST_FILE:
-            left_out[path] = f"it is larger than {LARGEST_FILE // MIB} MiB"
-        elif file.size > room:
+        elif READ_BYTES >= file.size > room:
             left_out[path] = f"all files together are larger than {MOST_BYTES // MIB} MiB"
         elif reason := _copied(folder, path, file, origins.get(path)):
             left_out[path] = reason
@@ -141,49 +156,24 @@ def _filled(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[str, 
 
 def _copied(folder: Path, path: str, file: File, origin: Path | None) -> str:
     """Put one file there; why not, if not."""
-    target = folder / checked_path(path)
+    try:
+        target, data = folder / checked_path(path), content_of(path, file, origin)
+    except Invalid:
+        return "no file can be called that here"
+    except OSError as error:
+        return error.strerror or str(error)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with content_of(path, file, origin) as source:
-            digest = _write(target, source, executable=file.executable)
-    except OSError:
-        return "it can't be read where it lies" if file.content is None else "no file can be called that here"
-    if digest != file.sha256:
-        target.unlink()
-        return "it was changed meanwhile"
+        _write(target, io.BytesIO(data), executable=file.executable)
+    except OSError as error:
+        return "no file can be called that here" if error.errno == errno.ENAMETOOLONG else "there is no room for it"
     return ""
 
 
-def content_of(path: str, file: File, origin: Path | None) -> BinaryIO:
-    """A file of a tree, or of the folder that the tree was read from; a link that leads out of it leads nowhere."""
-    if file.content is not None:
-        return io.BytesIO(file.content)
-    if origin is None or not (origin / path).resolve().is_relative_to(origin.resolve()):
-        raise FileNotFoundError(path)
-    return opened(origin / path)
-
-
-def opened(source: Path) -> BinaryIO:
-    """A regular file, and nothing that would keep us waiting."""
-    fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(fd).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(fd)
-        if stat.S_ISDIR(mode):
-            raise OSError(errno.EISDIR, "it is a folder")
-        raise OSError(errno.EINVAL, "it is no ordinary file")
-    return os.fdopen(fd, "rb")
-
-
-def _write(target: Path, source: BinaryIO, *, executable: bool) -> str:
-    """Copy it all; the hash of what was copied."""
-    digest = hashlib.sha256()
+def _write(target: Path, source: BinaryIO, *, executable: bool) -> None:
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o500 if executable else 0o400)
     with os.fdopen(fd, "wb") as copy:
-        while data := source.read(MIB):
-            digest.update(data)
-            copy.write(data)
-    return digest.hexdigest()
+        shutil.copyfileobj(source, copy, MIB)
 
 
 def _folder_name(name: str) -> str:
@@ -201,21 +191,28 @@ def _check_room(top: Path, size: int) -> None:
 
 
 def _copy(original: BinaryIO, target: Path, size: int) -> int:
-    """By the kernel, which shares the blocks where the disk can; whole, or not at all. How many bytes it has."""
+    """As many bytes as the file had when it was opened; whole, or not at all. How many there were."""
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    left = size
     try:
         with os.fdopen(fd, "wb") as copy:
-            try:
-                while size > 0 and (count := os.copy_file_range(original.fileno(), copy.fileno(), size)):
-                    size -= count
-            except (AttributeError, OSError):  # another system, or two disks
-                original.seek(0)
-                copy.seek(0)
-                shutil.copyfileobj(original, copy, MIB)
-        return target.stat().st_size
+            while left > 0 and (count := _copy_some(original, copy, left)):
+                left -= count
     except BaseException:
         target.unlink()
         raise
+    return size - left
+
+
+def _copy_some(original: BinaryIO, copy: BinaryIO, most: int) -> int:
+    """By the kernel, which shares the blocks where the disk can; by hand between two disks, or on another system."""
+    try:
+        return os.copy_file_range(original.fileno(), copy.fileno(), most)
+    except (AttributeError, OSError):
+        data = original.read(min(most, MIB))
+        copy.write(data)
+        copy.flush()
+        return len(data)
 
 
 def harmless(name: str) -> str:

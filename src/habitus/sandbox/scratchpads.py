@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from habitus.errors import HabitusError, NotFound, did_you_mean
+from habitus.errors import HabitusError, NotFound, Refused, did_you_mean
 from habitus.sandbox import made
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad
@@ -61,6 +61,7 @@ class Scratchpads:
         services: Services | None = None,
         keep_made: Path | None = None,
         may_install: MayInstall | None = None,
+        begin_with: Callable[[], Sequence[str]] = tuple,
         timeouts: Callable[[float | None], Timeouts] = timeouts_for,
         output_chars: int = 10_000,
         grace_s: float = 3.0,
@@ -68,6 +69,7 @@ class Scratchpads:
         self._runtime = runtime
         self._services = services or {}
         self._may_install = may_install
+        self._begin_with = begin_with
         self._timeouts = timeouts
         self._output_chars = output_chars
         self._grace_s = grace_s
@@ -88,6 +90,8 @@ class Scratchpads:
 
         Where a folder was given for it, what the cell made for a person to open is kept there.
         """
+        if name not in self._pads:
+            await self._begin(check_name(name))
         pad = self._pad(name)
         pad.watch = watch
         cell = Cell(code=encodable(code), description=encodable(description), estimated_s=estimated_s)
@@ -100,6 +104,14 @@ class Scratchpads:
             return done
         finally:
             pad.watch = None
+
+    async def _begin(self, name: str) -> None:
+        """Give a pad the packages it begins with; without an index it begins without them."""
+        if packages := await asyncio.to_thread(self._begin_with):
+            try:
+                await self._runtime.install(name, packages)
+            except HabitusError as error:
+                log.warning("Scratchpad %s begins without %s: %s", name, ", ".join(packages), error)
 
     def cancel(self, name: str) -> None:
         """Stop the cell that runs in the pad; its `exec` returns it with an error that begins `Cancelled`."""
@@ -129,7 +141,10 @@ class Scratchpads:
         await self._runtime.remove(name)
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
-        """Add packages to the pad's environment; a running pad can import them at once."""
+        """Add packages to the pad's environment, if that is allowed; a running pad can import them at once."""
+        for requirement in requirements:
+            if self._may_install is not None and not await self._may_install(requirement):
+                raise Refused(f"Nobody allowed installing '{requirement}'.", mend="Do without it, or ask the person.")
         return await self._runtime.install(check_name(name), requirements)
 
     async def names(self) -> list[str]:

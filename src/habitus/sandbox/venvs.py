@@ -10,6 +10,7 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from habitus import extras
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 
 # Import names that differ from the name of the package that brings them.
@@ -60,7 +61,7 @@ class Venvs:
 
     async def _run(self, *arguments: str) -> tuple[int, str]:
         if self._uv is None:
-            raise StorageFailed("uv is not installed.", mend="Install it, for example with: pip install uv")
+            raise StorageFailed("uv is not installed.", mend=extras.how("uv"))
         process = await asyncio.create_subprocess_exec(
             self._uv,
             *arguments,

@@ -25,7 +25,16 @@ _MARKS = re.compile(r"[\u0300-\u036f\u064b-\u0655\u0591-\u05c7\u093c]")
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _ARTICLES = re.compile(r"^(?:وال|بال|لل|ال|و|ب|ل|ה|ו|ב|ל|ש)(?=\w{3})")
 _BREAKS = frozenset([*",;:()|—–→>", "and", "then", "but"])
-_ENGLISH = frozenset({"the", "of", "and", "with", "this", "that", "is", "are", "your", "you", "when", "after", "any"})
+_ENGLISH = frozenset(  # words that hardly any other language has
+    re.findall(
+        r"\w+",
+        "the of and with this that is are your you when after any from it its not be their they them by each every "
+        "into has should must never always before without only which what how than to for if does did can cannot "
+        "these those",
+    )
+)
+_UNFINISHED = re.compile(r"(?![#|]).*[\w,]$")
+_KEY = re.compile(r"[\w-]+:")
 _REACH = 4  # words that a negation turns
 _LONGEST_SENTENCE = 2000
 _SHORT = 60  # characters that are hardly two sentences
@@ -61,15 +70,13 @@ def sentences(text: str, signs: Mapping[int, Slots]) -> list[Sentence]:
     found: list[Sentence] = []
     block: list[Sentence] = []
     goes_on = is_code = False
-    for number, line in enumerate(text.split("\n"), 1):
-        stripped = line.strip()
+    for number, stripped, sign in _unwrapped(text, signs):
         is_heading = _HEADING.match(stripped) is not None
         if (not stripped and not goes_on) or is_heading:
             found += _settled(block)
             block = []
         if not stripped:
             continue
-        sign = signs.get(number, frozenset())
         if fence := _FENCE.match(stripped):
             is_code = not is_code and fence[1].lower() not in _IN_WORDS
             continue
@@ -83,6 +90,21 @@ def sentences(text: str, signs: Mapping[int, Slots]) -> list[Sentence]:
             heading = frozenset(chain.from_iterable(one.own for one in block))
         goes_on = is_heading or stripped.endswith(_INTRODUCES)
     return found + _settled(block)
+
+
+def _unwrapped(text: str, signs: Mapping[int, Slots]) -> Iterator[tuple[int, str, Slots]]:
+    """The lines of a text with their slots; a sentence that was wrapped over several is one line, code is not."""
+    number, whole, named, is_fenced = 1, "", frozenset[str](), False
+    for place, line in enumerate(text.split("\n"), 1):
+        stripped, sign = line.strip(), signs.get(place, frozenset())
+        is_fenced ^= _FENCE.match(stripped) is not None
+        if not is_fenced and stripped[:1].islower() and _UNFINISHED.match(whole) and not _KEY.match(stripped):
+            whole, named = f"{whole} {stripped}", named | sign
+            continue
+        if place > 1:
+            yield number, whole, named
+        number, whole, named = place, stripped, sign
+    yield number, whole, named
 
 
 def _parts(line: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from habitus.search.model import Document, Hit, Report, Results
 
 if TYPE_CHECKING:
     from habitus.search.embedding import Embedder, NoEmbedder, WordLlama, default_embedder
+    from habitus.search.encoders import open_index
     from habitus.search.index import Index
     from habitus.search.minilm import MiniLM
 
@@ -25,6 +26,7 @@ __all__ = [
     "Results",
     "WordLlama",
     "default_embedder",
+    "open_index",
 ]
 
 _HOMES = {
@@ -34,6 +36,7 @@ _HOMES = {
     "NoEmbedder": "embedding",
     "WordLlama": "embedding",
     "default_embedder": "embedding",
+    "open_index": "encoders",
 }
 
 

@@ -54,7 +54,7 @@ class Index:
         self._learned = learned.Learned(embedder.width)
         self._generation = 0
         self._notes: list[str] = []
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # never held by one who waits to write: who writes may want to search
 
     @property
     def embedder(self) -> Embedder:
@@ -164,10 +164,11 @@ class Index:
                 for id, document in newest.items()
                 if id not in slots or entries[slots[id]].digest != digest(document)
             ]
-            for start in range(0, len(changed), _AT_A_TIME):
-                self._write(changed[start : start + _AT_A_TIME])
+        for start in range(0, len(changed), _AT_A_TIME):
+            self._write(changed[start : start + _AT_A_TIME])
+        with self._lock:
             self._look()
-            return len(changed)
+        return len(changed)
 
     def _write(self, documents: Sequence[Document]) -> None:
         items = [(document, encode(document)) for document in documents]
@@ -183,10 +184,11 @@ class Index:
         with self._lock:
             self._look()
             forgotten = [key for id in gone for key in self._learned.keys_of(id)]
-            with sql.writing(self._engine) as connection:
-                store.next_generation(connection, self._space.collection)
-                store.delete_requests(connection, self._space.collection, forgotten)
-                store.delete(connection, self._space.collection, gone)
+        with sql.writing(self._engine) as connection:
+            store.next_generation(connection, self._space.collection)
+            store.delete_requests(connection, self._space.collection, forgotten)
+            store.delete(connection, self._space.collection, gone)
+        with self._lock:
             self._look()
 
     def learn(self, id: str, text: str, *, weight: float = 1.0, when: float | None = None) -> None:
@@ -200,15 +202,15 @@ class Index:
         asked = [(id, request.own_words(text)) for id, text in pairs]
         asked = [(id, text) for id, text in asked if text]
         now = self._clock() if when is None else when
-        with self._lock:
+        vectors = self._new_vectors({text_digest(text): text for _, text in asked})
+        with sql.writing(self._engine) as connection, self._lock:
             self._look()
-            vectors = self._new_vectors({text_digest(text): text for _, text in asked})
             new, gone = self._learned.with_new(asked, weight, now)
-            with sql.writing(self._engine) as connection:
-                generation = store.next_generation(connection, self._space.collection)
-                store.write_requests(connection, self._space.collection, generation, new)
-                store.delete_requests(connection, self._space.collection, gone)
-                store.write_vectors(connection, self._space.model, vectors)
+            generation = store.next_generation(connection, self._space.collection)
+            store.write_requests(connection, self._space.collection, generation, new)
+            store.delete_requests(connection, self._space.collection, gone)
+            store.write_vectors(connection, self._space.model, vectors)
+        with self._lock:
             self._look()
 
     def forget_learned(self, which: Callable[[str, str], bool] | Collection[str]) -> int:
@@ -220,11 +222,12 @@ class Index:
                 for past in self._learned.all()
                 if (which(past.item, past.text) if callable(which) else past.item in which)
             ]
-            with sql.writing(self._engine) as connection:
-                store.next_generation(connection, self._space.collection)
-                store.delete_requests(connection, self._space.collection, gone)
+        with sql.writing(self._engine) as connection:
+            store.next_generation(connection, self._space.collection)
+            store.delete_requests(connection, self._space.collection, gone)
+        with self._lock:
             self._look()
-            return len(gone)
+        return len(gone)
 
     def ids(self) -> frozenset[str]:
         """The ids of all documents."""

@@ -15,7 +15,11 @@ from habitus.files import given_path
 
 DEFAULT_HOST = "https://github.com/"
 
-_OWNER_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+_OWNER_REPO = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<folder>.+))?")
+_IN_A_TREE = re.compile(
+    r"(?P<repo>(?:https?|file)://.+?)/tree/(?P<branch>[^/]+)(?:/(?P<folder>.+))?"
+)  # as sites write it
+_NEWEST = "HEAD"
 _LOGIN = re.compile(r"^(?P<scheme>\w[\w+.-]*://)?(?P<login>[^/\s]*)@")
 _GIT_SECONDS = 300
 
@@ -29,20 +33,36 @@ class Fetched:
     commit: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Source:
+    """A repository, and perhaps a folder of it on a branch; `address` names all of it."""
+
+    repository: str
+    branch: str = _NEWEST
+    folder: str = ""
+
+    @property
+    def address(self) -> str:
+        is_whole = self.branch == _NEWEST and not self.folder
+        return self.repository if is_whole else f"{self.repository}/tree/{self.branch}/{self.folder}".rstrip("/")
+
+
 @contextmanager
 def fetched(wanted: str, *, cwd: Path, environ: Mapping[str, str], host: str = DEFAULT_HOST) -> Iterator[Fetched]:
-    """Fetch OWNER/REPO, a git address, or take a local directory or archive; what was fetched goes at the end."""
+    """Fetch OWNER/REPO[/FOLDER] or an address, or take what lies here; what was fetched goes at the end."""
     local = (cwd / given_path(wanted)).resolve()
     if local.exists() and not (local / ".git").exists() and not _is_bare_repository(local):
         yield Fetched(path=local, address=str(local))
         return
-    address = _address(wanted, local, host)
+    source = _source(wanted, local, host)
+    about = source.repository
     with tempfile.TemporaryDirectory(prefix="habitus-fetch-") as scratch:
-        place = Path(scratch) / _repository_name(without_login(address))
-        clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", "--", address, str(place))
-        _git(*clone, about=address, environ=environ)
-        commit = _git("-C", str(place), "rev-parse", "HEAD", about=address, environ=environ).strip()
-        yield Fetched(path=place, address=without_login(address), commit=commit)
+        place = Path(scratch) / _repository_name(without_login(about))
+        branch = () if source.branch == _NEWEST else ("--branch", source.branch)
+        clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
+        _git(*clone, about=about, environ=environ)
+        commit = _git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
+        yield Fetched(path=_folder_in(place, source), address=without_login(source.address), commit=commit)
 
 
 def without_login(address: str) -> str:
@@ -53,24 +73,35 @@ def without_login(address: str) -> str:
     return (found["scheme"] or "") + address[found.end() :]
 
 
-def _address(wanted: str, local: Path, host: str) -> str:
+def _source(wanted: str, local: Path, host: str) -> _Source:
     if local.exists():
-        return str(local)
+        return _Source(repository=str(local))
     if host != without_login(host) and wanted.startswith(without_login(host)):
-        return host + wanted.removeprefix(without_login(host))
+        wanted = host + wanted.removeprefix(without_login(host))
     if "://" in wanted or re.match(r"[\w.-]+@[\w.-]+:", wanted):
         if wanted.startswith(("-", "ext::")):
             raise Invalid(
                 f"'{without_login(wanted)}' is no address that can be fetched.",
                 mend="Give https://…, ssh://… or a path.",
             )
-        return wanted
-    if _OWNER_REPO.fullmatch(wanted) and not wanted.startswith((".", "-", "/")):
-        return f"{host.rstrip('/')}/{wanted}"
+        if found := _IN_A_TREE.fullmatch(wanted.rstrip("/")):
+            return _Source(repository=found["repo"], branch=found["branch"], folder=found["folder"] or "")
+        return _Source(repository=wanted)
+    if (found := _OWNER_REPO.fullmatch(wanted.rstrip("/"))) and not wanted.startswith((".", "-", "/", "~")):
+        return _Source(repository=f"{host.rstrip('/')}/{found['repo']}", folder=found["folder"] or "")
     raise NotFound(
         f"There is no '{without_login(wanted)}' here.",
-        mend="Give OWNER/REPO, a git address, an archive or a directory.",
+        mend="Give OWNER/REPO[/FOLDER], a git address, an archive or a directory.",
     )
+
+
+def _folder_in(place: Path, source: _Source) -> Path:
+    path = (place / source.folder).resolve()
+    if not path.is_relative_to(place.resolve()) or not path.exists():
+        known = ", ".join(sorted(each.name for each in place.iterdir() if each.is_dir() and each.name != ".git"))
+        repository = without_login(source.repository)
+        raise NotFound(f"{repository} has no folder '{source.folder}'.", mend=f"It has: {known or 'none'}.")
+    return path
 
 
 def _is_bare_repository(path: Path) -> bool:

@@ -52,6 +52,11 @@ class Finder:
         with self._lock:
             return self._index(at).search(query, k=k, among=among)
 
+    def catch_up(self, progress: Callable[[int], None]) -> None:
+        """Index what is new or, after an upgrade, everything, telling how many are done."""
+        with self._lock:
+            self._index(progress=progress)
+
     def neighbours(self, *, at: Snapshot | None = None) -> Mapping[str, tuple[Hit, ...]]:
         """For every skill the few that are most like it."""
         with self._lock:
@@ -74,23 +79,24 @@ class Finder:
         notes = f"; {'; '.join(report.notes)}" if report.notes else ""
         return f"{report.documents} skills, {report.learned} learned requests, {report.embedding}{notes}"
 
-    def _index(self, at: Snapshot | None = None) -> Index:
+    def _index(self, at: Snapshot | None = None, *, progress: Callable[[int], None] = lambda done: None) -> Index:
         if self._opened is None:
             self._opened = self._open()
         seen = at or self._library.snapshot()
         if seen.revision != self._seen:
-            self._catch_up(self._opened, seen)
+            self._catch_up(self._opened, seen, progress)
             self._seen = seen.revision
         return self._opened
 
-    def _catch_up(self, index: Index, seen: Snapshot) -> None:
+    def _catch_up(self, index: Index, seen: Snapshot, progress: Callable[[int], None]) -> None:
         """Bring the index up to date with the skills that are in view; only what changed is read."""
         now = {name: f"{SHAPE}:{digest}"[:64] for name, digest in seen.hashes.items()}
         with sql.reading(self._engine) as connection:
             known = {row.name: row.tree_hash for row in connection.execute(sa.select(indexed))}
         changed = [name for name, digest in now.items() if known.get(name) != digest]
         gone = [name for name in known if name not in now]
-        for names in _chunks(changed):
+        for done, names in enumerate(_chunks(changed)):
+            progress(done * _CHUNK)
             index.put(self._document(seen.by_name[name]) for name in names)
             self._remember(names, now)
         if gone:

@@ -68,7 +68,7 @@ class Library:
         self._newest = newest  # changes with every change to a layer that a database knows of
         self._lock = threading.RLock()
         self._mark: Hashable = None
-        self._snapshot = Snapshot(revision=(), listing=())
+        self.last = Snapshot(revision=(), listing=())  # as it was looked at last
 
     # Reading
 
@@ -85,17 +85,15 @@ class Library:
                 self._mark = mark
             if look and [layer for layer in self.layers if layer.store.look()]:
                 self._compose(trust)
-            return self._snapshot.for_reader(user or self._reader)
+            return self.last.for_reader(user or self._reader)
 
     def _compose(self, trust: Hashable) -> None:
         contents = [(layer, layer.store.contents(look=False)) for layer in self.layers]
         revision = (trust, *(content.revision for _, content in contents))
-        if revision != self._snapshot.revision:
+        if revision != self.last.revision:
             self._outside.look()
             shown = [(layer, content) for layer, content in contents if layer.is_listed]
-            self._snapshot = Snapshot(
-                revision=revision, listing=composed(shown, self._outside, self._gates, self._fill)
-            )
+            self.last = Snapshot(revision=revision, listing=composed(shown, self._outside, self._gates, self._fill))
 
     def listing(self) -> list[Listed]:
         """Every name once, as the highest layer has it, broken ones included, sorted by name."""

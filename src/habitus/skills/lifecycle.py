@@ -49,6 +49,11 @@ def best_stage(stages: Collection[Stage], counters: Mapping[Stage, Counters], *,
     return Stage.STEPS
 
 
+def is_judged(counters: Counters) -> bool:
+    """Whether anybody could say how a use went."""
+    return bool(counters.succeeded or counters.failed)
+
+
 def reliability(counters: Counters) -> float:
     """Lower 10 % bound of Beta(1 + succeeded, 1 + failed): low while little is known, high only after proof."""
     a, b = 1.0 + counters.succeeded, 1.0 + counters.failed

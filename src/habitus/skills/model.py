@@ -70,6 +70,7 @@ class Author:
     actor: Actor
     name: str = ""
     reason: str = ""
+    change: str = field(default="", compare=False)  # the id of what one command did, however much that is
 
     @property
     def is_automatic(self) -> bool:

@@ -85,12 +85,12 @@ def unpack_diagnostics(text: str) -> tuple[Diagnostic, ...]:
 
 
 def pack_author(author: Author) -> str:
-    return json.dumps([author.actor, author.name, author.reason], ensure_ascii=False)
+    return json.dumps([author.actor, author.name, author.reason, author.change], ensure_ascii=False)
 
 
 def unpack_author(text: str) -> Author:
-    actor, name, reason = json.loads(text)
-    return Author(actor=Actor(actor), name=name, reason=reason)
+    actor, name, reason, *change = json.loads(text)
+    return Author(actor=Actor(actor), name=name, reason=reason, change=change[0] if change else "")
 
 
 def pack_tree(tree: Tree) -> str:

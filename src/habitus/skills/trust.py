@@ -20,7 +20,8 @@ from habitus.skills.tables import trusted
 
 IMPORTED = "imported"  # the root under which imported skills are trusted one by one
 APPROVED = "approved"  # the root under which the code of one's own skills is approved, one by one
-_ONE_BY_ONE = (IMPORTED, APPROVED)
+PACKAGES = "packages for "  # how the roots begin under which a project's packages are allowed, one by one
+_ONE_BY_ONE = (IMPORTED, APPROVED, PACKAGES)
 
 Scan = Callable[[Tree], Sequence[str]]  # what a person must see before they trust it, one text each
 
@@ -67,7 +68,7 @@ class Trust:
         ]
         whole = {"root": root, "name": "", "tree_hash": "", "powers": "[]", "trusted_on": now, "trusted_by": by}
         with sql.writing(self._engine, durable=True, lock="trust") as connection:
-            if adds or root in _ONE_BY_ONE:
+            if adds or root.startswith(_ONE_BY_ONE):
                 gone = trusted.delete().where(trusted.c.root == root, trusted.c.name.in_([*skills, ""]))
             else:
                 gone = trusted.delete().where(trusted.c.root == root)
@@ -81,6 +82,10 @@ class Trust:
             query = query.where(trusted.c.name == name)
         with sql.writing(self._engine, durable=True, lock="trust") as connection:
             return connection.execute(query).rowcount > 0
+
+    def names(self, root: str) -> tuple[str, ...]:
+        """What is trusted under a root by now, also by another process."""
+        return tuple(sorted(name for name in self._read(root) if name))
 
     def list(self) -> list[Trusted]:
         query = sa.select(trusted).order_by(trusted.c.root, trusted.c.name)
@@ -96,7 +101,7 @@ class Trust:
                 trusted_by=rows[0]["trusted_by"],
             )
             for root, rows in found.items()
-            if root not in _ONE_BY_ONE or len(rows) > 1
+            if not root.startswith(_ONE_BY_ONE) or len(rows) > 1
         ]
 
     def revision(self) -> tuple[int, str]:

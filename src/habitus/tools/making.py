@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from habitus.errors import Invalid, ToolFailed
 from habitus.files import Tree
@@ -22,6 +23,7 @@ from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import with_tool
 from habitus.tools.health import ToolHealth
 from habitus.tools.model import NOTHING_GRANTED, Case, CodeTool, Created, Json, ToolDraft, ToolProgram
+from habitus.tools.skill_files import ToolFiles
 from habitus.tools.workshop import Workshops, fingerprint
 
 _PROVED = "proved_as"
@@ -43,6 +45,7 @@ class ToolMaker:
         scan: Scan,
         environ: Mapping[str, str],
         services: Callable[[], Services],
+        files: ToolFiles,
     ) -> None:
         self._catalogue = catalogue
         self._library = library
@@ -54,6 +57,7 @@ class ToolMaker:
         self._scan = scan
         self._environ = environ
         self._services = services
+        self._files = files
 
     async def create(
         self,
@@ -77,7 +81,7 @@ class ToolMaker:
         go on passing unless they are dropped.
         """
         name = _free_name(name)
-        layer, before, old, had = await asyncio.to_thread(self._before, name)
+        layer, before, old, had, given = await asyncio.to_thread(self._before, name)
         granted = _both(permissions, had) if author.is_automatic else permissions
         draft = ToolDraft(
             name=name,
@@ -87,6 +91,7 @@ class ToolMaker:
             payload=payload,
             permissions=granted,
             dependencies=tuple(dependencies),
+            given=given,
         )
         kept: tuple[Case, ...] = () if old is None or drop_cases else old.cases
         asked = services if services is not None else await asyncio.to_thread(self._services)
@@ -97,13 +102,13 @@ class ToolMaker:
         program = replace(program, permissions=permissions)
         return await asyncio.to_thread(self._submit, program, layer, before, author, conversation)
 
-    def _before(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions]:
-        """Where the tool goes, beside what; the tool that is there, and what a person has granted to it."""
+    def _before(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
+        """Where the tool goes, beside what; the tool that is there, what a person has granted to it, and its files."""
         item = self._catalogue.skill(name)
         layer, before = self._target(item)
         old = self._catalogue.program_if_any(item) if item else None
         had = old.permissions if item and old and self._catalogue.is_approved(item) else NOTHING_GRANTED
-        return layer, before, old, had
+        return layer, before, old, had, self._files.folder(item) if item else None
 
     def approved(self, proposal: Proposal) -> None:
         """A person has let a proposal in: they stand behind the code it brings, as it is."""
@@ -146,14 +151,8 @@ class ToolMaker:
             return Created(name=program.name, applied=False, proposal=waiting.id, reasons=waiting.reasons, undo=undo)
         self._approve(layer, program.name, tree, author.name, fingerprint(program))
         version = submitted.version or 1
-        address = f"{program.name}@{layer.name}"
-        back = ("skills", "rollback", address, "--to", str(version - 1))
-        return Created(
-            name=program.name,
-            applied=True,
-            version=version,
-            undo=back if version > 1 else ("tools", "remove", address),
-        )
+        back = f"{program.name}@{layer.name}:{version}"
+        return Created(name=program.name, applied=True, version=version, undo=("undo", back))
 
     def _approve(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
         self._approvals.trust(APPROVED, {name: tree}, person)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from habitus.events import Outcome, OutcomeKind
@@ -26,6 +27,7 @@ class ToolDraft:
     payload: Json
     permissions: Permissions = field(default_factory=Permissions)
     dependencies: tuple[str, ...] = ()
+    given: Path | None = None  # the files that a call may read (`skill_files.py`)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +49,7 @@ class ToolProgram:
     permissions: Permissions = field(default_factory=Permissions)
     dependencies: tuple[str, ...] = ()
     cases: tuple[Case, ...] = ()
+    given: Path | None = None  # the files that a call may read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

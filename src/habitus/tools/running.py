@@ -9,6 +9,7 @@ from datetime import datetime
 
 from habitus.errors import NotFound, Refused
 from habitus.events import Outcome, OutcomeKind
+from habitus.sandbox.given import Given
 from habitus.sandbox.model import ToolRun
 from habitus.sandbox.services import Services
 from habitus.skills import names, trees
@@ -20,6 +21,7 @@ from habitus.tools.catalogue import ToolCatalogue, code_tool
 from habitus.tools.code_stage import program_of
 from habitus.tools.health import Health, ToolHealth, after_call
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, Json, Regression, ToolProgram, ToolStatus
+from habitus.tools.skill_files import ToolFiles
 from habitus.tools.workshop import Workshops, fingerprint
 
 
@@ -38,6 +40,7 @@ class ToolRunner:
         environ: Mapping[str, str],
         redacted: Callable[[str], str],
         services: Callable[[], Services],
+        files: ToolFiles,
     ) -> None:
         self._catalogue = catalogue
         self._library = library
@@ -48,23 +51,28 @@ class ToolRunner:
         self._environ = environ
         self._redacted = redacted
         self._services = services
+        self._files = files
 
-    async def run(self, name: str, payload: Json, *, services: Services | None = None) -> ToolRun:
+    async def run(
+        self, name: str, payload: Json, *, services: Services | None = None, given: Given | None = None
+    ) -> ToolRun:
         """Call a tool and count how it went. `ToolFailed`: the payload does not fit, which counts for nobody.
 
-        `services` are what it may ask, where that differs from what the person may see.
+        `services` are what it may ask, where that differs from what the person may see; `given` is what the session
+        that calls it gives to code.
         """
-        item, tool, program = await asyncio.to_thread(self._ready, name)
+        item, tool, program = await asyncio.to_thread(self._ready, name, given)
         asked = services if services is not None else await asyncio.to_thread(self._services)
         run = self._clean(await self._workshops.here().run(program, payload, env=self._environ, services=asked))
         health = await asyncio.to_thread(self._count, item, fingerprint(program), run.outcome)
         return replace(run, notice=_notice(tool, health))
 
-    def _ready(self, name: str) -> tuple[Listed, CodeTool, ToolProgram]:
+    def _ready(self, name: str, given: Given | None) -> tuple[Listed, CodeTool, ToolProgram]:
         item, tool = self._catalogue.item(name), self._catalogue.get(name)
         if not tool.can_run:
             raise Refused(f"The tool '{tool.name}' can't run: {tool.reason}.", mend=_mend(tool))
-        return item, tool, self._catalogue.program(item)
+        program = self._catalogue.program(item)
+        return item, tool, replace(program, given=self._files.folder(item, given))
 
     def _clean(self, run: ToolRun) -> ToolRun:
         """A key that a tool prints is for nobody's eyes, and no model's."""
@@ -94,7 +102,7 @@ class ToolRunner:
 
     def _trial(self, name: str) -> tuple[Listed, ToolProgram, str]:
         item, tool = self._catalogue.item(name), self._catalogue.get(name)
-        program = self._catalogue.program(item)
+        program = replace(self._catalogue.program(item), given=self._files.folder(item))
         trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
         return item, trial, self._health.get(self._catalogue.place(item), item.name).proved_as
 
@@ -103,14 +111,20 @@ class ToolRunner:
         programs = self._waiting_programs(conversation).values()
         return tuple(code_tool(program, ToolStatus.UNAPPROVED, "waits for a person") for program in programs)
 
-    async def run_waiting(self, conversation: str, name: str, payload: Json, *, services: Services) -> ToolRun:
+    async def run_waiting(
+        self, conversation: str, name: str, payload: Json, *, services: Services, given: Given | None = None
+    ) -> ToolRun:
         """Call one of them, without any permission, and count nothing: it is nobody's tool yet."""
-        waiting = await asyncio.to_thread(self._waiting_programs, conversation)
-        program = waiting.get(names.canonical(name))
+        trial = await asyncio.to_thread(self._waiting_trial, conversation, names.canonical(name), given)
+        return self._clean(await self._workshops.here().run(trial, payload, services=services))
+
+    def _waiting_trial(self, conversation: str, name: str, given: Given | None) -> ToolProgram:
+        program = self._waiting_programs(conversation).get(name)
         if program is None:
             raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
-        trial = replace(program, permissions=NOTHING_GRANTED)
-        return self._clean(await self._workshops.here().run(trial, payload, services=services))
+        item = self._catalogue.skill(name)
+        folder = self._files.folder(item, given) if item else None
+        return replace(program, permissions=NOTHING_GRANTED, given=folder)
 
     def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
         changes = [proposal.change for proposal in self._review.list() if proposal.conversation == conversation]

@@ -7,6 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from habitus.sandbox.given import Given
 from habitus.sandbox.services import Services
 from habitus.settings import RetentionSettings
 from habitus.skills.library import Library
@@ -17,6 +18,7 @@ from habitus.tools.curation import ToolCurator
 from habitus.tools.health import ToolHealth
 from habitus.tools.making import ToolMaker
 from habitus.tools.running import ToolRunner
+from habitus.tools.skill_files import ToolFiles
 from habitus.tools.workshop import Workshop, Workshops
 
 
@@ -38,8 +40,10 @@ class Tools:
         redacted: Callable[[str], str],
         retention: RetentionSettings,
         services: Callable[[], Services],
+        given: Callable[[str], Given],
     ) -> None:
-        """`services` makes what a tool may ask where no session says so."""
+        """`services` makes what a tool may ask, and `given` where its skill's files lie, where no session says so."""
+        files = ToolFiles(library, given)
         shops = self._workshops = Workshops(workshop)
         known = ToolCatalogue(library, health, trust=trust, approvals=approvals)
         maker = ToolMaker(
@@ -53,9 +57,19 @@ class Tools:
             scan=scan,
             environ=environ,
             services=services,
+            files=files,
         )
         runner = ToolRunner(
-            known, library, review, health, shops, clock=clock, environ=environ, redacted=redacted, services=services
+            known,
+            library,
+            review,
+            health,
+            shops,
+            clock=clock,
+            environ=environ,
+            redacted=redacted,
+            services=services,
+            files=files,
         )
         curator = ToolCurator(known, library, health, test=runner.test, clock=clock, retention=retention)
 

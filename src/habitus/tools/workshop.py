@@ -103,7 +103,9 @@ class Workshop:
 
     async def _run(self, tool: ToolProgram, payload: Json, env: Mapping[str, str], services: Services) -> ToolRun:
         venv = await self._environments.folder_for(tool.dependencies)
-        program = Program(code=tool.code, venv=venv, permissions=tool.permissions, limits=self._limits)
+        program = Program(
+            code=tool.code, venv=venv, permissions=tool.permissions, limits=self._limits, given=tool.given
+        )
         try:
             run = await self._warm.call(program, payload, env=env, services=services)
         except Invalid as error:  # a folder it was granted is not there, or can't be granted
@@ -157,6 +159,7 @@ def _checked(draft: ToolDraft) -> ToolProgram:
         code=with_header(code, dependencies),
         permissions=draft.permissions,
         dependencies=dependencies,
+        given=draft.given,
     )
 
 

@@ -8,11 +8,12 @@ import resource
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 from habitus.agent.previews.tables import LOOKED_AT, table
 
-_SECONDS, _MEMORY = 10, 2 * 1024**3
+_SECONDS, _MEMORY = 5, 2 * 1024**3
 _MOST_SHEETS, _MOST_PAGES, _PDF_TEXT = 8, 5, 1_500
 SHEETS = frozenset({".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"})
 _PROGRAM = "import sys; from habitus.agent.previews.documents import main; main(*sys.argv[1:])"
@@ -32,7 +33,8 @@ def look_into(path: Path, kind: str) -> list[str]:
 def main(kind: str, path: str) -> None:
     """The process itself."""
     for what, most in ((resource.RLIMIT_CPU, _SECONDS), (resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_FSIZE, 0)):
-        resource.setrlimit(what, (most, most))
+        with suppress(ValueError, OSError):  # a system that has no such limit
+            resource.setrlimit(what, (most, most))
     warnings.simplefilter("ignore")
     logging.disable()
     try:

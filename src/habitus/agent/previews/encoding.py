@@ -17,7 +17,13 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_WESTERN = "cp1252"  # what Windows writes there; of equally likely guesses the most common
+_WIDE = ("utf_16_le", "utf_16_be", "utf_32_le", "utf_32_be")
+# What programs of today write; of a short text, a guess among all there ever were would be an odd one.
+_COMMON = (
+    *("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874"),
+    *("koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949"),
+)
+_WESTERN, _AS_GOOD = "cp1252", 0.05  # of about equally likely guesses the most common
 _CONTROL = {*range(32)} - {*b"\t\n\r\f\x1b"}
 
 
@@ -48,14 +54,19 @@ def _has_controls(head: bytes) -> bool:
 def _by_its_letters(head: bytes) -> str | None:
     from charset_normalizer import from_bytes  # only for what is not UTF-8
 
-    found = list(from_bytes(head[: len(head) - len(head) % 4]))  # whole characters of the wide encodings
+    has_controls = _has_controls(head)
+    wide = head[: len(head) - len(head) % 4]  # whole characters
+    found = list(from_bytes(wide if has_controls else head, cp_isolation=[*(_WIDE if has_controls else _COMMON)]))
     if not found:
         return None
     best = found[0]
-    if _has_controls(head) and not best.encoding.startswith(("utf_16", "utf_32")):
-        return None
-    equal = [match for match in found if (match.chaos, match.coherence) == (best.chaos, best.coherence)]
-    return _WESTERN if any(_WESTERN in match.could_be_from_charset for match in equal) else best.encoding
+    is_western = any(
+        _WESTERN in match.could_be_from_charset
+        and match.chaos <= best.chaos + _AS_GOOD
+        and match.coherence >= best.coherence - _AS_GOOD
+        for match in found
+    )
+    return _WESTERN if is_western else best.encoding
 
 
 def decoded(head: bytes, encoding: str, *, is_all: bool) -> str | None:

@@ -64,7 +64,7 @@ async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool
     """Whether the person who is there lets the tested code in at once."""
     answer = await changes.ask(Question(text=f"'{name}' passed its test. Keep it as a tool?", detail=code))
     match answer:
-        case Consent.YES:
+        case Consent.YES | Consent.ALWAYS:
             await in_thread(lambda: changes.done(changes.review.approve(proposal, changes.person)))
             return True
         case Consent.NO:

@@ -62,7 +62,7 @@ async def _decided(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) 
     id = waiting.engram.id
     question = Question(text=f"Remember this? {waiting.engram.text}", detail=f"It waits because {waiting.reason}.")
     match await ask(question):
-        case Consent.YES:
+        case Consent.YES | Consent.ALWAYS:
             kept = await in_thread(lambda: cortex.approve(id, by=user))
             return Encoded(status=Status.STORED, engram=kept, reason="confirmed by the person")
         case Consent.NO:

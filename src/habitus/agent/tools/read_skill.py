@@ -43,13 +43,14 @@ def read_skill(view: View, files: OtherFiles) -> Tool:
                 "tags": list(skill.tags),
                 "source": skill.source.value,
                 "version": skill.version,
+                "files": files.paths(name),
             }
         )
 
     return Tool(
         name="read_skill",
-        description="Read a skill as data: title, description, text, tags, version. Use it before update_skill. "
-        "With path, read one of its other files instead.",
+        description="Read a skill as data: title, description, text, tags, version, other files. Use it before "
+        "update_skill. With path, read one of its other files instead.",
         arguments=ReadSkill,
         run=run,
         is_parallel=True,

@@ -9,12 +9,21 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from habitus import extras
 from habitus.llm.model import Ask, Streamed
-from habitus.llm.providers.naming import ModelChoice, choose, sees_images
+from habitus.llm.providers.naming import Dialect, ModelChoice, choose, sees_images
 from habitus.llm.providers.patience import Patience, Watch
 
 if TYPE_CHECKING:
     from habitus.llm.providers.wire import Wire
+
+_LIBRARIES = {
+    Dialect.OPENAI: "openai",
+    Dialect.CHAT: "openai",
+    Dialect.OLLAMA: "openai",
+    Dialect.ANTHROPIC: "anthropic",
+    Dialect.GOOGLE: "google.genai",
+}
 
 
 def open_model(
@@ -30,9 +39,11 @@ def open_model(
 
     `base_url` is an OpenAI-compatible server for `openai:…`; `transport` (of httpx2) carries the requests in tests.
     """
-    return ProviderModel(
-        choose(name, environ, base_url), patience=patience or Patience(), sleep=sleep, transport=transport
-    )
+    choice = choose(name, environ, base_url)
+    library = _LIBRARIES[choice.provider.dialect]
+    if not all(map(extras.has, (library, "pydantic_ai", "httpx2"))):
+        raise extras.absent(f"The model {choice.name}", library)
+    return ProviderModel(choice, patience=patience or Patience(), sleep=sleep, transport=transport)
 
 
 class ProviderModel:

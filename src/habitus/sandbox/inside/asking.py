@@ -1,7 +1,8 @@
-"""Questions of sandboxed code to its host: `skills.list(tag)` and `skills.read(name)`, which only read."""
+"""Questions of sandboxed code to its host: `skills.list(tag)` and `skills.read(name, path)`, which only read."""
 
 from __future__ import annotations
 
+import binascii
 import sys
 import types
 
@@ -22,8 +23,16 @@ def offer_skills(module: types.ModuleType, ask: Callable[[str, object], wire.Mes
             raise LookupError(said["error"])
         return said["answer"]
 
+    def read(name: str, path: str | None = None) -> object:
+        """A skill, or one of its files: text, or bytes where it is none."""
+        if path is None:
+            return answer("skills.read", name)
+        found = answer("skills.read", [name, path])
+        assert isinstance(found, dict)
+        return found["text"] if "text" in found else binascii.a2b_base64(found["base64"])
+
     skills = types.ModuleType("skills", "The skills the agent has, read-only.")
     skills.__dict__["list"] = lambda tag=None: answer("skills.list", tag)
-    skills.__dict__["read"] = lambda name: answer("skills.read", name)
+    skills.__dict__["read"] = read
     sys.modules["skills"] = skills
     module.__dict__["skills"] = skills

@@ -11,7 +11,18 @@ from typing import Literal, Protocol
 
 from habitus.errors import Stale
 from habitus.files import Tree
-from habitus.skills.model import Archived, Author, Counters, Diagnostic, History, Skill, Stage, Summary, Version
+from habitus.skills.model import (
+    Archived,
+    Author,
+    Counters,
+    Diagnostic,
+    History,
+    Skill,
+    Stage,
+    Summary,
+    Switched,
+    Version,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +54,17 @@ class Step:
     name: str
     action: Literal["rewrite", "restore", "archive", "enable", "disable"]
     version: int  # the one it returns to; 0 when it did not exist, or its files stay
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changed:
+    """What one change did to a skill: the versions it made, if any, and how it switched or moved it."""
+
+    skill: int  # its id
+    name: str
+    first: int
+    last: int
+    switches: tuple[Switched, ...]
 
 
 TOLD = 0  # the version under which counters stand that another system told of
@@ -91,6 +113,10 @@ class SkillStore(Protocol):
     def history(self, name: str, *, look: bool = True) -> list[Version]: ...
     def whole_history(self, name: str) -> History:
         """With what was done to it beside its files; of the newest one in the archive when none is there."""
+        ...
+
+    def changed_in(self, change: str) -> list[Changed]:
+        """Every skill that was touched by what one command did."""
         ...
 
     def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None: ...

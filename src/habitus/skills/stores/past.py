@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Actor, History, Switched
-from habitus.skills.stores.base import Step
+from habitus.skills.stores.base import Changed, Step
 from habitus.skills.tables import skills, switches, versions
 
 _Happened = Sequence[tuple[Switched, datetime]]  # oldest first
@@ -26,6 +27,39 @@ class Then:
     tree_hash: str
     was_enabled: bool
     is_enabled: bool
+
+
+def changed_in(connection: sa.Connection, layer: str, change: str) -> list[Changed]:
+    """Every skill that a change touched, present or not."""
+    made = (
+        sa.select(versions.c.skill, versions.c.number)
+        .join(skills)
+        .where(skills.c.layer == layer, _is_of(versions.c.author, change))
+    )
+    numbers: dict[int, list[int]] = {}
+    for skill, number in connection.execute(made):
+        numbers.setdefault(skill, []).append(number)
+    done = sa.select(switches).join(skills).where(skills.c.layer == layer, _is_of(switches.c.author, change))
+    moves: dict[int, list[Switched]] = {}
+    for row in connection.execute(done.order_by(switches.c.id)):
+        moves.setdefault(row.skill, []).append(Switched(row.action))
+    found = sa.select(skills.c.id, skills.c.name).where(skills.c.layer == layer).order_by(skills.c.id)
+    return [
+        Changed(
+            skill=id,
+            name=name,
+            first=min(numbers.get(id, [0])),
+            last=max(numbers.get(id, [0])),
+            switches=tuple(moves.get(id, ())),
+        )
+        for id, name in connection.execute(found)
+        if id in numbers or id in moves
+    ]
+
+
+def _is_of(author: sa.Column[str], change: str) -> sa.ColumnElement[bool]:
+    """Whether an author, as it is written down, bears the id of a change: its last element."""
+    return author.endswith(f", {json.dumps(change)}]", autoescape=True)
 
 
 def whole_history(connection: sa.Connection, ledger: Ledger, name: str) -> History:

@@ -20,7 +20,7 @@ from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, History, Skill, Stage, Summary, Version
 from habitus.skills.stores import past
-from habitus.skills.stores.base import TOLD, Broken, Contents, Facts, Shelf, Step, refuse_stale
+from habitus.skills.stores.base import TOLD, Broken, Changed, Contents, Facts, Shelf, Step, refuse_stale
 from habitus.skills.stores.index import RowIndex
 from habitus.skills.stores.intents import Intents
 from habitus.skills.stores.noticing import Inspect, Noticing
@@ -274,6 +274,10 @@ class VersionedStore:
         self._fresh(look=True)
         with sql.reading(self._engine) as connection:
             return past.whole_history(connection, self._ledger, names.canonical(name))
+
+    def changed_in(self, change: str) -> list[Changed]:
+        with sql.reading(self._engine) as connection:
+            return past.changed_in(connection, self._ledger.key, change)
 
     def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None:
         """The files of a version with their contents (those small enough to be kept); the current one by default."""

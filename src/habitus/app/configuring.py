@@ -1,0 +1,218 @@
+"""Settings by hand: each value with where it comes from, and changing one in habitus.toml, whose comments stay."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from habitus import settings as settings_module
+from habitus.app import home
+from habitus.errors import Invalid, NotFound, StorageFailed, did_you_mean
+from habitus.redact import Redactor, secret_values
+from habitus.settings import FILE, Settings
+
+
+class Origin(StrEnum):
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Value:
+    """A setting as a person may see it: what looks secret is taken out."""
+
+    key: str
+    value: Any
+    origin: Origin
+    shown: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Configured:
+    """A setting after it was changed in the file; `is_overruled` where the environment still wins."""
+
+    now: Value
+    is_changed: bool
+    is_overruled: bool
+    undo: tuple[str, ...]
+
+
+def values(settings: Settings, environ: Mapping[str, str]) -> tuple[Value, ...]:
+    return tuple(get(settings, environ, key) for key in settings_module.known_keys())
+
+
+def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
+    key = _known(key)
+    value: Any = settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    origin = Origin.DEFAULT
+    if _of(_read(settings), key) is not None:
+        origin = Origin.FILE
+    if environ.get(settings_module.variable(key)):
+        origin = Origin.ENVIRONMENT
+    shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _plain(value)
+    clean = Redactor(secret_values(environ)).redact(shown).text
+    is_secret = clean != shown
+    return Value(key=key, value=clean if is_secret else _json(value), origin=origin, shown=clean)
+
+
+def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | None) -> Configured:
+    """Write a setting into the file, or take it out of it with None."""
+    key = _known(key)
+    if not home.can_write(settings.home):
+        home.refuse_to_write(settings.home)
+    before = _of(_read(settings), key)
+    file = settings.home / FILE
+    old = file.read_text(encoding="utf-8") if file.exists() else ""
+    written = None if text is None else _as_toml(settings_module.checked(key, text))
+    new = edited(old, key, written)
+    if new != old:
+        _write(file, new)
+    after = settings_module.load(environ, settings.cwd, settings.home)
+    now = get(after, environ, key)
+    return Configured(
+        now=now,
+        is_changed=new != old,
+        is_overruled=bool(environ.get(settings_module.variable(key))),
+        undo=_undo(key, before, environ) if new != old else (),
+    )
+
+
+def _undo(key: str, before: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
+    if before is None:
+        return ("config", "unset", key)
+    text = ", ".join(map(str, before)) if isinstance(before, list) else _plain(before)
+    is_secret = Redactor(secret_values(environ)).redact(text).text != text
+    return () if is_secret else ("config", "set", key, text)
+
+
+def _known(key: str) -> str:
+    wanted, known = key.strip().lower().replace("-", "_"), settings_module.known_keys()
+    if wanted in known:
+        return wanted
+    raise NotFound(f"There is no setting '{key}'.", mend=did_you_mean(wanted, known) or "See 'habitus config list'.")
+
+
+def _read(settings: Settings) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads((settings.home / FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+
+
+def _of(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _json(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, tuple)) or value is None else str(value)
+
+
+def _as_toml(value: Any) -> str:
+    match value:
+        case bool() | int() | float():
+            return _plain(value)
+        case tuple():
+            return f"[{', '.join(map(_as_toml, value))}]"
+        case _:
+            return json.dumps(str(value), ensure_ascii=False)
+
+
+def edited(text: str, key: str, value: str | None) -> str:
+    """The text with this value for the key, or without the key; every other line as it was."""
+    section, _, name = key.rpartition(".")
+    lines = text.splitlines()
+    place = _section(lines, section)
+    if place is None:
+        lines += [*([""] if lines else []), f"[{section}]", f"{name} = {value}"] if value is not None else []
+    else:
+        _put(lines, place, name, value)
+    new = "\n".join(lines) + "\n" if lines else ""
+    _check(text, new, key, value)
+    return new
+
+
+def _put(lines: list[str], place: range, name: str, value: str | None) -> None:
+    at = next((n for n in place if re.match(rf"\s*[\"']?{name}[\"']?\s*=", lines[n])), None)
+    if at is not None:
+        length, comment = _statement(lines[at : place.stop])
+        lines[at : at + length] = [] if value is None else [f"{name} = {value}{comment}"]
+    elif value is not None:
+        said = [n + 1 for n in place if lines[n].strip() and not lines[n].lstrip().startswith("#")]
+        lines.insert(max(said, default=place.start), f"{name} = {value}")
+
+
+def _section(lines: list[str], section: str) -> range | None:
+    """The lines of a section, without its header; those before all headers are the section without a name."""
+    headers = [n for n, line in enumerate(lines) if line.lstrip().startswith("[") and _is_header(line)]
+    if not section:
+        return range(headers[0] if headers else len(lines))
+    for n in headers:
+        if re.match(rf"\s*\[\s*{section}\s*\]", lines[n]):
+            return range(n + 1, next((other for other in headers if other > n), len(lines)))
+    return None
+
+
+def _is_header(line: str) -> bool:
+    try:
+        return bool(tomllib.loads(line))
+    except tomllib.TOMLDecodeError:
+        return False
+
+
+def _statement(lines: list[str]) -> tuple[int, str]:
+    """How many lines the first statement takes, and the comment at its end."""
+    for length in range(1, len(lines) + 1):
+        whole = "\n".join(lines[:length])
+        try:
+            tomllib.loads(whole)
+        except tomllib.TOMLDecodeError:
+            continue
+        for at in (n for n, sign in enumerate(whole) if sign == "#"):
+            try:
+                tomllib.loads(whole[:at])
+            except tomllib.TOMLDecodeError:
+                continue
+            return length, whole[len(whole[:at].rstrip()) :]
+        return length, ""
+    return 1, ""
+
+
+def _check(old: str, new: str, key: str, value: str | None) -> None:
+    """Whatever way a file is written in, nothing but the one setting may have changed."""
+    wanted = None if value is None else tomllib.loads(f"it = {value}")["it"]
+    before, after = tomllib.loads(old), tomllib.loads(new)
+    if _of(after, key) != wanted or _without(before, key) != _without(after, key):
+        raise Invalid(f"'{key}' stands in {FILE} in a way that only a person can change.", mend="Edit the file itself.")
+
+
+def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    section, _, name = key.rpartition(".")
+    if not section:
+        return {each: value for each, value in values.items() if each != name}
+    inner = {each: value for each, value in values.get(section, {}).items() if each != name}
+    return {**{each: value for each, value in values.items() if each != section}, **({section: inner} if inner else {})}
+
+
+def _write(file: Path, text: str) -> None:
+    scratch = file.with_name(f"{file.name}.new")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        scratch.chmod(file.stat().st_mode & 0o777 if file.exists() else 0o600)
+        scratch.replace(file)
+    except OSError as error:
+        raise StorageFailed(f"Can't write {file}: {error.strerror}.", mend="Check the permissions.") from None

@@ -1,0 +1,53 @@
+"""Packages that a person lets every chat of a project install; their word is kept with what this machine trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from habitus.agent.background import in_thread
+from habitus.agent.consent import AskPerson, Consent, Question
+from habitus.app.habitus import Habitus
+from habitus.skills.trust import PACKAGES
+
+_CHOICES = (Consent.YES, Consent.NO, Consent.ALWAYS)
+
+
+def root_of(project: str) -> str:
+    """The root under which the packages of a project are trusted, one by one."""
+    return f"{PACKAGES}{project}"
+
+
+def allowed(habitus: Habitus) -> tuple[str, ...]:
+    """What every new scratchpad of this project begins with."""
+    return habitus.trust.names(root_of(habitus.project))
+
+
+def asking(habitus: Habitus, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:
+    """Whether a package may be installed: as said before for this project, or as the person who is there says now."""
+
+    async def may_install(package: str) -> bool:
+        name = _name(package)
+        if name in await in_thread(lambda: allowed(habitus)):
+            return True
+        answer = await ask(Question(text=f"Install the package '{package}'?", choices=_CHOICES))
+        if answer is Consent.ALWAYS:
+            await in_thread(lambda: _allow(habitus, name))
+        return answer in (Consent.YES, Consent.ALWAYS)
+
+    return may_install
+
+
+def _name(package: str) -> str:
+    """What a word once given for a package goes by; one from an address of its own goes by all of it."""
+    try:
+        wanted = Requirement(package)
+    except InvalidRequirement:
+        return package
+    return package if wanted.url else canonicalize_name(wanted.name)
+
+
+def _allow(habitus: Habitus, name: str) -> None:
+    habitus.trust.trust(root_of(habitus.project), {name: {}}, habitus.settings.signature)

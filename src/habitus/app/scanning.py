@@ -1,0 +1,75 @@
+"""Scanning what is not here yet: the findings in a file, a directory or an archive, and nothing is taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid
+from habitus.files import Tree, file_of, given_path
+from habitus.screening.findings import Finding, is_clean
+from habitus.screening.scanner import scan
+from habitus.skills.formats import archives, detect, units
+from habitus.skills.formats.base import CantTake, Incoming, NotTaken
+
+_MOST_BYTES = 2 * 1024 * 1024  # of one file; a larger one is no text for a model
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scanned:
+    """A skill, or files that are none, with what is suspicious about them; `is_held` if an import would wait."""
+
+    name: str
+    origin: str
+    findings: tuple[Finding, ...]
+    is_held: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScanReport:
+    scanned: tuple[Scanned, ...]
+    not_read: tuple[NotTaken, ...]
+
+    @property
+    def is_held(self) -> bool:
+        return any(each.is_held for each in self.scanned)
+
+
+def look_at(habitus: Habitus, path: str) -> ScanReport:
+    """Scan the skills at a path as an import would; where there are none, all the files."""
+    source = given_path(path)
+    units.check_readable(source)
+    entries = list(detect.read(source, keep_both=True))
+    skills = [entry for entry in entries if isinstance(entry, Incoming)]
+    if not skills:
+        return ScanReport(scanned=tuple(_plain_files(habitus, source)), not_read=())
+    scanned = tuple(_scanned(habitus, entry.name, entry.origin, entry.tree) for entry in skills)
+    return ScanReport(scanned=scanned, not_read=tuple(entry for entry in entries if isinstance(entry, NotTaken)))
+
+
+def _scanned(habitus: Habitus, name: str, origin: str, tree: Tree) -> Scanned:
+    findings = scan(tree, habitus.screening)
+    return Scanned(name=name, origin=origin, findings=findings, is_held=not is_clean(findings))
+
+
+def _plain_files(habitus: Habitus, path: Path) -> Iterator[Scanned]:
+    if not archives.is_archive(path):
+        yield _scanned(habitus, path.name, str(path), _tree(path))
+        return
+    try:
+        with archives.unpacked(path) as top:
+            yield _scanned(habitus, path.name, str(path), _tree(top))
+    except CantTake as problem:
+        raise Invalid(f"{path.name} can't be read: {problem}", mend="") from None
+
+
+def _tree(top: Path) -> Tree:
+    """The files at a path that are small enough to be read; links are not followed."""
+    paths = [top] if top.is_file() else sorted(top.rglob("*"))
+    return {
+        str(path.relative_to(top)) if path != top else path.name: file_of(path.read_bytes())
+        for path in paths
+        if path.is_file() and not path.is_symlink() and path.stat().st_size <= _MOST_BYTES and ".git" not in path.parts
+    }

@@ -1,0 +1,192 @@
+"""Undoing one change alone, of skills and lessons: what others did before and since stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid, NotFound, Refused, UserError
+from habitus.files import is_same
+from habitus.memory.model import Engram
+from habitus.skills import merging, trees
+from habitus.skills.layers import Layer
+from habitus.skills.listing import Listed
+from habitus.skills.model import Author, Switched, Version
+from habitus.skills.stores.base import Changed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Undone:
+    """What became of a skill or a lesson; `targets` take that back in turn, and are none where it was so already."""
+
+    what: str
+    said: str
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Undoing:
+    """What was taken back, and what could not be and why."""
+
+    done: tuple[Undone, ...]
+    kept: tuple[str, ...]
+
+    @property
+    def undo(self) -> tuple[str, ...]:
+        targets = dict.fromkeys(target for one in self.done for target in one.targets)
+        return ("undo", *targets) if targets else ()
+
+
+def of_version(address: str, version: int) -> tuple[str, ...]:
+    """The command that takes back what made a version, and nothing else; `address` has its layer."""
+    return ("undo", f"{address}:{version}")
+
+
+def undo_of(habitus: Habitus, item: Listed, author: Author) -> tuple[str, ...]:
+    """The command that takes back what an author has just made of a skill; nothing where nothing was changed."""
+    history = habitus.skills.layer(item.layer).store.history(item.name)
+    made = [version.number for version in history if version.author.change == author.change]
+    return of_version(f"{item.name}@{item.layer}", made[-1]) if made else ()
+
+
+def of_change(author: Author) -> tuple[str, ...]:
+    """The command that takes back all that an author's one command did."""
+    return ("undo", author.change)
+
+
+def of_lessons(changed: Iterable[Engram]) -> tuple[str, ...]:
+    """The targets that stand for what was just made of lessons, the last first."""
+    return tuple(f"{engram.id}:{engram.version}" for engram in reversed(list(changed)))
+
+
+def undo(habitus: Habitus, targets: Sequence[str], reason: str) -> Undoing:
+    """Take back versions (`name@layer:7`, of a lesson `ID:2`) and whole changes, whatever each of them did.
+
+    Where others have changed the same place since, theirs is kept, and that is said. An unknown target is said first.
+    """
+    author = habitus.person(reason)
+    steps = [step for target in targets for step in _steps(habitus, target, author)]
+    done: list[Undone] = []
+    kept: list[str] = []
+    for step in steps:
+        try:
+            done += step()
+        except UserError as error:
+            kept.append(str(error))
+    return Undoing(done=tuple(done), kept=tuple(kept))
+
+
+Step = Callable[[], list[Undone]]
+
+
+def _steps(habitus: Habitus, target: str, author: Author) -> list[Step]:
+    address, _, number = target.rpartition(":")
+    if not address:
+        return _steps_of_change(habitus, target, author)
+    if not number.removeprefix("v").isdecimal():
+        raise Invalid(f"'{target}' names no version.", mend=f"Write {address}:VERSION.")
+    version = int(number.removeprefix("v"))
+    if "@" not in address and (lesson := _lesson(habitus, address)) is not None:
+        return [lambda: [_undone_lesson(habitus, lesson, version, author)]]
+    item = habitus.skills.find(address)
+    known = [one.number for one in habitus.skills.history(address)]
+    if version not in known:
+        raise NotFound(f"'{item.name}' has no version {version}.", mend=f"It has: {', '.join(map(str, known))}.")
+    layer = habitus.skills.layer(item.layer)
+    return [lambda: [_without(habitus, layer, item.name, version, version, author)]]
+
+
+def _lesson(habitus: Habitus, id: str) -> Engram | None:
+    with suppress(NotFound):
+        return habitus.memory.get(id)
+    return None
+
+
+def _undone_lesson(habitus: Habitus, lesson: Engram, version: int, author: Author) -> Undone:
+    with habitus.memory.noting() as made:
+        after = habitus.memory.undo(lesson.id, version, by=author.name)
+    said = f"is without version {version}: {after.text}" if made else f"has nothing of version {version} any more"
+    return Undone(
+        what=lesson.id, said="is in the archive" if after.state.is_put_away else said, targets=of_lessons(made)
+    )
+
+
+def _steps_of_change(habitus: Habitus, change: str, author: Author) -> list[Step]:
+    writable = [layer for layer in habitus.skills.layers if layer.can_write]
+    found = [(layer, each) for layer in writable for each in layer.store.changed_in(change)] if change else []
+    if not found:
+        raise NotFound(f"No change '{change}' is known.", mend="Write NAME:VERSION; see 'habitus skills history NAME'.")
+    found.sort(key=lambda each: not _is_new_there(each[1]))  # what must make room goes first
+    return [partial(_taken_back, habitus, layer, changed, author) for layer, changed in found]
+
+
+def _is_new_there(changed: Changed) -> bool:
+    return changed.first == 1 or Switched.RESTORED in changed.switches
+
+
+def _taken_back(habitus: Habitus, layer: Layer, changed: Changed, author: Author) -> list[Undone]:
+    name, store, address = changed.name, layer.store, f"{changed.name}@{layer.name}"
+    done: list[Undone] = []
+    moves = [action for action in changed.switches if action in (Switched.REMOVED, Switched.RESTORED)]
+    if moves[:1] == [Switched.REMOVED] and moves[-1] is Switched.REMOVED:
+        habitus.allow(author)
+        name = store.restore(changed.skill, author)
+        done.append(Undone(what=address, said="is back", targets=(author.change,)))
+    if changed.first:
+        done.append(_without(habitus, layer, name, changed.first, changed.last, author))
+    if moves[:1] == [Switched.RESTORED] and moves[-1] is Switched.RESTORED:
+        _refuse_newer(layer, name, changed, author)
+        habitus.skills.remove(address, author)
+        done.append(Undone(what=address, said="is in the archive again", targets=(author.change,)))
+    turns = [action for action in changed.switches if action not in (Switched.REMOVED, Switched.RESTORED)]
+    if turns:
+        is_on = turns[0] is Switched.DISABLED
+        habitus.skills.set_enabled(address, is_on, author)
+        done.append(
+            Undone(what=address, said=f"is switched {'on' if is_on else 'off'} again", targets=(author.change,))
+        )
+    return done
+
+
+def _refuse_newer(layer: Layer, name: str, changed: Changed, author: Author) -> None:
+    newest = layer.store.history(name)[-1]
+    if newest.number > changed.last and newest.author.change != author.change:
+        raise _was_changed(layer, name, newest)
+
+
+def _without(habitus: Habitus, layer: Layer, name: str, first: int, last: int, author: Author) -> Undone:
+    """The skill without what was done from one version to another."""
+    store, address = layer.store, f"{name}@{layer.name}"
+    history, now = store.history(name), store.tree(name) or {}
+    earlier = [version.number for version in history if version.number < first]
+    newest, what = history[-1], f"version {first}" if first == last else f"versions {first} to {last}"
+    if not earlier:
+        if newest.number > last:
+            raise _was_changed(layer, name, newest)
+        habitus.skills.remove(address, replace(author, reason=author.reason or f"{what} taken back"))
+        return Undone(what=address, said="is in the archive: there was nothing before it", targets=(author.change,))
+    before, after = store.tree(name, earlier[-1]) or {}, store.tree(name, last) or {}
+    merged = merging.without_change(before, after, now)
+    is_loadable = is_same(merged.tree, before) or trees.parse(name, merged.tree).skill is not None
+    if merged.conflicts or not is_loadable:
+        where = ", ".join(merged.conflicts) or trees.main_file(now) or "SKILL.md"
+        raise Refused(
+            f"{what.capitalize()} of '{name}' can't be taken back alone: {where} was changed in the same place since.",
+            mend=f"Compare 'habitus skills diff {address} {earlier[-1]} {last}' and edit it; nothing was changed.",
+        )
+    author = replace(author, reason=author.reason or f"{what} taken back")
+    version = habitus.skills.write_tree(layer.name, name, merged.tree, author, expected_version=newest.number)
+    if version == newest.number:
+        return Undone(what=address, said=f"has nothing of {what} any more")
+    return Undone(what=address, said=f"is without {what}, as version {version}", targets=(f"{address}:{version}",))
+
+
+def _was_changed(layer: Layer, name: str, newest: Version) -> Refused:
+    by = newest.author.name or newest.author.actor.value
+    return Refused(
+        f"'{name}' has been changed since (version {newest.number} by {by}).",
+        mend=f"To put all of it into the archive: habitus skills remove {name}@{layer.name}.",
+    )

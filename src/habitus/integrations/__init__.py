@@ -1,0 +1,1 @@
+"""Integrations: the turn as an object in the hands of other frameworks."""

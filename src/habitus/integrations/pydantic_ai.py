@@ -1,0 +1,182 @@
+"""HabitusCapability: procedural memory for an agent of pydantic-ai, each of its runs a turn.
+
+from pydantic_ai import Agent
+from habitus.integrations.pydantic_ai import HabitusCapability
+
+agent = Agent("anthropic:claude-sonnet-5-5", capabilities=[HabitusCapability(user="ana")])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_ai import ModelRetry, RunContext, ToolDefinition
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    RawToolArgs,
+    ValidatedToolArgs,
+    WrapRunHandler,
+    WrapToolExecuteHandler,
+)
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, SkipToolExecution, ToolFailed
+from pydantic_ai.messages import ToolCallPart, UserContent
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+
+from habitus.agent.host_turn import AsyncHostTurn
+from habitus.agent.tools.profiles import DEFAULT
+from habitus.app import Habitus
+from habitus.errors import Invalid
+
+_ANY = SchemaValidator(schema=core_schema.any_schema())  # what fits is for our own tools to say
+_NO_RESULT = (ApprovalRequired, CallDeferred, SkipToolExecution)
+
+
+@dataclass
+class HabitusCapability(AbstractCapability[Any]):
+    """Skills, lessons and tools for every run, and every run written down.
+
+    Without `habitus` the home of the settings is opened with the first run. A program that ends soon opens its own,
+    so that what still learns is waited for when that is closed.
+    """
+
+    user: str | None = None
+    habitus: Habitus | None = None
+    profile: str | Collection[str] = DEFAULT  # which of our tools
+    source_type: str = "api"
+    _turn: AsyncHostTurn | None = field(default=None, init=False, repr=False)
+    _is_shown: bool = field(default=False, init=False, repr=False)
+
+    async def for_run(self, ctx: RunContext[Any]) -> HabitusCapability:
+        if self.habitus is None:
+            self.habitus = await asyncio.to_thread(Habitus.open)
+        return replace(self)
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        assert self.habitus is not None
+        opening = self.habitus.turn(
+            _words(ctx.prompt),
+            user=self.user,
+            conversation=_conversation(ctx.conversation_id or ""),
+            source_type=self.source_type,
+            tools=_own_tools(ctx),
+        )
+        async with opening as self._turn:
+            result = await handler()
+            await self._turn.done(str(result.output))
+        return result
+
+    def get_instructions(self) -> Any:
+        def steady(ctx: RunContext[Any]) -> str:
+            return self._open.system
+
+        return steady
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """What was chosen for the request stands beside it, once, and stays in the history."""
+        if not self._is_shown and self._open.context:
+            ctx.enqueue(self._open.context)
+        self._is_shown = True
+        return request_context
+
+    def get_toolset(self) -> AbstractToolset[Any]:
+        return _OurTools(self)
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """See what the agent's own tools come to; what there is to say about it goes beside the result."""
+        if self._open.has(call.tool_name):
+            return await handler(args)
+        try:
+            result = await handler(args)
+        except _NO_RESULT:
+            raise
+        except Exception as error:
+            await self._observe(ctx, call, str(error), ok=False)
+            raise
+        await self._observe(ctx, call, getattr(result, "return_value", result), ok=True)
+        return result
+
+    async def on_tool_validate_error(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: RawToolArgs,
+        error: ValidationError | ModelRetry,
+    ) -> ValidatedToolArgs:
+        await self._observe(ctx, call, str(error), ok=False)
+        raise error
+
+    async def _observe(self, ctx: RunContext[Any], call: ToolCallPart, content: object, *, ok: bool) -> None:
+        nudge = await self._open.observe(call.tool_name, call.args or "", content, ok)
+        if nudge:
+            ctx.enqueue(nudge)
+
+    @property
+    def _open(self) -> AsyncHostTurn:
+        if self._turn is None:
+            raise Invalid("No run of the agent is open.", mend="Let pydantic-ai call the capability.")
+        return self._turn
+
+
+class _OurTools(AbstractToolset[Any]):
+    """The tools of the turn as they are at each step: one that was made in the run is there for the next."""
+
+    def __init__(self, run: HabitusCapability) -> None:
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        return "habitus"
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        return {tool["name"]: self._tool(tool) for tool in self._run._open.tools(profile=self._run.profile)}
+
+    def _tool(self, tool: dict[str, Any]) -> ToolsetTool[Any]:
+        definition = ToolDefinition(
+            name=tool["name"], description=tool["description"], parameters_json_schema=tool["parameters"]
+        )
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=0, args_validator=_ANY)
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> str:
+        result = await self._run._open.run(name, tool_args)
+        if not result.outcome.is_ok:
+            raise ToolFailed(result.content)
+        return result.content
+
+
+def _words(prompt: str | Sequence[UserContent] | None) -> str:
+    if prompt is None or isinstance(prompt, str):
+        return prompt or ""
+    return "\n".join(part for part in prompt if isinstance(part, str))
+
+
+def _conversation(id: str) -> str:
+    """Theirs, where ours may be called so."""
+    return id if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,79}|", id, re.ASCII) else hashlib.sha256(id.encode()).hexdigest()
+
+
+def _own_tools(ctx: RunContext[Any]) -> set[str]:
+    toolsets = ctx.agent.toolsets if ctx.agent is not None else ()
+    return {name for one in toolsets if isinstance(one, FunctionToolset) for name in one.tools}

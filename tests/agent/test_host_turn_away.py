@@ -1,0 +1,103 @@
+"""A turn of somebody's loop while the database is away for real: locked against readers, moved, its server stopped."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from habitus.agent.host_turn import HostTurn
+from habitus.app import Habitus, read_settings
+from habitus.app.home import DATABASE
+from habitus.memory.model import Draft, Producer
+from habitus.skills.model import Skill
+from tests.contracts import postgres
+
+RULE = "Never pour before the water boils."
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("habitus.agent.outage.PATIENCE_S", 0.05)
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Nobody else can even read it."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("PRAGMA journal_mode = DELETE")
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+@contextmanager
+def moved(database: Path) -> Iterator[None]:
+    away = database.with_name("elsewhere.db")
+    database.rename(away)
+    database.mkdir()  # so that nobody makes a new one in its place
+    yield
+    database.rmdir()
+    away.rename(database)
+
+
+def furnished(habitus: Habitus) -> None:
+    habitus.skills.create(Skill(name="brew-tea", description="How tea is brewed", body="1. Boil."), habitus.person())
+    habitus.memory.encode(Draft(text=RULE, kind="always", produced_by=Producer.USER, user=habitus.settings.user))
+    with habitus.turn("first", conversation="c1") as turn:
+        assert RULE in turn.system
+        turn.done("ok")
+
+
+@contextmanager
+def opened_while_away(habitus: Habitus, word: str) -> Iterator[HostTurn]:
+    with habitus.turn("how is tea brewed?", conversation="c2") as turn:
+        assert "brew-tea" in turn.system
+        assert RULE in turn.system
+        yield turn
+        turn.done("Boil it.")
+    assert any(word in notice for notice in turn.notices)
+
+
+def goes_on(habitus: Habitus) -> None:
+    """The database is back: what waited is written down, and the conversation has everything again."""
+    with habitus.turn("again", conversation="c2") as turn:
+        assert turn.notices == ()
+        assert RULE in turn.system
+        turn.done("ok")
+    assert [kept.request for kept in habitus.journal.turns_of("c2")] == ["how is tea brewed?", "again"]
+
+
+@pytest.mark.req("CL-07", "OP-03")
+@pytest.mark.parametrize(("gone", "word"), [(locked, "busy"), (moved, "can't be opened")])
+def test_a_conversation_opened_without_the_database_works_from_what_was_known_and_says_so(
+    home: Path, tmp_path: Path, gone: Callable[[Path], AbstractContextManager[None]], word: str
+) -> None:
+    with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})) as habitus:
+        furnished(habitus)
+        habitus.local.dispose()  # its connections would keep the file
+        with gone(home / DATABASE):
+            with opened_while_away(habitus, word) as turn:
+                assert "1. Boil." in turn.run("recall_skill", {"name": "brew-tea"}).content
+            habitus.local.dispose()
+        goes_on(habitus)
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-07", "OP-03")
+def test_the_same_holds_for_a_server_that_was_stopped(
+    home: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with ExitStack() as running:
+        url = running.enter_context(postgres.server(tmp_path_factory))
+        environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url}
+        with Habitus.open(read_settings(home, environ)) as habitus:
+            furnished(habitus)
+            running.pop_all().close()
+            with opened_while_away(habitus, "connection") as turn:
+                assert not turn.run("recall_skill", {"name": "brew-tea"}).outcome.is_ok  # its text lies on the server
+            assert running.enter_context(postgres.server(tmp_path_factory)) == url
+            goes_on(habitus)

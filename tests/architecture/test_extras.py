@@ -1,0 +1,51 @@
+"""What is installed by name: complete, asked for in one line, and declared without pinning anything."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from habitus import extras
+from habitus.cli.commands import commands
+from habitus.errors import UserError
+from habitus.llm.providers import open_model
+
+ROOT = Path(__file__).parents[2]
+FOR_US = {"all", "bench", "test"}
+
+
+@pytest.fixture
+def declared() -> dict[str, list[str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {"": project["dependencies"], **project["optional-dependencies"]}
+
+
+def test_all_brings_every_extra_and_each_is_known_by_its_name(declared: dict[str, list[str]]) -> None:
+    (everything,) = map(Requirement, declared["all"])
+    assert everything.extras == declared.keys() - FOR_US - {""}
+    assert set(extras.BRINGS.values()) <= everything.extras
+
+
+def test_nothing_is_pinned_and_everything_says_how_old_it_may_be(declared: dict[str, list[str]]) -> None:
+    wanted = [Requirement(line) for lines in declared.values() for line in lines]
+    assert [str(one) for one in wanted if any(part.operator in ("==", "===", "~=") for part in one.specifier)] == []
+    oldest = {one.name for one in wanted if any(part.operator == ">=" for part in one.specifier)}
+    assert {one.name for one in wanted} - oldest == {"habitus"}
+
+
+@pytest.mark.req("CL-01")
+def test_what_is_not_installed_is_asked_for_by_name_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("prompt_toolkit", "habitus.repl.keyboard", "habitus.repl.terminal", "habitus.cli.chat"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
+    (chat,) = [command for command in commands() if command.name == "chat"]
+    with pytest.raises(UserError, match=r"'habitus chat' needs the extra 'chat'.*'habitus\[all\]'") as caught:
+        chat.make_context("chat", [])
+    assert "\n" not in str(caught.value)
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    with pytest.raises(UserError, match=r"claude-x needs the extra 'anthropic'.*pip install 'habitus\[anthropic\]'"):
+        open_model("anthropic:claude-x", {"ANTHROPIC_API_KEY": "k"})

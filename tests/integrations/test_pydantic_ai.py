@@ -1,0 +1,107 @@
+"""An agent of pydantic-ai with our capability: its runs are turns like any other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
+
+from habitus.app import Habitus, read_settings
+from habitus.events import OutcomeKind
+from habitus.integrations.pydantic_ai import HabitusCapability
+from habitus.journal.journal import effective
+from habitus.journal.model import Place, Turn
+from habitus.skills.model import Skill
+
+
+@pytest.fixture
+def brewing(home: Path, tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_ACC_MODE": "active"})
+    tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil.")
+    with Habitus.open(settings) as habitus:
+        habitus.skills.create(tea, habitus.person())
+        yield habitus
+
+
+class Scripted:
+    """A model that answers from a list and keeps what it was asked."""
+
+    def __init__(self, *answers: ToolCallPart | str) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[list[ModelMessage], AgentInfo]] = []
+
+    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.asked.append((list(messages), info))
+        answer = self.answers.pop(0)
+        return ModelResponse(parts=[TextPart(answer) if isinstance(answer, str) else answer])
+
+
+def contexts(messages: list[ModelMessage]) -> list[str]:
+    said = [part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)]
+    return [content for content in said if isinstance(content, str) and content.startswith("<habitus-context>")]
+
+
+def turns(habitus: Habitus) -> list[Turn]:
+    return [turn for session in habitus.journal.sessions() for turn in habitus.journal.turns_of(session.id)]
+
+
+@pytest.mark.req("CL-07")
+async def test_a_run_is_shown_the_menu_runs_our_tools_and_is_journalled(brewing: Habitus) -> None:
+    model = Scripted(ToolCallPart("recall_skill", {"name": "brew-tea"}), "Boil it.")
+    agent = Agent(FunctionModel(model), capabilities=[HabitusCapability(user="ana", habitus=brewing)])
+    result = await agent.run("how is tea brewed?")
+    assert result.output == "Boil it."
+    first, second = model.asked
+    assert "brew-tea" in (first[1].instructions or "")
+    assert len(contexts(first[0])) == 1
+    assert "1. Boil." in repr(second[0])
+    assert contexts(second[0]) == contexts(first[0])
+    (turn,) = turns(brewing)
+    assert (turn.user, turn.request) == ("ana", "how is tea brewed?")
+    assert ("brew-tea", Place.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
+    again = await agent.run("and again?", message_history=result.all_messages(), model=TestModel(call_tools=[]))
+    assert again.output
+    assert [turn.request for turn in turns(brewing)] == ["how is tea brewed?", "and again?"]
+
+
+@pytest.mark.req("CL-07", "EL-01")
+async def test_tools_of_the_agent_are_observed_and_a_nudge_stands_beside_their_result(brewing: Habitus) -> None:
+    calls = [ToolCallPart("get_weather", {"day": f"{day}."}) for day in range(4)]
+    model = Scripted(*calls, "No weather.")
+    agent = Agent(FunctionModel(model), capabilities=[HabitusCapability(habitus=brewing)], retries=9)
+
+    @agent.tool_plain
+    def get_weather(day: str) -> str:
+        raise ModelRetry("KeyError: 'day'")
+
+    await agent.run("what is the weather?")
+    (turn,) = turns(brewing)
+    seen = [event.detail for event in turn.events if event.kind.value == "tool_result"]
+    assert [event.get("success") for event in seen] == [False] * 4
+    assert "repeated_error_signature" in repr(model.asked[-1][0])
+    judged = effective(turn.outcomes)
+    assert judged is not None
+    assert judged.kind is OutcomeKind.FAILED
+
+
+@pytest.mark.req("CL-07")
+async def test_a_run_that_breaks_off_is_nobodys_mistake_and_runs_side_by_side_do_not_meet(brewing: Habitus) -> None:
+    def break_off(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ConnectionError("no route")
+
+    agent = Agent(FunctionModel(break_off), capabilities=[HabitusCapability(habitus=brewing)])
+    with pytest.raises(ConnectionError):
+        await agent.run("anything")
+    results = await asyncio.gather(*(agent.run(f"say {n}", model=TestModel(call_tools=[])) for n in range(4)))
+    assert len({result.run_id for result in results}) == 4
+    judged = {turn.request: effective(turn.outcomes) for turn in turns(brewing)}
+    assert {request: outcome and outcome.kind.value for request, outcome in judged.items()} == {
+        "anything": "infra",
+        **{f"say {n}": "ok" for n in range(4)},
+    }
