@@ -132,7 +132,7 @@ async def test_what_is_not_served_is_an_invalid_parameter(
 async def test_a_skill_renamed_while_a_client_reads_it_is_gone_under_its_old_name(
     habitus: Habitus, connect: Connect
 ) -> None:
-    async with connect() as client:
+    async with connect(look_s=0.001) as client:
         assert (await client.read_resource("skill://brew-tea/SKILL.md")).contents
         await client.call_tool("recall_skill", {"name": "brew-tea"})
         habitus.skills.create(Skill(name="make-tea", description="Brews", body="1. Boil."), habitus.person())

@@ -51,6 +51,7 @@ class Serving:
         self._sessions: dict[str, ServerSession] = {}  # the last of each client, to send word to
         self._listed: dict[str, frozenset[str]] = {}  # the names of the tools that each client has seen
         self._mark: Hashable = None
+        self._looked_at = 0.0
         self._is_closed = False
         self._watching: asyncio.Task[None] | None = None
 
@@ -72,7 +73,8 @@ class Serving:
             asyncio.run_coroutine_threadsafe(session.report_progress(steps, message=text), loop)
 
         try:
-            await self.look()
+            if loop.time() - self._looked_at >= self._scope.look_s:
+                await self.look()
             result = await self._known(client, session).run(params.name, params.arguments or {}, watch)
         except UserError as error:
             return refusal(f"{error.message} {error.mend}".strip())
@@ -118,6 +120,7 @@ class Serving:
 
     async def look(self) -> None:
         """Where something has changed: tell the clients which lists to ask for again."""
+        self._looked_at = asyncio.get_running_loop().time()
         mark = await asyncio.to_thread(revision, self._habitus)
         if mark == self._mark:
             return
