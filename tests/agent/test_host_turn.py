@@ -308,6 +308,40 @@ def test_conversations_side_by_side_remember_what_each_of_them_is_told(habitus: 
     assert (results, notices) == ([""] * 6, [])
 
 
+@pytest.mark.req("CL-07", "CL-05")
+def test_the_model_s_own_word_on_a_turn_is_kept_as_such_and_yields_to_any_other(habitus: Habitus) -> None:
+    with habitus.turn("brew tea", conversation="c1") as turn:
+        assert "Say in 'reason'" in turn.run("report_outcome", {"ok": False}).content
+        turn.run("report_outcome", {"ok": False, "reason": "no kettle"})
+    (said,) = only(habitus).outcomes
+    assert (said.kind, said.source, said.reason) == (OutcomeKind.FAILED, "model", "no kettle")
+    assert said.weight < 0.3
+    habitus.outcome(turn.id, ok=True, by="tests")
+    assert went(only(habitus))[0] is OutcomeKind.OK
+    with habitus.turn("brew more", conversation="c2") as turn:
+        turn.run("report_outcome", {"ok": True})
+        turn.failed("the tests fail")
+    assert went(only(habitus, "c2")) == (OutcomeKind.FAILED, "the tests fail")
+
+
+@pytest.mark.req("CL-07", "CL-05")
+def test_why_says_what_was_chosen_and_what_keeps_a_skill_out(habitus: Habitus) -> None:
+    person = habitus.person()
+    rule, needs = Manifest(always_include=True), Manifest(requires_tools=("kettle",))
+    habitus.skills.create(Skill(name="greet", description="How to greet", body="Hi.", manifest=rule), person)
+    habitus.skills.create(Skill(name="boil", description="How to boil", body="Boil.", manifest=needs), person)
+    with habitus.turn("how is tea brewed?", conversation="c1") as turn:
+        whole = turn.run("why").content
+        assert "By a rule: greet (" in whole
+        assert "Left out: boil (gated: needs the tool 'kettle')" in whole
+        assert "can be found with search_skills" in whole
+        assert "boil is left out: gated: needs the tool 'kettle'." in turn.run("why", {"name": "boil"}).content
+        assert "brew-tea is on the menu" in turn.run("why", {"name": "brew-tea"}).content
+        assert "it ranks 1" in turn.run("why", {"name": "Brew_Tea", "task": "brew tea"}).content
+        assert "Did you mean 'brew-tea'?" in turn.run("why", {"name": "brew-te"}).content
+        turn.done()
+
+
 @pytest.mark.req("LA-02")
 def test_a_recipe_is_a_tool_of_its_own_and_none_calls_another(habitus: Habitus) -> None:
     folder = habitus.settings.home / "skills" / "brew-tea"
