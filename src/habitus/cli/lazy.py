@@ -53,7 +53,7 @@ class LazyCommand(TyperCommand):
         hidden: bool = False,
     ) -> None:
         self._module, _, self._function = where.partition(":")
-        params = _words(completes).params if completes else []
+        params = list(_words(completes).params) if completes else []
         super().__init__(name, rich_help_panel=panel, hidden=hidden, params=params)
 
     @property
@@ -110,6 +110,7 @@ def _docstrings(module: str) -> Mapping[str, str | None]:
     return {one.name: ast.get_docstring(one) for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)}
 
 
+@functools.cache  # the same for every command about skills
 def _words(completes: Complete) -> TyperCommand:
     def take(words: list[str] = typer.Argument(autocompletion=completes)) -> None:  # noqa: B008  # as typer wants it
         pass
