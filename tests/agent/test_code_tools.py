@@ -16,7 +16,7 @@ from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import File, file_of
 from habitus.llm.model import Returned
-from habitus.llm.scripted import calls, says
+from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills import names
 from habitus.skills.model import Manifest, Skill, Stage
 from tests.agent.conftest import Talk
@@ -180,6 +180,35 @@ async def test_errors_advise_a_model_to_use_tools_and_leave_commands_to_people(t
     assert changed.endswith("Only a person can do that; tell them: Read it first: 'habitus tools show add-up'.")
     assert gone == "Error: There is no tool 'add-up'. manage_skills lists them."
     assert unknown == "Error: No skill 'zebra'. list_skills shows what there is."
+
+
+@pytest.mark.req("AG-06", "AG-09")
+async def test_reasons_that_a_model_reads_leave_commands_to_people(
+    talk: Talk, habitus: Habitus, tmp_path: Path
+) -> None:
+    await kept(habitus, "add-up")
+    code = (habitus.skills.directory("add-up") or Path()) / "scripts" / "tool.py"
+    code.write_text(code.read_text() + "print('more')\n")
+    skill = tmp_path / "work" / ".claude" / "skills" / "theirs" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: theirs\ndescription: Does it.\n---\n\n1. Do it.\n")
+    habitus.pause.pause("ann")
+    asked = [
+        calls("recall_skill", {"name": "add-up"}),
+        calls("manage_skills", {"action": "list"}),
+        calls("memorize", {"text": "The user drinks tea.", "kind": "profile"}),
+        calls("recall_skill", {"name": "theirs"}),
+        calls("read_skill", {"name": "theirs"}),
+    ]
+    with Habitus.open(habitus.settings.model_copy(update={"cwd": tmp_path / "work"})) as there:
+        session = there.session(ScriptedModel([*asked, says("ok")]))
+        await session.turn("what is there?")
+        await session.close()
+    left = "; only a person can change that, tell them: 'habitus "
+    said = results(session)
+    commands = ["trust add-up", "trust add-up", "resume", "trust", "trust"]
+    assert [f"{left}{command}'" in text for command, text in zip(commands, said, strict=True)] == [True] * 5
+    assert [text.count("habitus ") for text in said] == [1] * 5
 
 
 LOOK = """import json, sys
