@@ -121,6 +121,7 @@ def test_a_tool_named_like_a_built_in_one_is_refused_at_every_door(direct: Direc
     for command in (("trust", "list-skills", "--yes"), ("tools", "run", "list-skills")):
         ran = direct(*command)
         assert (ran.code, reason in ran.err, ".." in ran.err) == (1, True, False)
+    assert f"warning: list-skills: {reason}. Take another name" in direct("skills", "lint", "list-skills").out
     _kept_tool(direct)
     direct.ok("skills", "remove", "shout")
     ran = direct("skills", "restore", "shout", "--as", "Search_Skills")
