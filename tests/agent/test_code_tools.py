@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +13,15 @@ import pytest
 from habitus.agent.consent import Consent, Question
 from habitus.agent.offered_tools import CODE_TOOLS
 from habitus.agent.session import Session
-from habitus.app import Habitus
+from habitus.app import Habitus, inbox
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import File, file_of
 from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills import names
-from habitus.skills.model import Manifest, Skill, Stage
+from habitus.skills.model import Actor, Author, Manifest, Skill, Stage
+from habitus.skills.review import Action, Change
 from tests.agent.conftest import Talk
 
 CODE = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
@@ -125,6 +128,22 @@ async def test_the_built_in_names_are_those_of_the_tools_of_every_session(talk: 
     )
     with pytest.raises(Invalid, match="built-in tool"):
         habitus.tools.approve("scratchpad", "ann")
+
+
+@pytest.mark.req("SB-06", "SK-21")
+async def test_code_by_a_built_in_name_is_neither_proposed_nor_approved(talk: Talk, habitus: Habitus) -> None:
+    change = Change(action=Action.WRITE, name="memorize", layer="user", tree=as_files("memorize"))
+    agent = Author(actor=Actor.AGENT, name="agent")
+    for author in (agent, habitus.person()):
+        with pytest.raises(Invalid, match="'memorize' is the name of a built-in tool"):
+            habitus.review.submit(change, author)
+    session, _ = talk([calls("create_tool", ADD), says("ok")])
+    await session.turn("I add numbers up all day")
+    with closing(sqlite3.connect(habitus.settings.home / "habitus.db")) as database, database:
+        database.execute("UPDATE skill_proposals SET name = 'memorize'")  # from before that tool was built in
+    with pytest.raises(Invalid, match="'memorize' is the name of a built-in tool"):
+        list(inbox.approve(habitus, ["1"]))
+    assert (habitus.tools.all(), habitus.skills.is_taken("memorize")) == ((), False)
 
 
 @pytest.mark.req("SB-08")
