@@ -143,10 +143,10 @@ def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stay
     for _ in range(3):
         assert direct("tools", "run", "shout", '{"text": "ho"}').code == 1
     (degraded,) = direct.json("curate")["steps"]
-    assert (degraded["action"], degraded["item"]) == ("retire", "shout")
+    assert (degraded["action"], degraded["item"]) == ("test", "shout")
     assert direct.json("tools", "list")["tools"][0]["status"] == "degraded"
     runs = [direct.ok("curate", "--apply") for _ in range(3)]
-    assert runs[:2] == ["Nothing has aged.\n"] * 2
+    assert all("it has some time yet" in said and "Undo" not in said for said in runs[:2])
     assert "degraded through 3 runs of the curator" in runs[2]
     assert direct.json("tools", "list")["tools"] == []
     direct.ok(*runs[2].splitlines()[-1].removeprefix("Undo: habitus ").split())
