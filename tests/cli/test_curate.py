@@ -79,7 +79,7 @@ def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> Non
 @pytest.mark.req("LP-07")
 def test_a_run_prunes_a_quarter_at_most_and_nothing_that_is_verified(direct: Direct) -> None:
     things = ("invoices", "ledgers", "receipts", "payslips", "budgets", "audits", "tariffs", "refunds")
-    with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
+    with Habitus.open(read_settings(direct.home, {**direct.cli.environ(), "USER": account_name()})) as habitus:
         ids = []
         for number, thing in enumerate(things):
             draft = Draft(
