@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +13,15 @@ import pytest
 from habitus.agent.consent import Consent, Question
 from habitus.agent.offered_tools import CODE_TOOLS
 from habitus.agent.session import Session
-from habitus.app import Habitus
+from habitus.app import Habitus, inbox
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import File, file_of
 from habitus.llm.model import Returned
-from habitus.llm.scripted import calls, says
+from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills import names
-from habitus.skills.model import Manifest, Skill, Stage
+from habitus.skills.model import Actor, Author, Manifest, Skill, Stage
+from habitus.skills.review import Action, Change
 from tests.agent.conftest import Talk
 
 CODE = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
@@ -127,6 +130,22 @@ async def test_the_built_in_names_are_those_of_the_tools_of_every_session(talk: 
         habitus.tools.approve("scratchpad", "ann")
 
 
+@pytest.mark.req("SB-06", "SK-21")
+async def test_code_by_a_built_in_name_is_neither_proposed_nor_approved(talk: Talk, habitus: Habitus) -> None:
+    change = Change(action=Action.WRITE, name="memorize", layer="user", tree=as_files("memorize"))
+    agent = Author(actor=Actor.AGENT, name="agent")
+    for author in (agent, habitus.person()):
+        with pytest.raises(Invalid, match="'memorize' is the name of a built-in tool"):
+            habitus.review.submit(change, author)
+    session, _ = talk([calls("create_tool", ADD), says("ok")])
+    await session.turn("I add numbers up all day")
+    with closing(sqlite3.connect(habitus.settings.home / "habitus.db")) as database, database:
+        database.execute("UPDATE skill_proposals SET name = 'memorize'")  # from before that tool was built in
+    with pytest.raises(Invalid, match="'memorize' is the name of a built-in tool"):
+        list(inbox.approve(habitus, ["1"]))
+    assert (habitus.tools.all(), habitus.skills.is_taken("memorize")) == ((), False)
+
+
 @pytest.mark.req("SB-08")
 async def test_a_degraded_tool_is_told_to_the_model_with_the_reason(talk: Talk, habitus: Habitus) -> None:
     moody = CODE + "assert len(sys.argv[1]) < 25, 'too many'\n"
@@ -180,6 +199,35 @@ async def test_errors_advise_a_model_to_use_tools_and_leave_commands_to_people(t
     assert changed.endswith("Only a person can do that; tell them: Read it first: 'habitus tools show add-up'.")
     assert gone == "Error: There is no tool 'add-up'. manage_skills lists them."
     assert unknown == "Error: No skill 'zebra'. list_skills shows what there is."
+
+
+@pytest.mark.req("AG-06", "AG-09")
+async def test_reasons_that_a_model_reads_leave_commands_to_people(
+    talk: Talk, habitus: Habitus, tmp_path: Path
+) -> None:
+    await kept(habitus, "add-up")
+    code = (habitus.skills.directory("add-up") or Path()) / "scripts" / "tool.py"
+    code.write_text(code.read_text() + "print('more')\n")
+    skill = tmp_path / "work" / ".claude" / "skills" / "theirs" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: theirs\ndescription: Does it.\n---\n\n1. Do it.\n")
+    habitus.pause.pause("ann")
+    asked = [
+        calls("recall_skill", {"name": "add-up"}),
+        calls("manage_skills", {"action": "list"}),
+        calls("memorize", {"text": "The user drinks tea.", "kind": "profile"}),
+        calls("recall_skill", {"name": "theirs"}),
+        calls("read_skill", {"name": "theirs"}),
+    ]
+    with Habitus.open(habitus.settings.model_copy(update={"cwd": tmp_path / "work"})) as there:
+        session = there.session(ScriptedModel([*asked, says("ok")]))
+        await session.turn("what is there?")
+        await session.close()
+    left = "; only a person can change that, tell them: 'habitus "
+    said = results(session)
+    commands = ["trust add-up", "trust add-up", "resume", "trust", "trust"]
+    assert [f"{left}{command}'" in text for command, text in zip(commands, said, strict=True)] == [True] * 5
+    assert [text.count("habitus ") for text in said] == [1] * 5
 
 
 LOOK = """import json, sys

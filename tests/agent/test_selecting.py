@@ -72,12 +72,13 @@ async def test_a_skill_that_needs_a_tool_is_there_where_the_session_has_it(talk:
 
 
 @pytest.mark.req("SE-03")
-async def test_a_reply_to_a_turn_nobody_kept_is_a_notice(talk: Talk) -> None:
+async def test_a_reply_to_a_turn_nobody_kept_is_a_notice(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([says("ok")])
     seen = [event async for event in session.turn_stream("and then?", reply_to="0123456789ab")]
     told = [event.text for event in seen if isinstance(event, Noticed)]
     assert told == ["The turn that this answers is not kept; the skills it had do not come along."]
     assert seen[-1].outcome.is_ok  # type: ignore[union-attr]  # the last event is Done
+    assert [turn.reply_to for turn in habitus.journal.turns_of(session.id)] == [""]
 
 
 @pytest.mark.req("SE-03")

@@ -79,7 +79,7 @@ def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> Non
 @pytest.mark.req("LP-07")
 def test_a_run_prunes_a_quarter_at_most_and_nothing_that_is_verified(direct: Direct) -> None:
     things = ("invoices", "ledgers", "receipts", "payslips", "budgets", "audits", "tariffs", "refunds")
-    with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
+    with Habitus.open(read_settings(direct.home, {**direct.cli.environ(), "USER": account_name()})) as habitus:
         ids = []
         for number, thing in enumerate(things):
             draft = Draft(
@@ -143,10 +143,10 @@ def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stay
     for _ in range(3):
         assert direct("tools", "run", "shout", '{"text": "ho"}').code == 1
     (degraded,) = direct.json("curate")["steps"]
-    assert (degraded["action"], degraded["item"]) == ("retire", "shout")
+    assert (degraded["action"], degraded["item"]) == ("test", "shout")
     assert direct.json("tools", "list")["tools"][0]["status"] == "degraded"
     runs = [direct.ok("curate", "--apply") for _ in range(3)]
-    assert runs[:2] == ["Nothing has aged.\n"] * 2
+    assert all("it has some time yet" in said and "Undo" not in said for said in runs[:2])
     assert "degraded through 3 runs of the curator" in runs[2]
     assert direct.json("tools", "list")["tools"] == []
     direct.ok(*runs[2].splitlines()[-1].removeprefix("Undo: habitus ").split())

@@ -164,3 +164,17 @@ def test_flat_files_with_an_index_come_in_with_their_keywords_as_triggers(direct
     assert direct.json("skills", "show", "browse")["manifest"]["requires_tools"] == ["browser"]
     direct.ok("skills", "export", "browse", "--format", "istota", "--to", str(tmp_path / "out"))
     assert 'requires_capability = ["browser"]' in (tmp_path / "out/browse/skill.toml").read_text()
+
+
+@pytest.mark.parametrize("form", ["table", "anton"])
+def test_what_was_exported_to_a_layout_that_can_say_less_comes_back_unchanged(
+    direct: Direct, tmp_path: Path, form: str
+) -> None:
+    licensed = put(tmp_path / "theirs", "tea", SKILL.format("tea").replace("---\n\n", "license: MIT\n---\n\n"))
+    direct.ok("skills", "import", str(licensed.parent))
+    direct.ok("skills", "new", "own", "-d", "One's own.")
+    direct.ok("skills", "export", "--all", "--format", form, "--to", str(tmp_path / "out"))
+    assert verdicts(direct, tmp_path / "out") == {"tea": "unchanged", "own": "unchanged"}
+    assert direct.json("skills", "show", "tea")["license"] == "MIT"
+    direct.ok("skills", "edit", "tea", "--append", "2. Serve.")
+    assert verdicts(direct, tmp_path / "out") == {"tea": "refused", "own": "unchanged"}

@@ -334,12 +334,13 @@ def test_every_recording_gives_its_lessons_when_it_is_learned_from(direct: Direc
 def test_refused_calls_and_searches_that_find_nothing_teach_nothing(direct: Direct) -> None:
     refused = "The user doesn't want to proceed with this tool use. The tool use was rejected."
     lines = [asked("clean up")]
-    for number, (command, result) in enumerate([("rm a", refused), ("rm b", refused), ("grep x a", "Exit code 1")] * 2):
+    results = {"rm a": refused, "rm b": refused, "grep x a": "Exit code 1", "grep y a": "Exit code 1"}
+    for number, (command, result) in enumerate([*results.items()] * 2):
         call = str(number)
         lines += [used(call, "Bash", {"command": f"{command}{number}"}), came(call, result, is_error=True)]
     write(direct.cli.cwd / "refused.jsonl", lines)
     told = direct.json("learn", "refused.jsonl", "--apply")
-    assert (told["detectors"], told["files"][0]["events"], told["applied"]["lessons"]) == ([], 12, {})
+    assert (told["detectors"], told["files"][0]["events"], told["applied"]["lessons"]) == ([], 16, {})
 
 
 @pytest.mark.req("EL-08")

@@ -137,6 +137,25 @@ def test_an_editor_changes_the_whole_file(stocked_cli: Cli, editor: Path) -> Non
     assert (code, "is unchanged (version 2)" in shown) == (0, True)
 
 
+@pytest.mark.req("SK-13", "SK-09")
+def test_an_editor_shows_the_text_of_the_skill_below_and_leaves_it_there_unless_it_is_changed(
+    stocked_cli: Cli, editor: Path
+) -> None:
+    file = stocked_cli.home / "skills/data-summary/SKILL.md"
+    file.parent.mkdir()
+    file.write_text("---\nname: data-summary\nextends: true\ntags: [mine]\n---\n")
+    editor.write_text('#!/bin/sh\nsed -i s/mine/ours/ "$1"\n')
+    _at_a_terminal(stocked_cli, "skills", "edit", "data-summary", env={"EDITOR": str(editor)})
+    assert file.read_text() == "---\nname: data-summary\nextends: true\ntags: [ours]\n---\n"
+    editor.write_text('#!/bin/sh\nprintf "added by hand\\n" >> "$1"\n')
+    _at_a_terminal(stocked_cli, "skills", "edit", "data-summary", env={"EDITOR": str(editor)})
+    before, after = (
+        json.loads(stocked_cli("skills", "show", name, "--json").out)["body"]
+        for name in ("data-summary@bundled", "data-summary")
+    )
+    assert after == f"{before}\nadded by hand"
+
+
 def _kept(shown: str) -> str:
     found = re.search(r"Your text is (?:kept )?in (\S+\.md)\.", shown.replace("\n", ""))
     assert found, shown

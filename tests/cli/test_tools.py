@@ -120,7 +120,15 @@ def test_a_tool_named_like_a_built_in_one_is_refused_at_every_door(direct: Direc
     assert direct.json("tools", "list")["tools"][0]["status"] == "broken"
     for command in (("trust", "list-skills", "--yes"), ("tools", "run", "list-skills")):
         ran = direct(*command)
-        assert (ran.code, reason in ran.err) == (1, True)
+        assert (ran.code, reason in ran.err, ".." in ran.err) == (1, True, False)
+    assert f"warning: list-skills: {reason}. Take another name" in direct("skills", "lint", "list-skills").out
+    _kept_tool(direct)
+    direct.ok("skills", "remove", "shout")
+    ran = direct("skills", "restore", "shout", "--as", "Search_Skills")
+    expected = f"habitus: {reason.replace('list', 'search')}. Take another name for the skill.\n"
+    assert (ran.code, ran.err) == (1, expected)
+    assert "search-skills" not in direct.ok("skills", "list")
+    direct.ok("skills", "restore", "shout", "--as", "yell")
 
 
 @pytest.mark.req("SB-06", "SB-08", "SB-10")

@@ -63,6 +63,17 @@ async def test_a_lesson_about_cells_counts_where_a_cell_ran_and_is_credited_and_
     assert exposed.version == lesson.version + 1
 
 
+@pytest.mark.req("LP-05", "CL-07")
+def test_a_loop_that_is_not_offered_the_scratchpad_was_not_shown_its_lessons(habitus: Habitus) -> None:
+    lesson = kept(habitus, "Read the invoices table with the semicolon as separator.", Kind.LESSON, SCRATCHPAD)
+    for profile, shown in (("default", []), ("all", [lesson.id])):
+        with habitus.turn("what is the capital of the moon", user="ann", conversation=profile) as turn:
+            turn.tools(profile=profile)
+            turn.done("It has none.")
+        (journalled,) = habitus.journal.turns_of(profile)
+        assert [one.item for one in journalled.exposures] == shown
+
+
 @pytest.mark.req("ME-06")
 async def test_each_part_of_memory_keeps_to_its_budget(habitus: Habitus) -> None:
     places = ("harbour", "station", "market", "library", "theatre", "airport", "museum", "stadium", "bridge", "castle")

@@ -10,7 +10,7 @@ import pytest
 
 from habitus.agent.consent import Consent
 from habitus.agent.stream import Done, Said
-from habitus.app import Habitus
+from habitus.app import Habitus, saving
 from habitus.events import OutcomeKind
 from habitus.journal.model import Place
 from habitus.llm.model import Asked, Text
@@ -202,6 +202,12 @@ async def test_a_draft_that_is_put_off_waits_and_one_that_is_refused_is_gone(beg
     assert kept.last() == "'add-numbers' waits as proposal 1.\nDecide: /review approve 1"
     assert not habitus.skills.is_taken("add-numbers")
     assert habitus.review.get(1).change.name == "add-numbers"
+
+
+def test_a_name_that_was_taken_since_the_draft_is_left_to_whoever_took_it(habitus: Habitus) -> None:
+    draft = Skill(name="add-numbers", description="Adds.", body="1. Add.")
+    saved = [saving.save(habitus, draft, Consent.YES, "c1") for _ in range(2)]
+    assert [(one.name, one.version) for one in saved] == [("add-numbers", 1), ("add-numbers-2", 1)]
 
 
 @pytest.mark.req("SK-21")

@@ -17,6 +17,7 @@ from habitus.agent.tools.registry import Registry, capped
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.llm.model import Answered, Image, Message, Returned, Text, ToolSpec
+from habitus.memory.model import SCRATCHPAD
 from habitus.text import block, encodable
 
 Watch = Callable[[str], None]
@@ -33,6 +34,7 @@ class HostedTurn:
         self.is_over = False
         self._watched: dict[str, Watch] = {}  # calls whose progress somebody wants to hear of
         self._registry = Registry()
+        self._has_shown_pad = False  # and with it the lessons in its description
         self._messages: list[Message] = []
         self._one_at_a_time = asyncio.Lock()
         self._turn: OpenTurn | None = None
@@ -73,7 +75,9 @@ class HostedTurn:
         return tuple(part for part in self.turn.said.parts if isinstance(part, Image))
 
     def tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
-        return [spec for spec in self._registry.specs() if in_profile(spec.name, profile)]
+        offered = [spec for spec in self._registry.specs() if in_profile(spec.name, profile)]
+        self._has_shown_pad |= any(spec.name == SCRATCHPAD for spec in offered)
+        return offered
 
     def has(self, name: str) -> bool:
         return self._registry.knows(name)
@@ -146,6 +150,8 @@ class HostedTurn:
 
     async def _close(self) -> None:
         self.is_over = True
+        if self.turn.composed is not None and not self._has_shown_pad:
+            self.turn.composed = replace(self.turn.composed, in_tools=())
         await self.turn.close()
 
     async def _advised(self) -> str:

@@ -5,7 +5,7 @@ What goes is in the archive. The end of a session tidies memory as well, without
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -74,21 +74,31 @@ _STALE = "code, dependencies or interpreter are not those that its cases passed 
 
 
 def _due_tools(tools: Tools) -> list[CuratorStep]:
-    known = tools.all()
-    degraded = [tool for tool in known if tool.status is ToolStatus.DEGRADED]
-    stale = [tool for tool in known if tool.status is ToolStatus.ACTIVE and tool.cases and tool.proved_on is None]
-    return [
-        *(CuratorStep(action=CuratorAction.RETIRE, item=tool.name, reason=tool.reason) for tool in degraded),
-        *(CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=_STALE) for tool in stale),
-    ]
+    return [*_degraded(tools), *_stale(tools)]
+
+
+def _degraded(tools: Tools) -> list[CuratorStep]:
+    found = [tool for tool in tools.all() if tool.status is ToolStatus.DEGRADED]
+    return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=f"degraded: {tool.reason}") for tool in found]
+
+
+def _stale(tools: Tools) -> list[CuratorStep]:
+    active = [tool for tool in tools.all() if tool.status is ToolStatus.ACTIVE]
+    found = [tool for tool in active if tool.cases and tool.proved_on is None]
+    return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=_STALE) for tool in found]
 
 
 async def _curated_tools(tools: Tools, author: Author) -> list[CuratorStep]:
-    stale = [due for due in _due_tools(tools) if due.action is CuratorAction.TEST]
+    degraded, stale = _degraded(tools), _stale(tools)
     steps = [
         CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
         for gone in await tools.curate(author)
     ]
+    left = {tool.name: tool.status for tool in tools.all()}
+    for due in degraded:
+        if due.item in left:
+            came_to = "it has some time yet" if left[due.item] is ToolStatus.DEGRADED else "its cases pass again"
+            steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
     for due in stale:  # what is degraded only now has its time until a later run
         came_to = _came_to(due.item, await tools.renew(due.item))
         steps.append(CuratorStep(action=due.action, item=due.item, reason=f"{_STALE}: {came_to}"))

@@ -11,7 +11,7 @@ from habitus.agent.identity import NAME, identity_skill
 from habitus.app.habitus import Habitus
 from habitus.app.undoing import of_version, undo_of
 from habitus.errors import Invalid
-from habitus.files import Tree
+from habitus.files import Tree, file_of
 from habitus.skills import trees
 from habitus.skills.edits import Edit
 from habitus.skills.formats import skill_md
@@ -125,13 +125,30 @@ def edit(habitus: Habitus, name: str, change: Edit, fields: Fields, expect: int 
 def edit_by_hand(habitus: Habitus, name: str, by_hand: ByHand, expect: int | None, reason: str) -> Edited:
     """Have a skill's main file changed in an editor; refused where somebody changed the skill meanwhile."""
     item, tree = habitus.skills.find(name), habitus.skills.tree(name)
-    path, content = editable(tree)
+    borrowed = _borrowed(habitus, item, tree)
+    path, content = editable(_with_body(item, tree, borrowed) if borrowed else tree)
     version, author = _version(item), habitus.person(reason)
     with by_hand(content, f"{item.name}.md") as written:
         if written != content:
+            changed = {**tree, path: file_of(written)}
+            left = trees.parse(item.name, changed).skill
+            if borrowed and left is not None and left.body == borrowed:
+                _, written = editable(_with_body(item, changed, ""))
             expected = expect or version or None
             version = habitus.skills.edit_file(name, path, written, author, expected_version=expected)
     return _edited(habitus, name, item, version, author)
+
+
+def _borrowed(habitus: Habitus, item: Listed, tree: Tree) -> str:
+    """The text that a skill shows and has from the one it extends."""
+    own = trees.parse(item.name, tree).skill
+    is_borrowed = own is not None and own.manifest.extends and "body" not in own.stated
+    return habitus.skills.text_above(item) if is_borrowed else ""
+
+
+def _with_body(item: Listed, tree: Tree, body: str) -> Tree:
+    skill = trees.parse(item.name, tree).skill
+    return tree if skill is None else trees.with_skill(tree, replace(skill, body=body))
 
 
 def editable(tree: Tree) -> tuple[str, bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.files import tree_hash
 from habitus.skills import gates, trees
-from habitus.skills.formats.base import Entry, Incoming, NotTaken, PlaybookLesson
+from habitus.skills.formats import carried, detect
+from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
 from habitus.skills.gates import Packages
 from habitus.skills.layers import USER
 from habitus.skills.library import Library
@@ -140,12 +141,16 @@ class Importer:
         store = self._library.layer(layer).store
         here, unusable = store.tree_hashes(), _unusable(store)
         known = origins(self._engine, layer, [entry.name for entry in chunk])
+        differing = [entry for entry in chunk if here.get(entry.name, tree_hash(entry.tree)) != tree_hash(entry.tree)]
+        said_there = {} if overwrite else _said_there(store, differing)
         proposals = {} if is_trusted else self._proposals(layer)
         results: list[Result] = []
         to_save: dict[str, Incoming] = {}
         for entry in chunk:
             digest = tree_hash(entry.tree)
             result = _judged(entry, digest, here.get(entry.name), known.get(entry.name), overwrite=overwrite)
+            if digest == said_there.get((entry.format, entry.name)):
+                result = Result(name=entry.name, verdict=Verdict.UNCHANGED, origin=entry.origin)
             if result is None and entry.name in unusable:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; mend or remove it first"
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
@@ -311,6 +316,18 @@ def _judged(entry: Incoming, digest: str, here: str | None, known: Origin | None
         reason = f"'{entry.name}' {what}; --overwrite takes theirs, the one here stays in its history"
         return Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
     return None
+
+
+def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[str, str], str]:
+    """(format, name) → hash of what a layout other than ours can say of the skill here: who says just that, says
+    nothing new."""
+    found: dict[tuple[str, str], str] = {}
+    for format in {entry.format for entry in entries} - {"skill"}:
+        names = [entry.name for entry in entries if entry.format == format]
+        read = [(store.load(name, look=False), store.tree(name, look=False)) for name in names]
+        there = [Outgoing(skill=skill, tree=tree) for skill, tree in read if skill is not None and tree is not None]
+        found |= {(format, name): digest for name, digest in carried.hashes(detect.named(format), there).items()}
+    return found
 
 
 def _unusable(store: SkillStore) -> set[str]:

@@ -217,9 +217,7 @@ class Library:
 
     def changing(self, item: Listed | None, edit: Edit, fields: Fields) -> Callable[[Skill], Skill]:
         """How an edit changes one's own copy of what is listed, if it is: the text it starts from is the one shown."""
-        shown = ""
-        if item is not None and item.summary is not None and item.hidden:
-            shown = self._layered(item).body
+        shown = self.text_above(item) if item is not None else ""
 
         def change(skill: Skill) -> Skill:
             is_borrowed = skill.manifest.extends and "body" not in skill.stated
@@ -233,6 +231,10 @@ class Library:
             return fields.applied(skill if after == before else replace(skill, body=after))
 
         return change
+
+    def text_above(self, item: Listed) -> str:
+        """The text that a skill shows which stands above others of its name; nothing where it stands alone."""
+        return self._layered(item).body if item.summary is not None and item.hidden else ""
 
     def own_copy(self, item: Listed) -> tuple[str, Tree, Skill]:
         """The layer that a change to a skill goes to, and what it starts from; of a read-only one a strict copy."""

@@ -53,7 +53,8 @@ class Room:
 
 
 def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnostic]:
-    """What a skill says that has no effect: commands to run while it is loaded, and names of skills that are not there.
+    """What a skill says that has no effect: code that can't be called, commands to run while it is loaded, and names
+    of skills that are not there.
 
     `known` are the skills that are.
     """
@@ -61,6 +62,8 @@ def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnos
     skill = trees.parse(name, tree).skill
     if main is None or skill is None:
         return
+    if clash := trees.clash(name, tree):
+        yield Diagnostic(file=f"{name}/{trees.TOOL_FILE}", what=f"{clash}.", mend="Take another name for the skill.")
     text = (tree[main].content or b"").decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines(), 1):
         if found := _COMMAND.search(line):

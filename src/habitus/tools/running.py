@@ -70,7 +70,7 @@ class ToolRunner:
     def _ready(self, name: str, given: Given | None) -> tuple[Listed, CodeTool, ToolProgram]:
         item, tool = self._catalogue.item(name), self._catalogue.get(name)
         if not tool.can_run:
-            raise Refused(f"The tool '{tool.name}' can't run: {tool.reason}.", mend=_mend(tool))
+            raise Refused(f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", mend=_mend(tool))
         program = self._catalogue.program(item)
         return item, tool, replace(program, given=self._files.folder(item, given))
 

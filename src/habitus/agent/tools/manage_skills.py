@@ -11,6 +11,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.changes import Changes
 from habitus.agent.consent import Consent, Question
 from habitus.agent.sandbox_services import sandbox_services
+from habitus.agent.tools.advice import explained
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.errors import Refused, ToolFailed
 from habitus.events import OK, ToolResult, failed
@@ -55,7 +56,8 @@ def manage_skills(tools: Tools, changes: Changes) -> Tool:
 
 
 def _line(tool: CodeTool) -> dict[str, object]:
-    return {"name": tool.callable_name, "status": tool.status.value, "reason": tool.reason, "does": tool.description}
+    reason = explained(tool.reason)
+    return {"name": tool.callable_name, "status": tool.status.value, "reason": reason, "does": tool.description}
 
 
 async def _test(tools: Tools, name: str, services: Services) -> ToolResult:

@@ -9,6 +9,7 @@ from pydantic import Field, WithJsonSchema
 from habitus.agent.background import in_thread
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.agent.memory import SessionMemory
+from habitus.agent.tools.advice import explained
 from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.events import OK, ToolResult, failed
 from habitus.memory.cortex import Cortex
@@ -43,9 +44,10 @@ def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Too
         done = await in_thread(lambda: cortex.encode(draft))
         if done.status is Status.WAITING and done.engram is not None:
             done = await _decided(cortex, done, user, ask)
-        told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": done.reason}
+        reason = explained(done.reason)
+        told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": reason}
         refused = done.status in (Status.REFUSED, Status.OFF, Status.PAUSED)
-        return returned(told, failed(done.reason) if refused else OK)
+        return returned(told, failed(reason) if refused else OK)
 
     return Tool(
         name="memorize",

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from habitus.agent import prompt
 from habitus.agent.other_files import OtherFiles
+from habitus.agent.tools.advice import explained
 from habitus.agent.tools.registry import Arguments, Running, Tool
 from habitus.agent.view import View
 from habitus.errors import ToolFailed
@@ -92,7 +93,7 @@ def _stages(library: Library, tools: Tools, skill: Skill) -> list[str]:
     if known.status is ToolStatus.DEGRADED:
         return [f"Its tool `{tool}` is degraded, it {known.reason}. Follow the steps; it can still be called."]
     if not known.can_run:
-        return [f"Its tool `{tool}` can't be called: {known.reason}. Follow the steps."]
+        return [f"Its tool `{tool}` can't be called: {explained(known.reason)}. Follow the steps."]
     first = best_stage(skill.stages, library.counters(skill.name))
     if first is Stage.CODE:
         return [f"Try the tool `{tool}` first: it is tested. The steps are for when it fails."]

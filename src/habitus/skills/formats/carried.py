@@ -1,11 +1,13 @@
-"""What a layout has no place for, found out by reading an export back: no list that could go out of date."""
+"""What a layout carries of a skill, found out by reading an export back: no list that could go out of date."""
 
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from habitus.files import tree_hash
 from habitus.skills import trees
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Format, Incoming, NotTaken, Outgoing
@@ -25,7 +27,7 @@ _SAID = {
 
 def lost(format: Format, skills: Sequence[Outgoing], to: Path) -> tuple[NotTaken, ...]:
     """For each skill of an export at `to` that would not come back whole, what would be missing."""
-    back = {entry.name: entry for entry in detect.read(to, (format,)) if isinstance(entry, Incoming)}
+    back = _read_back(format, to)
     found = []
     for item in skills:
         missing = list(_missing(item, back[item.skill.name])) if item.skill.name in back else []
@@ -33,6 +35,17 @@ def lost(format: Format, skills: Sequence[Outgoing], to: Path) -> tuple[NotTaken
             reason = f"'{format.name}' has no place for: {', '.join(missing)}."
             found.append(NotTaken(origin=item.skill.layer, name=item.skill.name, reason=reason))
     return tuple(found)
+
+
+def hashes(format: Format, skills: Sequence[Outgoing]) -> dict[str, str]:
+    """Name → hash over the files, of the skills as they would come back from an export."""
+    with tempfile.TemporaryDirectory() as folder:
+        format.write(skills, Path(folder) / "out")
+        return {name: tree_hash(entry.tree) for name, entry in _read_back(format, Path(folder)).items()}
+
+
+def _read_back(format: Format, to: Path) -> dict[str, Incoming]:
+    return {entry.name: entry for entry in detect.read(to, (format,)) if isinstance(entry, Incoming)}
 
 
 def _missing(item: Outgoing, back: Incoming) -> Iterator[str]:

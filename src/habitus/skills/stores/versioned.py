@@ -211,6 +211,8 @@ class VersionedStore:
                 raise Refused(
                     f"There is a skill '{name}' already.", mend="Give another name with --as, or remove that one first."
                 )
+            if new_name is not None:
+                trees.refuse_clash(name, self._ledger.tree(connection, archived, found.version) or {})
             intent = self._intents.restore(connection, archived, name, author)
         self._perform(intent)
         if new_name is not None and self.summary(name) is not None:
