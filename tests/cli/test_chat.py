@@ -150,6 +150,19 @@ def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
     assert sorted(path.name for path in (run_cli.home / "skills").iterdir()) == ["brew-tea", "two"]
 
 
+@pytest.mark.req("SK-21")
+def test_what_ask_changed_is_taken_back_on_the_command_line(run_cli: Cli) -> None:
+    model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Kept."})
+    home = str(run_cli.home)
+    command = [*run_cli.program, "--home", home, "ask", "remember how to brew tea", "-m", model]
+    with at_a_terminal(command, env=run_cli.environ(), cwd=run_cli.cwd, columns=200) as terminal:
+        terminal.wait_for("Save the skill 'brew-tea'? yes, no or later › ")
+        terminal.type(f"y{ENTER}")
+        terminal.wait_for(f"Undo: habitus --home {home} undo brew-tea:1")
+        assert terminal.ended() == 0
+    assert "brew-tea@user is in the archive" in run_cli("--home", home, "undo", "brew-tea:1").out
+
+
 def test_ctrl_c_at_a_question_stops_the_turn(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Fine."})
     with _chat(run_cli, "--model", model) as terminal:
@@ -590,6 +603,7 @@ def test_a_library_that_is_away_is_one_calm_line_and_the_message_is_answered(run
         terminal.type(CTRL_C)
         terminal.type("hello again" + ENTER)
         seen = terminal.wait_for("Second.")
+        seen += terminal.wait_for("› ")  # what is typed into a turn is dropped
         (run_cli.home / "habitus.db").rmdir()
         (run_cli.home / "away.db").rename(run_cli.home / "habitus.db")
         terminal.type(CTRL_D)

@@ -28,7 +28,9 @@ from habitus.cli.options import Features, Paths, Resources
 from habitus.errors import Invalid, UserError
 from habitus.files import given_path
 from habitus.repl.chat import Around, Chat
+from habitus.repl.commands import slashed
 from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
+from habitus.repl.lines import Typed
 from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
 from habitus.repl.surface import Surface
 from habitus.repl.terminal import Terminal, converse
@@ -86,7 +88,9 @@ def ask(
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
         text = sys.stdin.read() if request in (None, "-") else request
-        is_well = asyncio.run(_ask(habitus, text or "", attach or [], around, as_json))
+        is_well = asyncio.run(
+            _ask(habitus, text or "", attach or [], around, as_json, partial(output.command, context))
+        )
     if not is_well:
         raise typer.Exit(1)
 
@@ -133,8 +137,10 @@ def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
         terminal.console.print(Text(f"Resumed {past.session}, {turns}; last: {last}", style="dim"))
 
 
-async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], around: Around, as_json: bool) -> bool:
-    async with _chatting(habitus, _surface(as_json), around, prefix="habitus ") as chat:
+async def _ask(
+    habitus: Habitus, text: str, attach: Sequence[Path], around: Around, as_json: bool, typed: Typed
+) -> bool:
+    async with _chatting(habitus, _surface(as_json, typed), around, typed=typed) as chat:
         await chat.say(text, [habitus.settings.cwd / path for path in attach])
     return chat.went_well
 
@@ -146,7 +152,7 @@ async def _chatting(
     around: Around,
     past: PastSession | None = None,
     attach: Sequence[Path] = (),
-    prefix: str = "/",
+    typed: Typed = slashed,
 ) -> AsyncIterator[Chat]:
     """A chat on a surface, and at its end everything closed that it opened."""
     with silent_keyboard():
@@ -159,7 +165,7 @@ async def _chatting(
             resume=past.session if past is not None else "",
             attached=attach,
             around=around,
-            prefix=prefix,
+            typed=typed,
         )
     if isinstance(surface, Terminal):
         names = Names(invocable=chat.invocable, known=chat.known)
@@ -188,7 +194,7 @@ def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> list[tuple
 
 def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
     undos: list[tuple[str, ...]] = []
-    in_chat, undone = output.in_chat.set(True), output.can_be_undone.set(undos.append)
+    in_chat, undone = output.in_chat.set(slashed), output.can_be_undone.set(undos.append)
     try:
         with shared(habitus):
             app(list(words), standalone_mode=False)
@@ -200,10 +206,10 @@ def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
     return undos
 
 
-def _surface(as_json: bool) -> Terminal | JsonPipe | TextPipe:
+def _surface(as_json: bool, typed: Typed = slashed) -> Terminal | JsonPipe | TextPipe:
     if as_json:
         return _json_pipe()
-    return Terminal() if _is_terminal() else TextPipe(write=output.write, remark=output.complain)
+    return Terminal(typed=typed) if _is_terminal() else TextPipe(write=output.write, remark=output.complain)
 
 
 def _is_terminal() -> bool:

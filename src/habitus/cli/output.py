@@ -260,22 +260,16 @@ def listed(
         say(empty)
 
 
-in_chat: ContextVar[bool] = ContextVar("in_chat", default=False)
+in_chat: ContextVar[Callable[..., str] | None] = ContextVar("in_chat", default=None)  # how a command is typed there
 can_be_undone: ContextVar[Callable[[tuple[str, ...]], object]] = ContextVar("undo", default=lambda words: None)
 
 
 def command(context: typer.Context, *words: str) -> str:
     """A command that can be run as it stands: on the command line, on the same home, or in the chat."""
-    if in_chat.get():
-        return _slashed(words)
+    if (typed := in_chat.get()) is not None:
+        return typed(*words)
     home = context.find_root().obj
     return shlex.join(["habitus", *(["--home", str(home)] if home else []), *words])
-
-
-def _slashed(words: Sequence[str]) -> str:
-    """`skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
-    first, *rest = words
-    return " ".join(["/skill" if first == "skills" else f"/{first}", *(word for word in rest if word != "--to")])
 
 
 def complain(text: str) -> None:
