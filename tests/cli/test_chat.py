@@ -591,26 +591,6 @@ def test_a_chat_says_its_cost_changes_its_model_and_goes_on_with_another_session
     assert [row["command"] for row in rows if row["type"] == "command"] == ["skills stats", "sessions list"]
 
 
-@pytest.mark.req("OP-03")
-def test_a_library_that_is_away_is_one_calm_line_and_the_message_is_answered(run_cli: Cli) -> None:
-    with _chat(run_cli, "-m", _script(run_cli, {"say": "First."}, {"say": "Second."})) as terminal:
-        terminal.wait_for("› ")
-        terminal.type("hello" + ENTER)
-        terminal.wait_for("First.")
-        (run_cli.home / "habitus.db").rename(run_cli.home / "away.db")
-        (run_cli.home / "habitus.db").mkdir()
-        terminal.type("/sk")
-        terminal.type(CTRL_C)
-        terminal.type("hello again" + ENTER)
-        seen = terminal.wait_for("Second.")
-        seen += terminal.wait_for("› ")  # what is typed into a turn is dropped
-        (run_cli.home / "habitus.db").rmdir()
-        (run_cli.home / "away.db").rename(run_cli.home / "habitus.db")
-        terminal.type(CTRL_D)
-        assert terminal.ended() == 0
-    assert "Traceback" not in seen
-
-
 def test_why_a_call_failed_is_told_once(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "recall_skill", "arguments": {"name": "nothing-like-it"}}, {"say": "Sorry."})
     ran = run_cli("ask", "-m", model, "remember it")
