@@ -33,7 +33,7 @@ EXAMPLES: Mapping[str, str] = {
     "skills disable": "habitus skills disable csv-summary",
     "skills remove": "habitus skills remove csv-summary --reason 'nobody needs it'",
     "skills restore": "habitus skills restore csv-summary --as csv-summary-old",
-    "skills history": "habitus skills history csv-summary",
+    "skills history": "habitus skills history csv-summary --wide",
     "skills diff": "habitus skills diff csv-summary 1 3",
     "skills rollback": "habitus skills rollback csv-summary --to 2",
     "skills lint": "habitus skills lint csv-summary",

@@ -76,7 +76,7 @@ def undo(
     """Take back one change, and nothing that was done before or since."""
     with opened(context) as habitus:
         found = undoing.undo(habitus, targets, reason)
-        lines = [f"{one.what} {one.said}." for one in found.done]
+        lines = [f"{one.what} {one.said.removesuffix('.')}." for one in found.done]
         output.done(context, as_json, {"done": found.done, "kept": found.kept}, *lines, undo=found.undo)
         for kept in found.kept if not as_json else ():
             output.complain(f"habitus: {kept}")
