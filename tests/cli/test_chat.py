@@ -150,6 +150,22 @@ def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
     assert sorted(path.name for path in (run_cli.home / "skills").iterdir()) == ["brew-tea", "two"]
 
 
+def test_what_is_said_to_be_run_next_is_on_the_same_home(run_cli: Cli) -> None:
+    model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Proposed."}, {"say": "Hello."})
+    home = str(run_cli.home)
+    ran = run_cli("--home", home, "ask", "remember how to brew tea", "-m", model)
+    assert ran.err.endswith(f"1 change waits for you: habitus --home {home} review list\n")
+    command = [*run_cli.program, "--home", home, "chat", "-m", _script(run_cli, {"say": "Hello."})]
+    with at_a_terminal(command, env=run_cli.environ(), cwd=run_cli.cwd, columns=200) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"hi{ENTER}")
+        terminal.wait_for("Hello.")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        terminal.wait_for(f"Go on with: habitus --home {home} chat --resume ")
+        assert terminal.ended() == 0
+
+
 @pytest.mark.req("SK-21")
 def test_what_ask_changed_is_taken_back_on_the_command_line(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Kept."})

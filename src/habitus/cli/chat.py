@@ -62,7 +62,7 @@ def chat(
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         past = past_session(habitus, session) if resume else None
         try:
-            is_well = asyncio.run(_chat(habitus, past, attach or [], around, as_json))
+            is_well = asyncio.run(_chat(context, habitus, past, attach or [], around, as_json))
         except KeyboardInterrupt:
             if as_json or not _is_terminal():
                 raise
@@ -110,7 +110,12 @@ def _lines_of_errors(is_json: bool) -> Iterator[None]:
 
 
 async def _chat(
-    habitus: Habitus, past: PastSession | None, attach: Sequence[Path], around: Around, as_json: bool
+    context: typer.Context,
+    habitus: Habitus,
+    past: PastSession | None,
+    attach: Sequence[Path],
+    around: Around,
+    as_json: bool,
 ) -> bool:
     surface = _surface(as_json)
     async with _chatting(habitus, surface, around, past, attach) as chat:
@@ -124,7 +129,8 @@ async def _chat(
                 if not await chat.handle(line):
                     break
     if isinstance(surface, Terminal) and chat.session.last is not None:
-        surface.console.print(Text(f"Go on with: habitus chat --resume {chat.session.id}", style="dim"))
+        go_on = output.command(context, "chat", "--resume", chat.session.id)
+        surface.console.print(Text(f"Go on with: {go_on}", style="dim"))
     return chat.went_well or isinstance(surface, Terminal)
 
 
