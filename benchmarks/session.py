@@ -6,7 +6,7 @@ A home with made-up skills, three of them in every prompt, thirty lessons and tw
 from a script, so that all time is ours. Per size, for the later turns: SQL statements of a turn without calls and of
 each call more (transactions' BEGIN not counted, learning in the background apart), milliseconds from the request to
 the model's first word, of which selecting and the menu, the longest time the event loop was blocked, closing, and how
-the prompt grows.
+the prompt grows. Beside it the same turns in a hand-written loop, through `habitus.turn`, and what importing costs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import argparse
 import asyncio
 import inspect
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +33,7 @@ from habitus.app import Habitus, read_settings
 from habitus.llm.model import Ask
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Producer
+from habitus.settings import Settings
 from habitus.skills import menu, selection, trees
 from habitus.skills.model import Manifest, Skill
 
@@ -39,6 +42,11 @@ WORDS = tuple(
     "video model prompt merge branch release note budget forecast contract policy audit route cache token".split()
 )
 TICK_S = 0.002
+Call = tuple[str, dict[str, object]]
+WITH_CALLS: tuple[Call, ...] = (
+    ("search_skills", {"query": "deploy the server"}),
+    ("recall_skill", {"name": "skill-000001"}),
+)
 
 
 def main() -> None:
@@ -46,19 +54,38 @@ def main() -> None:
     parser.add_argument("--skills", type=int, nargs="+", default=[10, 1000, 10_000])
     parser.add_argument("--turns", type=int, default=5)
     args = parser.parse_args()
-    habitus: Metrics = {}
+    habitus: Metrics = importing()
+    by_hand: Metrics = {}
     for size in args.skills:
         progress(f"{size} skills")
         with tempfile.TemporaryDirectory() as scratch:
             found = asyncio.run(measured(Path(scratch), size, max(args.turns, 3)))
+            loop = hand_written(Path(scratch), max(args.turns, 3))
         habitus |= {f"{name}_{size}": value for name, value in found.items()}
+        by_hand |= {f"{name}_{size}": value for name, value in loop.items()}
     habitus["peak_mb"] = peak_mb()
-    show("session", args, {"habitus": habitus})
+    show("session", args, {"habitus": habitus, "a hand-written loop": by_hand})
+
+
+def importing() -> Metrics:
+    """Milliseconds of the imports that a program begins with, in a process of its own, the best of five."""
+
+    def best(line: str) -> float:
+        code = f"import time; began = time.perf_counter(); {line}; print((time.perf_counter() - began) * 1000)"
+        command = [sys.executable, "-c", code]
+        runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(5)]
+        return round(min(map(float, runs)), 1)
+
+    return {"import_ms": best("import habitus"), "import_class_ms": best("from habitus import Habitus")}
+
+
+def settings_in(folder: Path) -> Settings:
+    settings = read_settings(folder / "home", {"HOME": str(folder), "USER": "ann"})
+    return settings.model_copy(update={"cwd": folder, "durable": False})
 
 
 async def measured(folder: Path, size: int, turns: int) -> Metrics:
-    settings = read_settings(folder / "home", {"HOME": str(folder), "USER": "ann"})
-    settings = settings.model_copy(update={"cwd": folder, "durable": False})
+    settings = settings_in(folder)
     with Habitus.open(settings) as habitus:
         fill(habitus, size)
     with Habitus.open(settings) as habitus, counted(habitus) as counter:
@@ -83,6 +110,41 @@ async def measured(folder: Path, size: int, turns: int) -> Metrics:
         "input_tokens_last": later[-1].input_tokens,
         **{name: round(value, 1) for name, value in closing.items()},
     }
+
+
+def hand_written(folder: Path, turns: int) -> Metrics:
+    """The same turns in a loop of one's own: from the request to prompt and tools in hand, and the calls."""
+    with Habitus.open(settings_in(folder)) as habitus, counted(habitus) as counter:
+        plain = [by_hand(habitus, counter, f"please write the report number {n}") for n in range(turns)]
+        called = by_hand(habitus, counter, "please search and load", WITH_CALLS)
+    later = plain[2:]
+    return {
+        "statements": max(one.statements for one in later),
+        "statements_per_call": round((called.statements - later[-1].statements) / len(WITH_CALLS), 1),
+        "prepare_ms": round(statistics.median(one.prepare_ms for one in later), 1),
+        "first_prepare_ms": round(plain[0].prepare_ms, 1),
+    }
+
+
+@dataclass(frozen=True)
+class ByHand:
+    statements: int
+    prepare_ms: float
+
+
+def by_hand(
+    habitus: Habitus, counter: Counter, text: str, made: Sequence[tuple[str, dict[str, object]]] = ()
+) -> ByHand:
+    before, began = counter.count, time.perf_counter()
+    with habitus.turn(text, conversation="by-hand") as turn:
+        assert turn.system
+        assert turn.context
+        assert turn.tools("anthropic")
+        prepared = time.perf_counter() - began
+        for name, arguments in made:
+            assert turn.run(name, arguments).outcome.is_ok
+        turn.done("Done.")
+    return ByHand(statements=counter.count - before, prepare_ms=prepared * 1000)
 
 
 def fill(habitus: Habitus, size: int) -> None:
@@ -133,7 +195,7 @@ class Seen:
 
 
 def _with_calls() -> list[Any]:
-    return [calls("search_skills", {"query": "deploy the server"}), calls("recall_skill", {"name": "skill-000001"})]
+    return [calls(name, arguments) for name, arguments in WITH_CALLS]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from habitus.errors import UserError
 BRINGS: Mapping[str, str] = {
     "anthropic": "anthropic",
     "google.genai": "google",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
     "openai": "openai",
     "pocketsphinx": "audio",
     "prompt_toolkit": "chat",

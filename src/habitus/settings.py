@@ -103,6 +103,7 @@ class Settings(_Section):
     git_host: str = Field(default="", description="Where OWNER/REPO is looked for; GitHub without.")
     bot_name: str = Field(default="Habitus", description="What {BOT_NAME} becomes in skills.")
     disabled_skills: Names = Field(default=(), description="Skills switched off for everybody.")
+    layers: Names = Field(default=(), description="Offer only the skills of these layers; all of them without.")
     users: dict[str, UserSettings] = Field(default_factory=dict, description="Known users and their rights.")
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
     review: ReviewSettings = Field(default_factory=ReviewSettings)

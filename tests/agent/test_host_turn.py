@@ -165,6 +165,15 @@ def test_an_outcome_may_come_later_and_be_corrected(habitus: Habitus) -> None:
 
 @pytest.mark.req("CL-07")
 def test_tools_of_theirs_open_what_needs_them_and_keep_their_names(habitus: Habitus) -> None:
+    forecast = Skill(
+        name="forecast", description="How rain is foreseen", manifest=Manifest(requires_tools=("get_weather",))
+    )
+    habitus.skills.create(forecast, habitus.person())
+    for tools in ([], ["get_weather"]):
+        with habitus.turn("foresee rain", tools=tools) as turn:
+            assert ("forecast" in turn.system + turn.context) is bool(tools)
+            assert turn.run("recall_skill", {"name": "forecast"}).outcome.is_ok is bool(tools)
+            turn.done()
     with habitus.turn("x", tools=["memorize"]) as turn:
         assert "memorize" not in [tool["name"] for tool in turn.tools(profile="all")]
         assert not turn.has("memorize")
@@ -254,7 +263,7 @@ def test_a_result_that_is_not_text_is_kept_in_words(habitus: Habitus) -> None:
     ]
     with habitus.turn("look", conversation="c1") as turn:
         for content, _ in words:
-            assert turn.observe("look", {}, content) == ""
+            assert turn.observe("look", {"it": content}, content) == ""
         turn.done("seen")
     kept = [str(message.content["content"]) for message in only(habitus).messages if message.role == "tool"]
     assert [said in content for (_, said), content in zip(words, kept, strict=True)] == [True] * len(words)
@@ -297,6 +306,40 @@ def test_conversations_side_by_side_remember_what_each_of_them_is_told(habitus: 
     for thread in threads:
         thread.join()
     assert (results, notices) == ([""] * 6, [])
+
+
+@pytest.mark.req("CL-07", "CL-05")
+def test_the_model_s_own_word_on_a_turn_is_kept_as_such_and_yields_to_any_other(habitus: Habitus) -> None:
+    with habitus.turn("brew tea", conversation="c1") as turn:
+        assert "Say in 'reason'" in turn.run("report_outcome", {"ok": False}).content
+        turn.run("report_outcome", {"ok": False, "reason": "no kettle"})
+    (said,) = only(habitus).outcomes
+    assert (said.kind, said.source, said.reason) == (OutcomeKind.FAILED, "model", "no kettle")
+    assert said.weight < 0.3
+    habitus.outcome(turn.id, ok=True, by="tests")
+    assert went(only(habitus))[0] is OutcomeKind.OK
+    with habitus.turn("brew more", conversation="c2") as turn:
+        turn.run("report_outcome", {"ok": True})
+        turn.failed("the tests fail")
+    assert went(only(habitus, "c2")) == (OutcomeKind.FAILED, "the tests fail")
+
+
+@pytest.mark.req("CL-07", "CL-05")
+def test_why_says_what_was_chosen_and_what_keeps_a_skill_out(habitus: Habitus) -> None:
+    person = habitus.person()
+    rule, needs = Manifest(always_include=True), Manifest(requires_tools=("kettle",))
+    habitus.skills.create(Skill(name="greet", description="How to greet", body="Hi.", manifest=rule), person)
+    habitus.skills.create(Skill(name="boil", description="How to boil", body="Boil.", manifest=needs), person)
+    with habitus.turn("how is tea brewed?", conversation="c1") as turn:
+        whole = turn.run("why").content
+        assert "By a rule: greet (" in whole
+        assert "Left out: boil (gated: needs the tool 'kettle')" in whole
+        assert "can be found with search_skills" in whole
+        assert "boil is left out: gated: needs the tool 'kettle'." in turn.run("why", {"name": "boil"}).content
+        assert "brew-tea is on the menu" in turn.run("why", {"name": "brew-tea"}).content
+        assert "it ranks 1" in turn.run("why", {"name": "Brew_Tea", "task": "brew tea"}).content
+        assert "Did you mean 'brew-tea'?" in turn.run("why", {"name": "brew-te"}).content
+        turn.done()
 
 
 @pytest.mark.req("LA-02")

@@ -44,6 +44,12 @@ def test_starting_up_imports_nothing_heavy(module: str) -> None:
     assert done.stdout.split() == []
 
 
+def test_importing_the_package_imports_nothing_of_it_until_a_name_is_asked_for() -> None:
+    code = "import sys, habitus; print(*(name for name in sys.modules if name.startswith('habitus.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_only_the_wire_knows_a_provider_s_library() -> None:
     """It takes seconds to import and changes often; one who imports the integration has it anyway."""
     knowing = {

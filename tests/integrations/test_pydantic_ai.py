@@ -105,3 +105,19 @@ async def test_a_run_that_breaks_off_is_nobodys_mistake_and_runs_side_by_side_do
         "anything": "infra",
         **{f"say {n}": "ok" for n in range(4)},
     }
+
+
+@pytest.mark.req("CL-07")
+async def test_without_a_habitus_the_first_runs_open_the_home_once(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HABITUS_HOME", str(home))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    capability = HabitusCapability(user="ana")
+    agent = Agent(TestModel(call_tools=[]), capabilities=[capability])
+    await asyncio.gather(*(agent.run(f"say {n}", conversation_id=f"talk {n}/ü") for n in range(3)))
+    assert capability.habitus is not None
+    capability.habitus.close()
+    with Habitus.open(read_settings(home)) as habitus:
+        assert sorted(turn.request for turn in turns(habitus)) == ["say 0", "say 1", "say 2"]
+        assert {turn.user for turn in turns(habitus)} == {"ana"}

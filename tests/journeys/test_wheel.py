@@ -42,18 +42,22 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory, is_thorough
         str(place / "bin" / "python"),
         "-c",
         str(ROOT / "constraints.txt"),
-        str(wheel),
+        f"{wheel}[all]",
     )
     if not is_thorough:
         _uv(*install, "--no-deps", "--offline")
         (library,) = place.glob("lib/python*/site-packages")
         (library / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
         return place / "bin" / "habitus"
+    _fetched(*install)
+    return place / "bin" / "habitus"
+
+
+def _fetched(*install: str) -> None:
     try:
         _uv(*install, "--offline")
     except subprocess.CalledProcessError:
         _uv(*install)  # the packages are not in the cache of this machine
-    return place / "bin" / "habitus"
 
 
 def _uv(*args: str) -> None:
@@ -115,3 +119,61 @@ def test_bundled_skills_come_along_and_can_be_used(installed: Path, run_cli: Cli
     assert [(skill["name"], skill["state"], skill["source"]) for skill in listed] == [
         (name, "ok", "bundled") for name in bundled
     ]
+
+
+MOST_MB = 200
+TURN = """
+from habitus import Habitus
+
+with Habitus.open() as habitus, habitus.turn("summarise a csv", conversation="c1") as turn:
+    assert "data-summary" in turn.system
+    assert turn.run("recall_skill", {"name": "data-summary"}).outcome.is_ok
+    turn.done("done")
+print(len(habitus.journal.turns_of("c1")))
+"""
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-07", "CL-01")
+def test_the_library_alone_is_small_runs_a_turn_and_asks_for_what_is_absent(
+    wheel: Path, tmp_path: Path, run_cli: Cli
+) -> None:
+    place = tmp_path / "venv"
+    _uv("venv", "--python", sys.executable, str(place))
+    python = str(place / "bin" / "python")
+    _fetched("pip", "install", "--python", python, "-c", str(ROOT / "constraints.txt"), str(wheel))
+    size = sum(file.lstat().st_size for file in place.rglob("*") if file.is_file())
+    assert size <= MOST_MB * 1_000_000
+    cli = Cli(
+        home=run_cli.home, user_home=run_cli.user_home, cwd=run_cli.cwd, command=(str(place / "bin" / "habitus"),)
+    )
+    done = subprocess.run([python, "-c", TURN], env=cli.environ(), capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+    chat = cli("chat")
+    assert (chat.code, chat.err) == (
+        1,
+        "habitus: 'habitus chat' needs the extra 'chat', which is not installed. "
+        "Run: uv tool install 'habitus[all]', or: pip install 'habitus[chat]'.\n",
+    )
+
+
+LOWEST = (
+    *("tests/agent/test_host_turn.py", "tests/agent/test_session.py", "tests/journal", "tests/integrations"),
+    *("tests/search/test_index.py", "tests/skills/test_library.py", "tests/memory/test_recall.py", "tests/repl"),
+)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_the_lowest_versions_that_are_declared_do(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "venv"
+    _uv("venv", "--python", sys.executable, str(place))
+    python = str(place / "bin" / "python")
+    lowest = ("--resolution", "lowest-direct", "--only-binary", ":all:")
+    install = ("pip", "install", "--python", python)
+    _fetched(*install, *lowest, "-r", str(ROOT / "pyproject.toml"), "--extra", "all")
+    _uv(*install, "--no-deps", "--offline", str(wheel))
+    _fetched(*install, "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
+    command = [python, "-m", "pytest", "-n", "2", "-m", "not full", *LOWEST]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout[-5000:]

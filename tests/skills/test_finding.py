@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from habitus.agent.explaining import Why, explain
 from habitus.app import Habitus
-from habitus.app.explaining import Why, explain
 from habitus.app.selecting import select
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind

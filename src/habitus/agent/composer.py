@@ -42,13 +42,14 @@ class Composer:
         self._parts = parts
         self._away = parts.outage.unless_away
         self._told: Snapshot | None = None  # of this one the user knows everything
-        self._steady = self._away(self._settle, None) or self._makeshift()
+        self._settled: _Steady | None = None
 
     def recall(self, request: Request) -> Remembered:
         return self._away(lambda: self._parts.memory.recall(request.text), Remembered())
 
     def select(self, request: Request) -> Selection:
         parts, view = self._parts, self._parts.view
+        view.request = request.text
         view.selection = self._away(lambda: choose(view.snapshot, request, parts.gates, parts.journal), view.selection)
         log.info("%s", view.selection)
         return view.selection
@@ -195,6 +196,14 @@ class Composer:
 
     # What stays the same
 
+    @property
+    def _steady(self) -> _Steady:
+        return self._settled or self.settle()
+
+    def settle(self) -> _Steady:
+        self._settled = self._away(self._put_together, None) or self._makeshift()
+        return self._settled
+
     def refresh(self) -> None:
         """A person's change is told to the model at once; the agent's own must not unsettle its prompt."""
         self._away(self._refresh, None)
@@ -204,9 +213,9 @@ class Composer:
         written, switched = _changed(steady.seen, now)
         is_same = self._parts.identity.text() == steady.identity
         if not steady.is_makeshift and is_same and not switched and all(self._is_own_change(name) for name in written):
-            self._steady = replace(steady, seen=now)
+            self._settled = replace(steady, seen=now)
         else:
-            self._steady = self._settle()
+            self._settled = self._put_together()
 
     def _is_own_change(self, name: str) -> bool:
         try:
@@ -214,7 +223,7 @@ class Composer:
         except (HabitusError, IndexError):
             return False  # it is gone
 
-    def _settle(self) -> _Steady:
+    def _put_together(self) -> _Steady:
         parts = self._parts
         return self._steadied(parts.identity.text(), parts.memory.standing(), parts.view.library.all_counters())
 
@@ -229,11 +238,12 @@ class Composer:
         parts = self._parts
         bare = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
         parts.view.selection = selection = choose(parts.view.snapshot, bare, parts.gates, parts.journal)
+        parts.view.menu = menu.offered(selection, counters, parts.context_tokens)
         return _Steady(
             identity=identity,
             standing=standing,
             selection=selection,
-            menu=menu.offered(selection, counters, parts.context_tokens),
+            menu=parts.view.menu,
             seen=parts.view.snapshot,
         )
 

@@ -27,6 +27,10 @@ class Conversation:
         self._composer = Composer(parts)
         self._recorder = TurnRecorder(parts, id)
 
+    def settle(self) -> None:
+        """Put the steady prompt together before the first turn needs it. It looks into the database."""
+        self._composer.settle()
+
     async def turn(self, asking: Asking, emit: Emit = lambda event: None) -> OpenTurn:
         """The next turn, not yet opened: what is attached is read, and the turn before it judged by what is said."""
         said = await read_input(self.parts, asking, conversation=self.id)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any
 
-from habitus.agent.hosted_turn import HostedTurn
+from habitus.agent.hosted_turn import HostedTurn, Watch
 from habitus.agent.loop_thread import LoopThread
 from habitus.agent.tools.forms import in_form
 from habitus.agent.tools.profiles import DEFAULT
@@ -56,7 +56,7 @@ class _Door:
     def tools(self, form: str = "json", *, profile: str | Collection[str] = DEFAULT) -> list[dict[str, Any]]:
         """Our tools as a provider's interface takes them: "anthropic", "openai", or plain "json".
 
-        A profile is "default", "read", "all", or the names of those that are wanted; the code of skills comes beside.
+        A profile is "default", "read" or "all", each with the code of skills beside; a list of names is just those.
         """
         return [in_form(spec, form) for spec in self._hosted.tools(profile)]
 
@@ -91,8 +91,9 @@ class HostTurn(_Door):
 class AsyncHostTurn(_Door):
     """The same for a loop that is asynchronous."""
 
-    async def run(self, name: str, arguments: Given = "") -> ToolResult:
-        return await self._loop.ask(self._hosted.run(name, arguments))
+    async def run(self, name: str, arguments: Given = "", *, watch: Watch = lambda text: None) -> ToolResult:
+        """`watch` hears how the call goes, in another thread."""
+        return await self._loop.ask(self._hosted.run(name, arguments, watch))
 
     async def observe(
         self, name: str, arguments: Given, content: object, ok: bool | None = True, *, intent: str = ""
@@ -104,6 +105,10 @@ class AsyncHostTurn(_Door):
 
     async def failed(self, reason: str) -> None:
         await self.done(ok=False, reason=reason)
+
+    async def leave(self) -> None:
+        """The turn is over, and nobody says how it went but the model, where it did."""
+        await self._loop.ask(self._hosted.end())
 
 
 class TurnDoor:

@@ -6,18 +6,20 @@ import asyncio
 import json
 import reprlib
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from habitus.agent.background import in_thread
 from habitus.agent.open_turn import OpenTurn
-from habitus.agent.stream import Noticed, TurnEvent
+from habitus.agent.stream import Noticed, ToolProgress, TurnEvent
 from habitus.agent.tools.profiles import in_profile
 from habitus.agent.tools.registry import Registry, capped
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.llm.model import Answered, Image, Message, Returned, Text, ToolSpec
 from habitus.text import block, encodable
+
+Watch = Callable[[str], None]
 
 HOST = "host"  # the source of what whoever runs the loop says of a turn
 _UNSAID = infra("nobody said how it went")
@@ -29,6 +31,7 @@ class HostedTurn:
     def __init__(self) -> None:
         self.notices: list[str] = []  # what the person should know
         self.is_over = False
+        self._watched: dict[str, Watch] = {}  # calls whose progress somebody wants to hear of
         self._registry = Registry()
         self._messages: list[Message] = []
         self._one_at_a_time = asyncio.Lock()
@@ -37,12 +40,14 @@ class HostedTurn:
     def emit(self, seen: TurnEvent) -> None:
         if isinstance(seen, Noticed):
             self.notices.append(seen.text)
+        elif isinstance(seen, ToolProgress) and seen.call in self._watched:
+            self._watched[seen.call](seen.text)
 
-    async def begin(self, turn: OpenTurn) -> None:
+    async def begin(self, turn: OpenTurn, *, shows_prompt: bool = True) -> None:
         self.notices += turn.said.notices
         self._turn = turn
         try:
-            await turn.open()
+            await turn.open(shows_prompt=shows_prompt)
             self._registry = await in_thread(turn.tools)
         except BaseException:
             await self.abandon()
@@ -73,19 +78,28 @@ class HostedTurn:
     def has(self, name: str) -> bool:
         return self._registry.knows(name)
 
-    async def run(self, name: str, arguments: Mapping[str, object] | str) -> ToolResult:
-        """One call of ours. What the observers have to say stands below its result."""
-        call = self._called(name, arguments)
-        if self._registry.is_parallel(call):
-            result = await self.turn.run(call, self._registry)
-        else:
-            async with self._one_at_a_time:
-                result = await self.turn.run(call, self._registry)
+    async def run(
+        self, name: str, arguments: Mapping[str, object] | str, watch: Watch = lambda text: None
+    ) -> ToolResult:
+        """One call of ours. What the observers have to say stands below its result; `watch` hears how it goes."""
+        call, looks = self._called(name, arguments), self.turn.looks
+        self._watched[call.id] = watch
+        try:
+            result = await self._ran(call)
+        finally:
+            del self._watched[call.id]
         self.turn.last_results = [result.outcome]
-        self._registry = await in_thread(self.turn.tools)  # it may have made one
+        if self.turn.looks != looks:
+            self._registry = await in_thread(self.turn.tools)  # it may have made one
         self._returned(call, result)
         nudge = await self._advised()
         return replace(result, content=f"{result.content}\n\n{nudge}") if nudge else result
+
+    async def _ran(self, call: ToolCall) -> ToolResult:
+        if self._registry.is_parallel(call):
+            return await self.turn.run(call, self._registry)
+        async with self._one_at_a_time:
+            return await self.turn.run(call, self._registry)
 
     async def observe(
         self, name: str, arguments: Mapping[str, object] | str, content: object, ok: bool | None, intent: str
@@ -104,7 +118,10 @@ class HostedTurn:
         if self.is_over:
             return  # whoever ends it twice is not heard
         turn, said = self.turn, self._sound(reply)
-        turn.done(said, may_be_empty=True)
+        if ok is None and turn.judged_by:
+            turn.reply = said  # the model's own word stands
+        else:
+            turn.done(said, may_be_empty=True)
         if ok is not None:
             turn.outcome = OK if ok else failed(self._sound(reason) or "the host says so")
             turn.judged_by = HOST
@@ -114,9 +131,12 @@ class HostedTurn:
 
     async def end(self, outcome: Outcome = _UNSAID) -> None:
         """The loop has left it, with or without a reason."""
-        if not self.is_over:
+        if self.is_over:
+            return
+        if outcome is not _UNSAID or not self.turn.judged_by:
             self.turn.outcome = replace(outcome, reason=self._sound(outcome.reason))
-            await self._close()
+            self.turn.judged_by = ""
+        await self._close()
 
     async def abandon(self) -> None:
         """It was cancelled: nothing of it teaches."""
@@ -134,9 +154,9 @@ class HostedTurn:
     def _called(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
         if self.is_over:
             raise Invalid("The turn is over.", mend="Begin the next one with habitus.turn(…).")
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
         self.turn.rounds += 1
-        return ToolCall(id=f"call-{secrets.token_hex(4)}", name=encodable(name), arguments=encodable(written))
+        written = encodable(_as_text(arguments))
+        return ToolCall(id=f"call-{secrets.token_hex(4)}", name=encodable(name), arguments=written)
 
     def _returned(self, call: ToolCall, result: ToolResult) -> None:
         kept = replace(call, arguments=self.turn.redactor.redact_json(call.arguments))
@@ -152,7 +172,7 @@ class HostedTurn:
 
 
 def _as_text(content: object) -> str:
-    """Whatever a tool of theirs returned, in words."""
+    """Whatever a tool of theirs was given or returned, in words."""
     if isinstance(content, str):
         return content
     if isinstance(content, bytes | bytearray | memoryview):

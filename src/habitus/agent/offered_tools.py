@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,7 @@ CODE_TOOLS = 25  # with more than that, only those that fit a request are offere
 
 
 class OfferedTools:
-    """The list only grows at its end within a session, so that a provider can go on caching it.
+    """A `steady` list only grows at its end within a session, so that a provider can go on caching it.
 
     The code of skills is looked at once a turn, and again when the turn itself has changed the library.
     """
@@ -40,6 +40,9 @@ class OfferedTools:
         gates: GateContext,
         recipes: RecipeCatalogue,
         given: Given | None = None,
+        *,
+        steady: bool = True,
+        may_have_tools: Callable[[], bool] = lambda: True,
     ) -> None:
         self._given = given
         self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
@@ -53,8 +56,17 @@ class OfferedTools:
         self._looks = -1
         self._degraded: Sequence[Tool] = ()
         self._steps: Sequence[Tool] = ()  # the code that steps of recipes may call
-        none: Sequence[Tool] = ()
-        self.code: list[Tool] = sorted(outage.unless_away(self._current, none), key=lambda tool: tool.name)
+        self._steady = steady
+        self._may_have_tools = may_have_tools  # asked before a look at the library
+        self._code: list[Tool] | None = None
+
+    @property
+    def code(self) -> list[Tool]:
+        """The code of skills, looked at when it is first asked for."""
+        if self._code is None:
+            none: Sequence[Tool] = ()
+            self._code = sorted(self._outage.unless_away(self._current, none), key=lambda tool: tool.name)
+        return self._code
 
     @property
     def gates(self) -> GateContext:
@@ -77,14 +89,17 @@ class OfferedTools:
     def _look(self) -> None:
         known: Sequence[Tool] = self.code
         now = {tool.name: tool for tool in self._outage.unless_away(self._current, known)}
-        kept = [now.get(tool.name, tool) for tool in self.code]  # what left since says so itself when it is called
+        stays = known if self._steady else [tool for tool in known if tool.name in now]
+        kept = [now.get(tool.name, tool) for tool in stays]  # what left since says so itself when it is called
         names = {tool.name for tool in kept}
-        self.code = [*kept, *(tool for name, tool in now.items() if name not in names)]
+        self._code = [*kept, *(tool for name, tool in now.items() if name not in names)]
 
     def _current(self) -> Sequence[Tool]:
         """What may run for this user, and what waits and was written in this conversation."""
-        seen, conversation = self._view.snapshot, self._view.conversation
-        runnable = [tool for tool in self._tools.all(at=seen) if tool.can_run]
+        conversation = self._view.conversation
+        is_worth_a_look = self._view.is_taken or self._may_have_tools()
+        there = self._tools.all(at=self._view.snapshot) if is_worth_a_look else ()
+        runnable = [tool for tool in there if tool.can_run]
         gates = self._with_tools(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
         usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
@@ -99,7 +114,8 @@ class OfferedTools:
 
         self._steps = code_tools(active.values(), run)
         waiting_tools = code_tools(waiting, run_waiting)
-        return [*self._steps, *self._offered_recipes({tool.name for tool in self._steps}, gates), *waiting_tools]
+        recipes = self._offered_recipes({tool.name for tool in self._steps}, gates) if is_worth_a_look else ()
+        return [*self._steps, *recipes, *waiting_tools]
 
     def _offered_recipes(self, taken: Collection[str], gates: GateContext) -> list[Tool]:
         """The recipes that may run for this user; one that goes by the name of a tool does not."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from habitus.agent.background import in_thread
 from habitus.agent.composer import Composer
+from habitus.agent.outcome import MODEL
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Composed, Remembered
 from habitus.agent.recorder import TurnRecorder
@@ -60,9 +61,13 @@ class OpenTurn:
 
     # Opening. These look into the database: call them beside the event loop, in this order.
 
+    def look(self) -> None:
+        """See the library as it is now."""
+        self._parts.view.begin()
+
     def recall(self) -> None:
         """See the library as it is now, and bring up what memory has for the request."""
-        self._parts.view.begin()
+        self.look()
         self._parts.outage.safely(self._parts.files.refresh, "bring the files of skills up to date")
         self._composer.refresh()
         if self.said.invoked is not None:
@@ -83,9 +88,10 @@ class OpenTurn:
         """Write down what was asked."""
         self._recorder.begin(self)
 
-    async def open(self) -> None:
-        """All of the opening, for those who run a loop of their own."""
-        for step in (self.recall, self.select, self.compose, self.begin):
+    async def open(self, *, shows_prompt: bool = True) -> None:
+        """All of the opening, for those who run a loop of their own; without a prompt, nothing counts as shown."""
+        steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
+        for step in (*steps, self.begin):
             await in_thread(step)
 
     @property
@@ -105,6 +111,11 @@ class OpenTurn:
 
     # In between
 
+    @property
+    def looks(self) -> int:
+        """How often the library was looked at: whenever this changes, there may be other tools."""
+        return self._parts.view.looks
+
     def tools(self) -> Registry:
         """What the model may call now. It may look into the database."""
         return self._parts.tools.registry(self.said.request)
@@ -121,6 +132,7 @@ class OpenTurn:
             round_idx=self.rounds,
             progress=lambda text: self._emit(ToolProgress(call=call.id, text=text)),
             observe=self.observe,
+            report=self.report,
             redactor=redactor,
             sees_images=self.said.sees_images,
         )
@@ -197,6 +209,10 @@ class OpenTurn:
             self.outcome = failed("the answer was empty")
         elif bad and len(bad) == len(self.last_results):
             self.outcome = failed(f"the last tool call failed: {bad[-1].reason}")
+
+    def report(self, outcome: Outcome) -> None:
+        """The model says itself how it went."""
+        self.outcome, self.judged_by = outcome, MODEL
 
     def cancelled(self) -> None:
         self.is_cancelled = True

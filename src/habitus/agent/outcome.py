@@ -7,6 +7,7 @@ a tool failed last, and nothing made it good failed   0.3
 the answer was empty                        failed    0.3
 the user corrects it in the next turn       failed    0.4
 the user asks the same again                failed    0.3
+the model says so itself                    either    0.25  (more than silence, less than a call that failed)
 it ended without any of these               ok        0.2
 """
 
@@ -19,10 +20,17 @@ from habitus.journal.model import TurnOutcome
 
 SIGNAL = "signal"  # the source of a judgement that nobody spoke
 LATER = "next turn"
+MODEL = "model"  # it judges its own work
 
 _EXPLICIT = 1.0
+_BY_ITSELF = 0.25
 _WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2}
 _CAP = 0.5
+
+
+def by_itself(outcome: Outcome) -> TurnOutcome:
+    """The model's own word on its work."""
+    return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, reason=outcome.reason)
 
 
 def ended(outcome: Outcome, *, capped: bool) -> TurnOutcome:

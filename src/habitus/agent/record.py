@@ -56,6 +56,8 @@ def journal_turn(
 
 
 def _went(turn: OpenTurn) -> TurnOutcome:
+    if turn.judged_by == outcome.MODEL:
+        return outcome.by_itself(turn.outcome)
     if turn.judged_by:
         return outcome.explicit(turn.outcome.kind, turn.judged_by, turn.outcome.reason)
     return outcome.ended(turn.outcome, capped=turn.is_capped)
@@ -73,9 +75,10 @@ def _usage(turn: OpenTurn) -> dict[str, float]:
 
 
 def _selected(turn: OpenTurn) -> list[Selected]:
-    if turn.selection is None:
+    """Where selection put what; nothing where no prompt was made of it."""
+    if turn.selection is None or turn.composed is None:
         return []
-    cut = set() if turn.composed is None or turn.composed.menu is None else set(turn.composed.menu.cut)
+    cut = set() if turn.composed.menu is None else set(turn.composed.menu.cut)
     chosen = [
         Selected(
             name=choice.name,
@@ -108,15 +111,14 @@ def _loaded(skill: Skill, invoked: Skill | None) -> Selected:
 
 
 def _exposures(turn: OpenTurn, loaded: Sequence[Skill]) -> list[Exposure]:
-    if turn.composed is None:
-        return []
-    shown = {skill.name: skill for skill in (*turn.composed.skills, *loaded)}
+    composed = turn.composed
+    shown = {skill.name: skill for skill in (*(composed.skills if composed else ()), *loaded)}
     skills = [
         Exposure(item=name, kind="skill", version=skill.version, tokens=tokens(skill.body))
         for name, skill in shown.items()
     ]
     notes = [
         Exposure(item=note.id, kind="lesson", version=note.version, tokens=tokens(note.text))
-        for note in (*turn.composed.rules, *turn.composed.notes, *turn.composed.in_tools)
+        for note in ((*composed.rules, *composed.notes, *composed.in_tools) if composed else ())
     ]
     return [*skills, *notes]

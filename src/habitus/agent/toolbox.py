@@ -19,10 +19,13 @@ from habitus.agent.tools.memorize import memorize
 from habitus.agent.tools.read_skill import read_skill
 from habitus.agent.tools.recall_skill import recall_skill
 from habitus.agent.tools.registry import Tool
+from habitus.agent.tools.report_outcome import report_outcome
 from habitus.agent.tools.scratchpad import scratchpad
 from habitus.agent.tools.search_skills import search_skills
 from habitus.agent.tools.switch_skill import disable_skill, enable_skill
 from habitus.agent.tools.update_skill import update_skill
+from habitus.agent.tools.why import why
+from habitus.agent.view import View
 from habitus.sandbox.scratchpads import CellObserver, Scratchpads
 from habitus.skills.finding import Finder
 from habitus.tools.tools import Tools
@@ -39,7 +42,7 @@ def standard_tools(
     memory: SessionMemory,
     readable: Sequence[Path] = (),
 ) -> list[Tool]:
-    """Built-in tools (`names.BUILT_IN_TOOLS`); what comes of skills' code is offered beside them."""
+    """Built-in tools of every session; what comes of skills' code is offered beside them."""
     view = changes.view
     return [
         scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad], readable),
@@ -58,3 +61,8 @@ def standard_tools(
         manage_skills(tools, changes),
         edit_system_prompt(changes),
     ]
+
+
+def hosted_tools(view: View, finder: Finder) -> list[Tool]:
+    """What a loop that is not ours has besides (`names.HOSTED_TOOLS`)."""
+    return [report_outcome(), why(view, finder)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import partial
 
 from habitus.agent.history import History
@@ -11,6 +11,7 @@ from habitus.redact import Redactor
 from habitus.skills.copies import SkillFiles
 from habitus.skills.library import Library
 from habitus.skills.listing import Snapshot
+from habitus.skills.menu import Menu
 from habitus.skills.model import Skill, State
 from habitus.skills.review import Review
 from habitus.skills.selection import Selection, User
@@ -23,7 +24,7 @@ LOOKED_AT_ONCE = 1_000  # skills; the directories of more are looked at beside t
 class View:
     """One snapshot serves a whole turn, unless the turn itself changes something and looks again.
 
-    Without a history, what was shown once counts as being there still.
+    Without a history, what was shown once counts as being there still; where the reader `forgets`, nothing does.
     """
 
     def __init__(
@@ -35,21 +36,39 @@ class View:
         *,
         conversation: str,
         history: History | None = None,
+        forgets: bool = False,
         user: User = User(),  # noqa: B008  # frozen
     ) -> None:
         self.library = library
         self.conversation = conversation
+        self.request = ""  # what was asked last
         self.selection = Selection()  # the last one, also for when the database is away
+        self.menu = Menu(text="", tokens=0, budget=0, shown=())  # of the prompt, where there is one
         self.loaded: dict[str, Skill] = {}  # asked for in this turn
-        now = partial(library.snapshot, user=user.name)
-        self.snapshot: Snapshot = outage.unless_away(now, library.last.for_reader(user.name))
         self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
         self._review = review
         self._outage = outage
         self._redactor = redactor
         self._history = history
+        self._forgets = forgets
         self._user = user
+        self._snapshot: Snapshot | None = None
+        self._waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the look it belongs to
+        self._may_load: tuple[Snapshot, Selection, set[str]] | None = None
         self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Taken when it is first needed: of a large library it takes time and room."""
+        if self._snapshot is None:
+            now = partial(self.library.snapshot, user=self._user.name)
+            self._snapshot = self._outage.unless_away(now, self.library.last.for_reader(self._user.name))
+        return self._snapshot
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the library has been looked at."""
+        return self._snapshot is not None
 
     @property
     def is_large(self) -> bool:
@@ -63,8 +82,15 @@ class View:
     def look(self, *, at_directories: bool = False) -> None:
         """See what has changed; what somebody changed by hand only with a look at the directories."""
         now = partial(self.library.snapshot, look=at_directories, user=self._user.name)
-        self.snapshot = self._outage.unless_away(now, self.snapshot)
+        self._snapshot = self._outage.unless_away(now, self.snapshot)
         self.looks += 1
+
+    def refresh(self) -> None:
+        """See what has changed, where anything was seen yet; whoever keeps something beside it looks again anyway."""
+        if self._snapshot is None:
+            self.looks += 1
+        else:
+            self.look()
 
     def look_ahead(self) -> None:
         """Notice what was changed by hand in a large library; the next turn sees it."""
@@ -72,8 +98,17 @@ class View:
 
     def may_load(self) -> set[str]:
         """The skills the model may have in this turn: what selection let through, and what has come since."""
-        eligible, left_out = self.selection.eligible(), self.selection.left_out
-        return {name for name in loadable(self.snapshot) if name in eligible or name not in left_out}
+        known, now, chosen = self._may_load, self.snapshot, self.selection
+        if known is None or known[0] is not now or known[1] is not chosen:
+            eligible, left_out = chosen.eligible(), chosen.left_out
+            names = {name for name in loadable(now) if name in eligible or name not in left_out}
+            self._may_load = known = (now, chosen, names)
+        return known[2]
+
+    def may_recall(self) -> Set[str]:
+        """Those, and what was written in this conversation and waits."""
+        waiting = self.waiting()
+        return {*self.may_load(), *waiting} if waiting else self.may_load()
 
     def why_not(self, name: str) -> str:
         """Why a skill is not to be had in this turn; nothing for one that this model or this user must not know of."""
@@ -86,8 +121,11 @@ class View:
 
     def waiting(self) -> Mapping[str, Skill]:
         """The skills that were written in this conversation and wait for a person."""
-        nothing: Mapping[str, Skill] = {}
-        return self._outage.unless_away(lambda: self._review.in_conversation(self.conversation), nothing)
+        if self._waiting is None or self._waiting[0] != self.looks:
+            nothing: Mapping[str, Skill] = {}
+            found = self._outage.unless_away(lambda: self._review.in_conversation(self.conversation), nothing)
+            self._waiting = (self.looks, found)
+        return self._waiting[1]
 
     def load(self, name: str) -> Skill:
         return self.library.load(name, at=self.snapshot, user=self._user.name)
@@ -114,7 +152,7 @@ class View:
     def is_in_view(self, name: str) -> bool:
         """Whether a skill's text, as it is now, stands in the conversation or is on its way into it."""
         shown = self._shown.get(name)
-        if shown is None:
+        if shown is None or self._forgets:
             return False
         item = self.snapshot.by_name.get(name)
         version = shown.version if item is None or item.summary is None else item.summary.version

@@ -124,8 +124,8 @@ class Habitus:
                 closing.callback(self._scratch.cleanup)
             closing.callback(self.shared.dispose)
             closing.callback(self.local.dispose)
-            if "_hosting" in self.__dict__:
-                closing.callback(self._hosting.close)
+            if "hosting" in self.__dict__:
+                closing.callback(self.hosting.close)
 
     def __enter__(self) -> Self:
         return self
@@ -228,7 +228,7 @@ class Habitus:
             tools=frozenset(tools),
             ask=ask,
         )
-        return self._hosting.turn(request)
+        return self.hosting.turn(request)
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
         """Somebody knows how a turn went; it may be over for long. `by` says who: the same source corrects itself."""
@@ -237,8 +237,9 @@ class Habitus:
         judge(self, turn, ok=ok, by=by, reason=reason)
 
     @functools.cached_property
-    def _hosting(self) -> Hosting:
-        from habitus.app.hosting import Hosting
+    def hosting(self) -> Hosting:
+        """The conversations of loops that are not ours, which `turn` opens."""
+        from habitus.app.hosting import Hosting  # the sandbox, for those who run a loop
 
         return Hosting(self)
 
@@ -323,6 +324,7 @@ class Habitus:
             disabled=frozenset(names.canonical(name) for name in known.switched_off),
             is_admin=user.is_admin,
             features=frozenset(known.experimental.features),
+            layers=frozenset(known.layers),
         )
 
     def refuse_if_read_only(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.agent.background import in_thread
+from habitus.agent.background import Background, in_thread
 from habitus.agent.consent import AskPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.host_turn import TurnDoor
@@ -24,7 +24,8 @@ from habitus.app.running_code import open_tools
 from habitus.app.sessions import let_go_of_the_old, open_conversation
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
-from habitus.skills.selection import User
+from habitus.llm.model import ToolSpec
+from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -50,6 +51,7 @@ class HostRequest:
     caller_id: str = ""
     tools: frozenset[str] = frozenset()  # names of the host's own
     ask: AskPerson = nobody
+    shows_prompt: bool = True  # whether its model reads our texts; else what tools return is all that was shown
 
     @property
     def asking(self) -> Asking:
@@ -85,12 +87,22 @@ class Hosting:
         self._tools = open_tools(habitus)  # of its own: its processes belong to this loop
         self._loop = LoopThread("habitus-turns")
         self._open: OrderedDict[str, _Place] = OrderedDict()
+        self._background = Background()
 
     def turn(self, request: HostRequest) -> TurnDoor:
         async def begin() -> HostedTurn:
             return await self._begin(request)
 
         return TurnDoor(self._loop, begin)
+
+    async def offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
+        """What a turn of this conversation would be offered now, without beginning one."""
+        return await self._loop.ask(self._offered(request))
+
+    async def leave(self, conversation: str) -> None:
+        """Whoever had the conversation has gone."""
+        if conversation in self._open:
+            await self._loop.ask(self._end(conversation))
 
     def close(self) -> None:
         """End every conversation; a turn that nobody ended is written down as such."""
@@ -104,17 +116,35 @@ class Hosting:
         _check(id)
         hosted = HostedTurn()
         async with self._held(id) as place:
-            if place.conversation is None:
-                place.conversation = await in_thread(lambda: self._opened(id, request))
-            elif place.conversation.parts.user.name != request.user.name:
-                raise _somebody_elses(id)
+            conversation = await self._found(place, id, request)
             if place.turn is not None:
                 await place.turn.end()
-            place.conversation.parts.tools.theirs = request.tools
-            await hosted.begin(await place.conversation.turn(request.asking, hosted.emit))
+            conversation.parts.tools.theirs = request.tools
+            turn = await conversation.turn(request.asking, hosted.emit)
+            await hosted.begin(turn, shows_prompt=request.shows_prompt)
             place.turn = hosted
-        await self._make_room()
+        if len(self._open) > MOST_OPEN:
+            self._background.spawn(self._make_room())  # nobody waits while another's conversation ends
         return hosted
+
+    async def _found(self, place: _Place, id: str, request: HostRequest) -> Conversation:
+        """The conversation of a place, opened where it is not."""
+        if place.conversation is None:
+            place.conversation = await in_thread(lambda: self._opened(id, request))
+        elif place.conversation.parts.user.name != request.user.name:
+            raise _somebody_elses(id)
+        return place.conversation
+
+    async def _offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
+        async with self._held(request.conversation) as place:
+            conversation = await self._found(place, request.conversation, request)
+            asked = Request(text="", user=request.user) if place.turn is None else place.turn.turn.said.request
+
+            def look() -> tuple[ToolSpec, ...]:
+                conversation.parts.view.refresh()
+                return conversation.parts.tools.registry(asked).specs()
+
+            return await in_thread(look)
 
     @asynccontextmanager
     async def _held(self, id: str) -> AsyncIterator[_Place]:
@@ -142,6 +172,8 @@ class Hosting:
             user=request.user,
             source_type=request.source_type,
             ask=request.ask,
+            is_hosted=True,
+            shows_prompt=request.shows_prompt,
             learner=open_learner(habitus, habitus.open_memory(user=request.user.name), cheap),
         )
 
@@ -175,6 +207,7 @@ class Hosting:
             closing.push_async_callback(self._tools.close)
             for id in self._open:
                 closing.push_async_callback(self._end, id)
+            closing.push_async_callback(self._background.close)
 
 
 def _check(id: str) -> None:

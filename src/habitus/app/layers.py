@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import habitus as package
 from habitus.app.whose import refuse_unless_admin
 from habitus.skills.importing import forget, origins
 from habitus.skills.layers import AGENTS, PROMPT, USER, Layer, project_places
-from habitus.skills.ledger import newest_generation
+from habitus.skills.ledger import has_more_than_steps, newest_generation
 from habitus.skills.library import Library
 from habitus.skills.model import Source
 from habitus.skills.outside import OutsideContent
@@ -40,6 +41,18 @@ def open_library(habitus: Habitus, *, only: str = "") -> Library:
             forget=lambda layer, name: forget(shared, layer, name),
         ),
     )
+
+
+def may_have_tools(habitus: Habitus) -> bool:
+    """Whether any skill is known to have code or recipes; it costs no look at the library."""
+    return any(map(has_more_than_steps, dict.fromkeys((habitus.local, habitus.shared))))
+
+
+def revision(habitus: Habitus) -> Hashable:
+    """Changes with every change to a skill and to what somebody trusts; it costs no look either."""
+    newest = tuple(map(newest_generation, dict.fromkeys((habitus.local, habitus.shared))))
+    is_one = habitus.local is habitus.shared
+    return newest, habitus.trust.revision(), None if is_one else habitus.approvals.revision()
 
 
 def _layers(habitus: Habitus, only: str) -> list[Layer]:

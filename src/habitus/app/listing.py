@@ -104,7 +104,7 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
         skill=skill,
         files=tuple(sorted(tree)),
         text=text,
-        counters=_together(habitus.skills.counters(name)),
+        counters=_together(skills.counters(name)),
         told=tuple(
             f"its source says of {stage}: used {counted.used}, succeeded {counted.succeeded}, failed {counted.failed}"
             for stage, counted in told.items()
@@ -140,7 +140,10 @@ def history(habitus: Habitus, name: str) -> tuple[str, str, History]:
 
 def _library_of(habitus: Habitus, name: str) -> Library:
     """A library that knows this skill alone, whatever the size of the whole; the whole where it does not know it."""
-    skills = open_library(habitus, only=names.parse_address(name).name)
+    wanted = names.parse_address(name).name
+    if not names.is_legal(wanted):
+        return habitus.skills
+    skills = open_library(habitus, only=wanted)
     return skills if skills.snapshot().listing else habitus.skills
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,12 @@ from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.session import Session
-from habitus.agent.toolbox import standard_tools
+from habitus.agent.toolbox import hosted_tools, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app import packages
 from habitus.app.curating import tidy
+from habitus.app.layers import may_have_tools
 from habitus.app.learning import open_learner
 from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
 from habitus.errors import NotFound, Refused
@@ -104,12 +106,24 @@ def open_conversation(
     ask: AskPerson = nobody,
     observers: Sequence[TurnObserver] = (),
     learner: Learner,
+    is_hosted: bool = False,
+    shows_prompt: bool = True,
     learned: Callable[[], tuple[Encoded, ...]] = tuple,
     read: Sequence[Path] = (),
 ) -> Conversation:
-    """A conversation without a model behind it."""
+    """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
+    seen, and takes a list of tools that changes."""
     outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
-    view = View(habitus.skills, habitus.review, outage, habitus.redactor, conversation=id, history=history, user=user)
+    view = View(
+        habitus.skills,
+        habitus.review,
+        outage,
+        habitus.redactor,
+        conversation=id,
+        history=history,
+        forgets=not shows_prompt,
+        user=user,
+    )
     given = open_given(habitus, f"{PADS}/{id}")
     files = OtherFiles(view, given)
     can_read = readable(habitus, read)
@@ -135,6 +149,8 @@ def open_conversation(
         cell_observers=(learner,),
         readable=can_read,
     )
+    if is_hosted:
+        built_in += hosted_tools(view, habitus.finder)
     parts = Parts(
         view=view,
         files=files,
@@ -143,7 +159,18 @@ def open_conversation(
         journal=habitus.journal,
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
-        tools=OfferedTools(built_in, tools, habitus.finder, view, outage, gates, habitus.recipes, given),
+        tools=OfferedTools(
+            built_in,
+            tools,
+            habitus.finder,
+            view,
+            outage,
+            gates,
+            habitus.recipes,
+            given,
+            steady=shows_prompt,
+            may_have_tools=partial(may_have_tools, habitus),
+        ),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
         outage=outage,
@@ -158,7 +185,10 @@ def open_conversation(
         source_type=source_type,
     )
     parts.closing.push_async_callback(pads.close)
-    return Conversation(parts, id, past)
+    conversation = Conversation(parts, id, past)
+    if shows_prompt:
+        conversation.settle()
+    return conversation
 
 
 def let_go_of_the_old(habitus: Habitus, user: str) -> None:

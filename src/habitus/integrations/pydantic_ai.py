@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_ai import ModelRetry, RunContext, ToolDefinition
+from pydantic_ai import DeferredToolRequests, ModelRetry, RunContext, ToolDefinition
 from pydantic_ai.capabilities import (
     AbstractCapability,
     RawToolArgs,
@@ -52,13 +53,18 @@ class HabitusCapability(AbstractCapability[Any]):
     habitus: Habitus | None = None
     profile: str | Collection[str] = DEFAULT  # which of our tools
     source_type: str = "api"
+    _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _turn: AsyncHostTurn | None = field(default=None, init=False, repr=False)
     _is_shown: bool = field(default=False, init=False, repr=False)
 
     async def for_run(self, ctx: RunContext[Any]) -> HabitusCapability:
-        if self.habitus is None:
-            self.habitus = await asyncio.to_thread(Habitus.open)
+        await asyncio.to_thread(self._be_open)
         return replace(self)
+
+    def _be_open(self) -> None:
+        with self._opening:  # first runs may come side by side
+            if self.habitus is None:
+                self.habitus = Habitus.open()
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         assert self.habitus is not None
@@ -71,7 +77,8 @@ class HabitusCapability(AbstractCapability[Any]):
         )
         async with opening as self._turn:
             result = await handler()
-            await self._turn.done(str(result.output))
+            if not isinstance(result.output, DeferredToolRequests):  # it goes on in another run
+                await self._turn.done(str(result.output))
         return result
 
     def get_instructions(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import re
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ class WordLlama:
             rows = [row for row, ids in enumerate(batch, start) if ids]
             if rows:
                 lengths = np.array([len(found[row]) for row in rows])
-                tokens = self._table[np.concatenate([found[row] for row in rows])]
+                tokens = self._table[np.concatenate([found[row] for row in rows])].astype(np.float32)
                 vectors[rows] = np.add.reduceat(tokens, np.cumsum(lengths) - lengths, axis=0)
         return vectors
 
@@ -156,11 +157,14 @@ def _tokenizer(path: Path) -> Any:
     return tokens
 
 
-def _table(path: Path) -> Any:
-    try:
-        from safetensors.numpy import load_file
-    except ImportError:
-        raise Unavailable("the safetensors library is not installed") from None
+def _table(path: Path) -> NDArray[np.float16]:
+    """The vectors where they lie: of a file in the safetensors layout only the pages that are asked for are read."""
     if not path.is_file():
         raise Unavailable(f"{path.name} is missing")
-    return load_file(str(path))["embedding.weight"].astype("float32")
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        tensor = json.loads(file.read(size))["embedding.weight"]
+    if tensor["dtype"] != "F16":
+        raise Unavailable(f"{path.name} holds {tensor['dtype']}, not F16")
+    begin = 8 + size + tensor["data_offsets"][0]
+    return np.memmap(path, dtype="<f2", mode="r", offset=begin, shape=tuple(tensor["shape"]))

@@ -33,12 +33,14 @@ class Packages:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateContext:
-    """What the gates are checked against. `tools` is None where no agent is there to have any."""
+    """What the gates are checked against. `tools` is None where no agent is there to have any; without `layers`,
+    those of every layer are offered."""
 
     disabled: frozenset[str] = frozenset()
     is_admin: bool = True
     features: frozenset[str] = frozenset()
     tools: frozenset[str] | None = None
+    layers: frozenset[str] = frozenset()
 
 
 def disabled_by(summary: Summary, context: GateContext) -> str:
@@ -58,6 +60,8 @@ def is_barred(summary: Summary, context: GateContext) -> bool:
 def closed(summary: Summary, context: GateContext) -> list[str]:
     """The gates that are closed for this skill, each with what would open it."""
     manifest = summary.manifest
+    if context.layers and summary.layer not in context.layers:
+        return [f"its layer '{summary.layer}' is not offered here"]
     if manifest is PLAIN_MANIFEST:  # nearly every skill of thousands
         return []
     reasons = [f"its '{name}' can't be read" for name in manifest.unreadable if name in _GATING_FIELDS]

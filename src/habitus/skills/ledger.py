@@ -68,6 +68,14 @@ def newest_generation(engine: sa.Engine) -> int:
         return connection.execute(sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)).scalar() or 0
 
 
+def has_more_than_steps(engine: sa.Engine) -> bool:
+    """Whether a database knows of a skill with another stage, in any layer."""
+    states_it = skills.c.summary.contains('"stages":')  # left out where it is the usual one
+    query = sa.select(skills.c.id).where(skills.c.archived_on.is_(None), states_it).limit(1)
+    with sql.reading(engine) as connection:
+        return connection.execute(query).first() is not None
+
+
 _GENERATION = "skill_generation"
 _COLUMNS = tuple(skills.c[field.name] for field in fields(Row))
 _TEXT = _COLUMNS.index(skills.c.summary)

@@ -151,7 +151,7 @@ class Library:
         layer = self.layer(item.layer)
         if origin := self._outside.origin(layer, item.name, item.tree_hash):
             return f"it was imported from {origin}"
-        versions = layer.store.history(item.name)
+        versions = layer.store.history(item.name, look=False)
         return "an agent wrote it" if versions and versions[-1].author.is_automatic else ""
 
     def untrusted(self, item: Listed) -> str:

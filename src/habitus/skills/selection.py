@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -278,7 +278,6 @@ def _others(eligible: Mapping[str, Summary], taken: Iterable[str]) -> tuple[Summ
     return tuple(others.values())
 
 
-def companions_of(summary: Summary, known: Iterable[str]) -> tuple[str, ...]:
+def companions_of(summary: Summary, known: Collection[str]) -> tuple[str, ...]:
     """What comes along when the model loads a skill from the menu."""
-    there = set(known)
-    return tuple(name for name in map(names.canonical, summary.manifest.companion_skills) if name in there)
+    return tuple(name for name in map(names.canonical, summary.manifest.companion_skills) if name in known)

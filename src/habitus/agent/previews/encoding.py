@@ -55,8 +55,8 @@ def _by_its_letters(head: bytes) -> str | None:
     from charset_normalizer import from_bytes  # only for what is not UTF-8
 
     has_controls = _has_controls(head)
-    wide = head[: len(head) - len(head) % 4]  # whole characters
-    found = list(from_bytes(wide if has_controls else head, cp_isolation=[*(_WIDE if has_controls else _COMMON)]))
+    sample = head[: len(head) - len(head) % 4] if has_controls else head  # of wide ones, whole characters
+    found = list(from_bytes(sample, cp_isolation=[*(_WIDE if has_controls else _COMMON)])) if sample else []
     if not found:
         return None
     best = found[0]

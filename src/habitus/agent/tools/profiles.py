@@ -9,6 +9,7 @@ from habitus.skills.names import BUILT_IN_TOOLS
 
 DEFAULT = "default"
 ALL = "all"
+READ_ONLY = frozenset({"search_skills", "recall_skill", "read_skill", "list_skills", "list_lessons", "why"})
 
 _PROFILES = {
     DEFAULT: frozenset(
@@ -17,7 +18,7 @@ _PROFILES = {
             *("memorize", "list_lessons", "report_outcome", "why"),
         }
     ),
-    "read": frozenset({"search_skills", "recall_skill", "read_skill", "list_skills", "list_lessons", "why"}),
+    "read": READ_ONLY,
     ALL: BUILT_IN_TOOLS,
 }
 

@@ -29,7 +29,7 @@ class RecallSkill(Arguments):
 def recall_skill(view: View, files: OtherFiles, tools: Tools) -> Tool:
     def run(given: RecallSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
-        name, warning = resolved(given.name, {*view.may_load(), *waiting}, view)
+        name, warning = resolved(given.name, view.may_recall(), view)
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load(name)

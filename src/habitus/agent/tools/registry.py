@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import logging
@@ -40,6 +41,7 @@ class Running:
     round_idx: int = 0
     progress: Callable[[str], None] = lambda text: None
     observe: Callable[[Event], None] = lambda event: None
+    report: Callable[[Outcome], None] = lambda outcome: None  # the model's own word on how the turn went
     redactor: Redactor = PATTERNS_ONLY
     sees_images: bool = False  # whether the model that called it does
 
@@ -65,8 +67,7 @@ class Tool:
     def parameters(self) -> Mapping[str, object]:
         if isinstance(self.arguments, Mapping):
             return self.arguments
-        schema = _plain(self.arguments.model_json_schema())
-        return {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
+        return _schema(self.arguments)
 
 
 class Registry:
@@ -186,6 +187,12 @@ def capped(result: ToolResult, limit: int = RESULT_CHARS) -> ToolResult:
 def returned(value: object, outcome: Outcome = OK) -> ToolResult:
     """A result as JSON."""
     return ToolResult(content=json.dumps(value, ensure_ascii=False, default=str), outcome=outcome)
+
+
+@functools.cache  # making one takes a millisecond, and a list of tools is asked for in every round
+def _schema(arguments: type[Arguments]) -> Mapping[str, object]:
+    schema = _plain(arguments.model_json_schema())
+    return {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
 
 
 def _plain(schema: Any) -> Any:

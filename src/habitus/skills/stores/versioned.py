@@ -263,8 +263,8 @@ class VersionedStore:
 
     # History
 
-    def history(self, name: str) -> list[Version]:
-        row = self._fresh(look=True).taken.get(names.canonical(name))
+    def history(self, name: str, *, look: bool = True) -> list[Version]:
+        row = (self._fresh(look=True) if look else self._index).taken.get(names.canonical(name))
         if row is None:
             return []
         with sql.reading(self._engine) as connection:

@@ -1,0 +1,60 @@
+"""`why`: what was chosen for this turn and for what reason, or why one skill was, or was not."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from habitus.agent.explaining import explain
+from habitus.agent.tools.registry import Arguments, Running, Tool
+from habitus.agent.view import View
+from habitus.errors import ToolFailed
+from habitus.events import ToolResult
+from habitus.skills import names
+from habitus.skills.finding import Finder
+
+_MOST_NAMED = 20  # of those that were left out
+
+
+class Why(Arguments):
+    name: str | None = Field(default=None, description="One skill; without it, what was chosen in this turn.")
+    task: str | None = Field(default=None, description="What is to be done, to see how well the skill fits it.")
+
+
+def why(view: View, finder: Finder) -> Tool:
+    def run(given: Why, running: Running) -> ToolResult:
+        lines = _chosen(view) if given.name is None else _one(view, finder, given.name, given.task or view.request)
+        return ToolResult(content="\n".join(lines))
+
+    return Tool(
+        name="why",
+        description="Explain which skills were chosen or left out, and for what reason. Use it when the user asks, or "
+        "when a skill you expected can't be found.",
+        arguments=Why,
+        run=run,
+        is_parallel=True,
+    )
+
+
+def _chosen(view: View) -> list[str]:
+    chosen = view.selection
+    left_out = [f"{name} ({reason})" for name in chosen.left_out if (reason := view.why_not(name))]
+    more = f" and {len(left_out) - _MOST_NAMED} more" if len(left_out) > _MOST_NAMED else ""
+    parts = {
+        "Asked for": view.request,
+        "By a rule": "; ".join(f"{choice.name} ({choice.reason})" for choice in chosen.eager),
+        "Loaded in this turn": ", ".join(view.loaded),
+        "Left out": "; ".join(left_out[:_MOST_NAMED]) + more,
+    }
+    said = [f"{label}: {text}" for label, text in parts.items() if text]
+    return [*said, f"{len(view.may_load())} skills can be found with search_skills and loaded with recall_skill."]
+
+
+def _one(view: View, finder: Finder, wanted: str, asked: str) -> list[str]:
+    name, may_load = names.canonical(wanted), view.may_load()
+    if name not in may_load and not view.why_not(name):
+        near = names.closest_match(wanted, may_load)
+        mend = f"Did you mean '{near}'?" if near else "search_skills finds what there is."
+        raise ToolFailed(f"There is no skill '{wanted}'. {mend}")
+    seen, eligible = view.snapshot, view.selection.eligible()
+    results = finder.search(asked, k=len(eligible) or 1, among=eligible, at=seen) if asked.strip() else None
+    return explain(seen.by_name[name], view.selection, view.menu, results).sentences()

@@ -1,0 +1,33 @@
+"""`habitus mcp`: serve an agent that speaks MCP, on standard input and output or over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from habitus.cli import output
+from habitus.mcp.http import serve_http
+from habitus.mcp.scope import Scope
+from habitus.mcp.server import serve_pipe
+
+
+def mcp(
+    context: typer.Context,
+    http: Annotated[bool, typer.Option("--http", help="Serve HTTP on this machine instead of a pipe.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --http: where; 0 finds one.")] = 8765,
+    tools: Annotated[
+        str, typer.Option("--tools", help="default (8 tools), read, or all; skills' code comes besides.")
+    ] = "default",
+    user: Annotated[str, typer.Option("--user", help="Whose skills and lessons; else the settings' user.")] = "",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Only tools that change nothing.")] = False,
+    layers: Annotated[str, typer.Option("--layers", help="Only skills of these layers: user,project.")] = "",
+) -> None:
+    """Serve skills, lessons and tools to an agent that speaks MCP, such as Claude Code."""
+    chosen = tuple(name.strip() for name in layers.split(",") if name.strip())
+    scope = Scope(home=context.find_root().obj, user=user, profile=tools, read_only=read_only, layers=chosen)
+    if http:
+        asyncio.run(serve_http(scope, port, output.say))
+    else:
+        asyncio.run(serve_pipe(scope))

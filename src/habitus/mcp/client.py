@@ -1,0 +1,88 @@
+"""One client of a server: its conversation, and the turn in it that is open between its first call and its last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from habitus.agent.conversation import new_id
+from habitus.agent.host_turn import AsyncHostTurn
+from habitus.agent.hosted_turn import Watch
+from habitus.app.hosting import Hosting, HostRequest
+from habitus.events import ToolResult
+from habitus.llm.model import ToolSpec
+from habitus.skills.selection import User
+
+_ENDS_IT = "report_outcome"
+
+
+class Client:
+    """A turn begins with a call. It ends when the model says how it went, when nobody calls for a while, or when the
+    client leaves."""
+
+    def __init__(self, hosting: Hosting, user: User, *, idle_s: float) -> None:
+        self.id = new_id()
+        self._hosting = hosting
+        self._user = user
+        self._idle_s = idle_s
+        self._turn: AsyncHostTurn | None = None
+        self._running = 0
+        self._one_at_a_time = asyncio.Lock()  # for opening and ending
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        async with self._one_at_a_time:
+            return await self._hosting.offered(self._request(""))
+
+    async def run(self, name: str, arguments: Mapping[str, object], watch: Watch) -> ToolResult:
+        turn = await self._begun(name, arguments)
+        try:
+            result = await turn.run(name, arguments, watch=watch)
+        finally:
+            self._running -= 1
+            self._rest()
+        if name == _ENDS_IT and result.outcome.is_ok:
+            await self._end(turn)
+        return result
+
+    async def leave(self) -> None:
+        """The client has gone."""
+        await self._end(self._turn)
+        async with self._one_at_a_time:
+            await self._hosting.leave(self.id)
+
+    async def _begun(self, name: str, arguments: Mapping[str, object]) -> AsyncHostTurn:
+        async with self._one_at_a_time:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._turn is None:
+                # What is searched for first is the nearest to a request that a server gets to hear.
+                said = str(arguments.get("query", "")) if name == "search_skills" else ""
+                self._turn = await self._hosting.turn(self._request(said)).__aenter__()
+            self._running += 1
+            return self._turn
+
+    def _request(self, text: str) -> HostRequest:
+        return HostRequest(text=text, user=self._user, conversation=self.id, source_type="mcp", shows_prompt=False)
+
+    def _rest(self) -> None:
+        """Nothing runs any more: the turn waits for the next call, but not for ever."""
+        if self._running or self._turn is None:
+            return
+        turn, loop = self._turn, asyncio.get_running_loop()
+        self._timer = loop.call_later(self._idle_s, lambda: self._later(turn))
+
+    def _later(self, turn: AsyncHostTurn) -> None:
+        task = asyncio.get_running_loop().create_task(self._end(turn, only_if_idle=True))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, turn: AsyncHostTurn | None, *, only_if_idle: bool = False) -> None:
+        async with self._one_at_a_time:
+            if turn is None or self._turn is not turn or (only_if_idle and self._running):
+                return
+            if self._timer is not None:
+                self._timer.cancel()
+            self._turn = None
+            await turn.leave()

@@ -1,0 +1,79 @@
+"""The server over HTTP: on this machine only, for whoever has the token, and for no page of another site."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable
+
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as Asked
+
+from habitus.errors import Invalid
+from habitus.mcp.scope import Scope
+from habitus.mcp.server import Behind, make_server
+
+HOST, PATH = "127.0.0.1", "/mcp"
+
+
+async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> None:
+    """Serve until somebody stops it; `say` tells the address and the token."""
+    import uvicorn  # for those who serve HTTP
+
+    token, behind = secrets.token_urlsafe(24), Behind(scope)
+    with _listening(port) as listening:
+        port = listening.getsockname()[1]
+        say(f"Habitus listens on http://{HOST}:{port}{PATH}")
+        say(f"Send with every request: Authorization: Bearer {token}")
+        config = uvicorn.Config(Guarded(_app(behind, port, scope), token, behind), log_level="warning", lifespan="on")
+        try:
+            await uvicorn.Server(config).serve(sockets=[listening])
+        finally:
+            await behind.close()
+
+
+def _app(behind: Behind, port: int, scope: Scope) -> ASGIApp:
+    """The SDK's own, which looks at Host and Origin."""
+    hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
+    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
+    return make_server(behind).streamable_http_app(
+        streamable_http_path=PATH, transport_security=security, session_idle_timeout=scope.idle_s * 2
+    )
+
+
+class Guarded:
+    """Lets in whoever has the token, and notices who says good-bye."""
+
+    def __init__(self, app: ASGIApp, token: str, behind: Behind) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+        self._behind = behind
+
+    async def __call__(self, asked: Asked, receive: Receive, send: Send) -> None:
+        if asked["type"] != "http":
+            await self._app(asked, receive, send)
+            return
+        headers = Headers(scope=asked)
+        given = headers.get("authorization", "").encode("utf-8", "replace")
+        if not secrets.compare_digest(given, self._expected):
+            said = "Send the token that 'habitus mcp --http' printed, as 'Authorization: Bearer TOKEN'.\n"
+            refused = PlainTextResponse(said, status_code=401, headers={"WWW-Authenticate": "Bearer"})
+            await refused(asked, receive, send)
+            return
+        if asked["method"] == "DELETE" and (client := headers.get("mcp-session-id")):
+            await self._behind.leave(client)
+        await self._app(asked, receive, send)
+
+
+def _listening(port: int) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((HOST, port))
+    except OSError as error:
+        made.close()
+        raise Invalid(f"Can't listen on {HOST}:{port}: {error.strerror}.", mend="Choose another --port.") from None
+    return made

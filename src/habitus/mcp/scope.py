@@ -1,0 +1,19 @@
+"""Scope of a server: whose skills it shows, which tools it offers, and whether anything may be changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+IDLE_S = 600.0  # without a call, after which a turn is over
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    home: Path | None = None
+    user: str = ""  # without a name, the one of the settings
+    profile: str = "default"
+    read_only: bool = False
+    layers: tuple[str, ...] = ()  # all without
+    idle_s: float = IDLE_S
+    look_s: float = 2.0  # between two looks for what others have changed

@@ -1,0 +1,194 @@
+"""The MCP server: which request is answered by what. Habitus itself is opened after the greeting."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+from mcp.server import NotificationOptions, Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.models import InitializationOptions
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+
+from habitus.errors import UserError
+from habitus.mcp.scope import Scope
+
+if TYPE_CHECKING:
+    from habitus.mcp.serving import Serving
+
+SKILLS = "io.modelcontextprotocol/skills"
+
+Context = ServerRequestContext[Any, Any]
+
+
+class Behind:
+    """Habitus behind a server, opened with the first request that needs it: importing it takes a second."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.bus = InMemorySubscriptionBus()
+        self._scope = scope
+        self._one_at_a_time = asyncio.Lock()
+        self._serving: Serving | None = None
+
+    async def __call__(self) -> Serving:
+        async with self._one_at_a_time:
+            if self._serving is None:
+                self._serving = await asyncio.to_thread(self._opened)
+        return self._serving
+
+    def _opened(self) -> Serving:
+        serving: Serving = importlib.import_module("habitus.mcp.serving").open_serving(self._scope, self.bus)
+        return serving
+
+    async def leave(self, client: str) -> None:
+        if self._serving is not None:
+            await self._serving.leave(client)
+
+    async def close(self) -> None:
+        if self._serving is not None:
+            await self._serving.close()
+
+
+class HabitusServer(Server[Any]):
+    def create_initialization_options(self, *given: Any, **more: Any) -> InitializationOptions:
+        """With the lists that change, whichever transport asks."""
+        changing = NotificationOptions(tools_changed=True, resources_changed=True)
+        return super().create_initialization_options(changing, *given[1:], **more)
+
+
+def make_server(behind: Behind) -> Server[Any]:
+    async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return await (await behind()).tools(client_of(ctx), ctx.session)
+
+    async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return await (await behind()).call(client_of(ctx), ctx.session, params)
+
+    async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return await (await behind()).skills.resources(params.cursor if params else None)
+
+    async def templates(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[FILES_OF_SKILLS])
+
+    async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await (await behind()).skills.read(str(params.uri))
+
+    async def list_prompts(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=PROMPTS)
+
+    async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        return await (await behind()).prompt(params.name, params.arguments or {})
+
+    async def list_skills(ctx: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        return await (await behind()).skills.entries(params.cursor)
+
+    async def get_skill(ctx: Context, params: OfOne) -> dict[str, Any]:
+        return await (await behind()).skills.entry(params.uri)
+
+    async def read_directory(ctx: Context, params: OfOne) -> dict[str, Any]:
+        return await (await behind()).skills.directory(params.uri)
+
+    server = HabitusServer(
+        "habitus",
+        version=version("habitus"),
+        title="Habitus",
+        description="Procedural memory: skills that agents learn, prove and keep.",
+        instructions=text_of("instructions"),
+        on_list_tools=_told(list_tools),
+        on_call_tool=_told(call_tool),
+        on_list_resources=_told(list_resources),
+        on_list_resource_templates=templates,
+        on_read_resource=_told(read_resource),
+        on_list_prompts=list_prompts,
+        on_get_prompt=_told(get_prompt),
+        on_subscriptions_listen=ListenHandler(behind.bus),
+    )
+    server.extensions[SKILLS] = {"directoryRead": True}
+    server.add_request_handler("skills/list", types.PaginatedRequestParams, _told(list_skills))
+    server.add_request_handler("skills/get", OfOne, _told(get_skill))
+    server.add_request_handler("resources/directory/read", OfOne, _told(read_directory))
+    return server
+
+
+class OfOne(types.PaginatedRequestParams):
+    """Of one skill, or one directory of it."""
+
+    uri: str
+
+
+FILES_OF_SKILLS = types.ResourceTemplate(
+    name="skill-file", title="A file of a skill", uri_template="skill://{name}/{+path}"
+)
+
+PROMPTS = [
+    types.Prompt(
+        name="save_skill",
+        title="Save a skill",
+        description="Keep what was just worked out as a skill.",
+        arguments=[types.PromptArgument(name="hint", description="What it should be about.", required=False)],
+    ),
+    types.Prompt(
+        name="learn_from_session",
+        title="Learn from this session",
+        description="Draw lessons and better skills from what went wrong and right so far.",
+    ),
+    types.Prompt(name="review", title="Review", description="Go through what waits for your decision."),
+]
+
+
+def text_of(name: str) -> str:
+    """One of the texts that stand beside this file as Markdown."""
+    return files("habitus.mcp").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
+
+
+def client_of(ctx: Context) -> str:
+    """Which client asks: on a pipe there is one, over HTTP a session, or whoever it says it is."""
+    if ctx.request is None:
+        return "pipe"
+    params = ctx.session.client_params
+    return ctx.request.headers.get("mcp-session-id") or (params.client_info.name if params else "") or "http"
+
+
+def _told(
+    handler: Callable[[Context, Any], Awaitable[Any]],
+) -> Callable[[Context, Any], Awaitable[Any]]:
+    """An error that is the client's to mend reaches it in words."""
+
+    async def answer(ctx: Context, params: Any) -> Any:
+        try:
+            return await handler(ctx, params)
+        except UserError as error:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"{error.message} {error.mend}".strip()) from None
+
+    return answer
+
+
+async def serve_pipe(scope: Scope) -> None:
+    """Serve one client on standard input and output until it goes away."""
+    behind = Behind(scope)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_stop(behind)))
+    server = make_server(behind)
+    try:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+    except* BrokenPipeError:
+        pass  # it went away before it had its answer
+    finally:
+        await behind.close()
+
+
+async def _stop(behind: Behind) -> None:
+    """A thread waits for standard input and can't be told to stop: write down what there is, and go."""
+    try:
+        await behind.close()
+    finally:
+        os._exit(143)

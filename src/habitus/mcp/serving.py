@@ -1,0 +1,141 @@
+"""Serving clients: Habitus opened in a scope, its tools and their calls, and word of what has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Hashable, Mapping
+
+import mcp_types as types
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import ResourcesListChanged, SubscriptionBus, ToolsListChanged
+
+from habitus.agent.tools.profiles import READ_ONLY
+from habitus.app import Habitus, read_settings
+from habitus.app.inbox import waiting
+from habitus.app.layers import revision
+from habitus.app.publishing import Publisher
+from habitus.errors import Refused, UserError
+from habitus.mcp.client import Client
+from habitus.mcp.prompting import prompt
+from habitus.mcp.scope import Scope
+from habitus.mcp.skills import SkillResources
+from habitus.mcp.tools import as_result, as_tool, is_offered, refusal
+
+log = logging.getLogger(__name__)
+
+
+def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
+    settings = read_settings(scope.home)
+    if scope.layers:
+        settings = settings.model_copy(update={"layers": scope.layers})
+    habitus = Habitus.open(settings)
+    try:
+        for layer in scope.layers:
+            habitus.skills.layer(layer)  # an error that names those there are
+        is_offered("why", scope)  # and one for a profile that is none
+        return Serving(habitus, scope, bus)
+    except BaseException:
+        habitus.close()
+        raise
+
+
+class Serving:
+    def __init__(self, habitus: Habitus, scope: Scope, bus: SubscriptionBus) -> None:
+        self._habitus = habitus
+        self._scope = scope
+        self._bus = bus
+        self._user = habitus.user(scope.user or None)
+        self.skills = SkillResources(Publisher(habitus, self._user))
+        self._clients: dict[str, Client] = {}
+        self._sessions: dict[str, ServerSession] = {}  # the last of each client, to send word to
+        self._listed: dict[str, frozenset[str]] = {}  # the names of the tools that each client has seen
+        self._mark: Hashable = None
+        self._looked_at = 0.0
+        self._is_closed = False
+        self._watching: asyncio.Task[None] | None = None
+
+    async def tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
+        found = [spec for spec in await self._known(client, session).tools() if is_offered(spec.name, self._scope)]
+        self._listed[client] = frozenset(spec.name for spec in found)
+        return types.ListToolsResult(tools=[as_tool(spec) for spec in found])
+
+    async def call(
+        self, client: str, session: ServerSession, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        if not is_offered(params.name, self._scope):
+            return refusal(f"There is no tool '{params.name}' here.")
+        loop, steps = asyncio.get_running_loop(), 0
+
+        def watch(text: str) -> None:
+            nonlocal steps
+            steps += 1
+            asyncio.run_coroutine_threadsafe(session.report_progress(steps, message=text), loop)
+
+        try:
+            if loop.time() - self._looked_at >= self._scope.look_s:
+                await self.look()
+            result = await self._known(client, session).run(params.name, params.arguments or {}, watch)
+        except UserError as error:
+            return refusal(f"{error.message} {error.mend}".strip())
+        if params.name not in READ_ONLY:
+            await self.look()
+        return as_result(result)
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
+        return prompt(name, arguments, await asyncio.to_thread(waiting, self._habitus))
+
+    async def leave(self, client: str) -> None:
+        for known in (self._sessions, self._listed):
+            known.pop(client, None)
+        if (gone := self._clients.pop(client, None)) is not None:
+            await gone.leave()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._watching is not None:
+            self._watching.cancel()
+        for client in list(self._clients):
+            await self.leave(client)
+        await asyncio.to_thread(self._habitus.close)
+
+    def _known(self, client: str, session: ServerSession) -> Client:
+        if self._is_closed:
+            raise Refused("Habitus is stopping.", mend="Start it again.")
+        self._sessions[client] = session
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        if client not in self._clients:
+            self._clients[client] = Client(self._habitus.hosting, self._user, idle_s=self._scope.idle_s)
+        return self._clients[client]
+
+    async def _watch(self) -> None:
+        """Notice what others change, as long as anybody is served."""
+        while True:
+            try:
+                await self.look()
+            except Exception:
+                log.warning("Could not look for changes; the next look will.", exc_info=True)
+            await asyncio.sleep(self._scope.look_s)
+
+    async def look(self) -> None:
+        """Where something has changed: tell the clients which lists to ask for again."""
+        self._looked_at = asyncio.get_running_loop().time()
+        mark = await asyncio.to_thread(revision, self._habitus)
+        if mark == self._mark:
+            return
+        is_first, self._mark = self._mark is None, mark
+        if is_first:
+            return
+        await self._bus.publish(ResourcesListChanged())
+        for client, session in list(self._sessions.items()):
+            await session.send_resource_list_changed()
+            await self._tell_of_tools(client, session)
+
+    async def _tell_of_tools(self, client: str, session: ServerSession) -> None:
+        before, specs = self._listed.get(client), await self._clients[client].tools()
+        now = frozenset(spec.name for spec in specs if is_offered(spec.name, self._scope))
+        if before is not None and now != before:
+            self._listed[client] = now
+            await session.send_tool_list_changed()
+            await self._bus.publish(ToolsListChanged())

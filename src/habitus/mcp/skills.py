@@ -1,0 +1,194 @@
+"""Skills as resources: plain ones for every client, and the skills extension with its manifests and digests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import mimetypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+import mcp_types as types
+import yaml
+
+from habitus.app.publishing import Published, Publisher
+from habitus.errors import Invalid, NotFound
+from habitus.mcp.tools import within
+from habitus.skills.formats import frontmatter
+from habitus.skills.model import Summary
+
+MAIN = "SKILL.md"
+MOST_FILES, MOST_BYTES = 512, 16 * 1024 * 1024  # of one skill, by the extension
+PAGE, MANIFESTS = 200, 50  # entries at once: names are cheap, manifests read every file
+
+_SCHEME = "skill://"
+_FRESH = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+
+
+class SkillResources:
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+
+    async def resources(self, cursor: str | None) -> types.ListResourcesResult:
+        page, more = _page(await asyncio.to_thread(self._publisher.summaries), cursor, PAGE)
+        return types.ListResourcesResult(resources=[_resource(skill) for skill in page], next_cursor=more)
+
+    async def read(self, uri: str) -> types.ReadResourceResult:
+        name, path = _parsed(uri)
+        published = await self._skill(name, uri)
+        content = published.files.get(path)
+        if content is None:
+            raise NotFound(f"The skill '{name}' has no file '{path}'.", mend="skills/get lists its files.")
+        return types.ReadResourceResult(contents=[_contents(uri, path, content)])
+
+    async def entries(self, cursor: str | None) -> dict[str, Any]:
+        def manifests() -> dict[str, Any]:
+            page, more = _page(self._publisher.summaries(), cursor, MANIFESTS)
+            found = [entry for skill in page if (entry := self._entry_if_any(skill.name)) is not None]
+            return {"skills": found, **({"nextCursor": more} if more else {}), **_FRESH}
+
+        return await asyncio.to_thread(manifests)
+
+    async def entry(self, uri: str) -> dict[str, Any]:
+        name, path = _parsed(uri)
+        if path != MAIN:
+            raise Invalid(f"'{uri}' is not the {MAIN} of a skill.", mend=f"Ask for {_SCHEME}NAME/{MAIN}.")
+        return {"skill": manifest(await self._skill(name, uri)), **_FRESH}
+
+    async def directory(self, uri: str) -> dict[str, Any]:
+        name, path = _parsed(uri)
+        published = await self._skill(name, uri)
+        inside = [file.removeprefix(f"{path}/") for file in published.files if not path or file.startswith(f"{path}/")]
+        if not inside:
+            raise Invalid(f"'{uri}' is not a directory of a skill.", mend="")
+        found = {part.partition("/")[0]: "/" in part for part in inside}
+        root = f"{_SCHEME}{name}" + (f"/{quote(path)}" if path else "")
+        listed = [
+            {
+                "uri": f"{root}/{quote(child)}",
+                "name": child,
+                "mimeType": "inode/directory" if is_folder else _mime(child),
+            }
+            for child, is_folder in sorted(found.items())
+        ]
+        return {"resources": listed, "resultType": "complete"}
+
+    async def _skill(self, name: str, uri: str) -> Published:
+        try:
+            return await asyncio.to_thread(self._publisher.skill, name)
+        except NotFound as error:
+            raise NotFound(f"Nothing is served at {uri}.", mend=error.mend) from None
+
+    def _entry_if_any(self, name: str) -> dict[str, Any] | None:
+        """A skill that is gone, or that the extension's rules would have a client refuse, is not in the list."""
+        try:
+            return manifest(self._publisher.skill(name))
+        except (NotFound, Invalid):
+            return None
+
+
+def manifest(skill: Published) -> dict[str, Any]:
+    """The entry of a skill: its front matter as it is written, and every file with its digest."""
+    name, files = skill.summary.name, skill.files
+    if len(files) > MOST_FILES or sum(map(len, files.values())) > MOST_BYTES:
+        raise Invalid(f"The skill '{name}' is too large to be served whole.", mend="Read its files one by one.")
+    return {
+        "uri": _uri(name, MAIN),
+        "frontmatter": _front_matter(name, files.get(MAIN, b"")),
+        "resources": [
+            {"uri": _uri(name, path), "digest": f"sha256:{hashlib.sha256(content).hexdigest()}", "size": len(content)}
+            for path, content in files.items()
+        ],
+    }
+
+
+class _Loader(yaml.CSafeLoader):
+    """Numbers and truth values are such; a date stays what the author wrote, since JSON has none."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _front_matter(name: str, content: bytes) -> dict[str, Any]:
+    try:
+        written = frontmatter.split(content.decode("utf-8-sig"), MAIN).front
+        fields = yaml.load(written or "", Loader=_Loader)
+    except (UnicodeDecodeError, frontmatter.Unreadable, yaml.YAMLError):
+        fields = None
+    if not isinstance(fields, dict) or not _is_standard(name, fields):
+        raise Invalid(f"The head of '{name}' does not follow the Agent Skills standard.", mend="See 'skills lint'.")
+    return fields
+
+
+def _is_standard(name: str, fields: Mapping[Any, Any]) -> bool:
+    """Whether a client that checks it would take it; one entry that it can't take spoils the whole list."""
+    description, compatibility = fields.get("description"), fields.get("compatibility", "any")
+    metadata = fields.get("metadata", {})
+    return (
+        fields.get("name") == name
+        and isinstance(description, str)
+        and description.strip() != ""
+        and len(description) <= 1024
+        and isinstance(compatibility, str)
+        and 0 < len(compatibility) <= 500
+        and all(isinstance(fields.get(key, ""), str) for key in ("license", "allowed-tools"))
+        and isinstance(metadata, dict)
+        and all(isinstance(text, str) for item in metadata.items() for text in item)
+        and _is_json(fields)
+    )
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(below) for key, below in value.items())
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and value - value == 0)
+
+
+def _resource(skill: Summary) -> types.Resource:
+    return types.Resource(
+        uri=_uri(skill.name, MAIN),
+        name=skill.name,
+        title=skill.title or None,
+        description=within(skill.cue),
+        mime_type="text/markdown",
+    )
+
+
+def _contents(uri: str, path: str, content: bytes) -> types.TextResourceContents | types.BlobResourceContents:
+    try:
+        return types.TextResourceContents(uri=uri, mime_type=_mime(path), text=content.decode())
+    except UnicodeDecodeError:
+        blob = base64.b64encode(content).decode()
+        return types.BlobResourceContents(uri=uri, mime_type=_mime(path), blob=blob)
+
+
+def _mime(path: str) -> str:
+    if path.endswith(".md"):
+        return "text/markdown"
+    return mimetypes.guess_type(path)[0] or "application/octet-stream"
+
+
+def _uri(name: str, path: str) -> str:
+    return f"{_SCHEME}{name}/{quote(path)}"
+
+
+def _parsed(uri: str) -> tuple[str, str]:
+    """The name of the skill, and the path inside it; its root has none."""
+    if not uri.startswith(_SCHEME):
+        raise Invalid(f"'{uri[:200]}' is no address of a skill.", mend=f"Write {_SCHEME}NAME/{MAIN}.")
+    name, _, path = uri.removeprefix(_SCHEME).partition("/")
+    return unquote(name), unquote(path)
+
+
+def _page(items: Sequence[Summary], cursor: str | None, size: int) -> tuple[Sequence[Summary], str | None]:
+    """Those after the name that the last page ended with; what was renamed meanwhile moves nothing else."""
+    rest = [item for item in items if cursor is None or item.name > cursor]
+    page = rest[:size]
+    return page, page[-1].name if len(rest) > size else None

@@ -1,0 +1,62 @@
+"""A server in this process, with the official client connected to it in either generation of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client import Client
+
+from habitus.app import Habitus, read_settings
+from habitus.mcp.scope import Scope
+from habitus.mcp.server import Behind, make_server
+from habitus.skills.model import Skill
+
+MODES = ("legacy", "auto")  # with a greeting first; and the later protocol, where every request stands for itself
+
+Connect = Callable[..., AbstractAsyncContextManager[Client]]
+
+
+@pytest.fixture
+def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home, in surroundings of its own."""
+    for name, value in {"HOME": str(tmp_path), "HABITUS_USER": "ann", "HABITUS_LOOK_EVERY": "0.01"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HABITUS_DURABLE", "false")
+    monkeypatch.chdir(tmp_path)
+    return home
+
+
+@pytest.fixture
+def habitus(place: Path) -> Iterator[Habitus]:
+    """What the person has before them, beside the server."""
+    with Habitus.open(read_settings(place)) as opened:
+        opened.skills.create(
+            Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water."), opened.person()
+        )
+        yield opened
+
+
+@pytest.fixture
+def connect(place: Path) -> Connect:
+    @asynccontextmanager
+    async def connected(
+        mode: str = "auto", *, client: dict[str, Any] | None = None, **scope: Any
+    ) -> AsyncIterator[Client]:
+        behind = Behind(Scope(home=place, **scope))
+        try:
+            async with Client(make_server(behind), mode=mode, **(client or {})) as connected:
+                yield connected
+        finally:
+            await behind.close()
+
+    return connected
+
+
+def text_of(result: Any) -> str:
+    """What a call came to, in words."""
+    (content,) = result.content
+    return str(content.text)

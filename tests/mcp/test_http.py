@@ -1,0 +1,98 @@
+"""The server over HTTP: for whoever has the token, on this machine, and for no page of another site."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from habitus.app import Habitus
+from habitus.errors import Invalid
+from habitus.journal.model import Turn
+from habitus.mcp.http import serve_http
+from habitus.mcp.scope import Scope
+from tests.mcp.conftest import MODES, text_of
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+@dataclass(frozen=True)
+class Served:
+    url: str
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+@asynccontextmanager
+async def served(home: Path) -> AsyncIterator[Served]:
+    said: list[str] = []
+    ready = asyncio.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        if len(said) == 2:
+            ready.set()
+
+    running = asyncio.create_task(serve_http(Scope(home=home), 0, say))
+    await asyncio.wait_for(ready.wait(), 30)
+    (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", said[0])
+    try:
+        yield Served(url=url, token=said[1].rpartition(" ")[2])
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.req("CL-05")
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_with_the_token_works_and_its_turn_ends_when_it_leaves(
+    place: Path, habitus: Habitus, mode: str
+) -> None:
+    async with served(place) as server:
+        async with (
+            httpx2.AsyncClient(headers=server.headers) as http,
+            Client(streamable_http_client(server.url, http_client=http), mode=mode) as client,
+        ):
+            assert len((await client.list_tools()).tools) == 8
+            assert "1. Boil water." in text_of(await client.call_tool("recall_skill", {"name": "brew-tea"}))
+        if mode == "legacy":  # it says good-bye; the later protocol has no such word
+            assert [turn.ended_on is not None for turn in turns(habitus)] == [True]
+    assert [(turn.ended_on is not None, turn.source_type) for turn in turns(habitus)] == [(True, "mcp")]
+
+
+def turns(habitus: Habitus) -> list[Turn]:
+    return [turn for id in habitus.journal.session_ids() for turn in habitus.journal.turns_of(id)]
+
+
+@pytest.mark.req("CL-05", "SC-01")
+async def test_nobody_else_is_let_in(place: Path, habitus: Habitus) -> None:
+    async with served(place) as server, httpx2.AsyncClient() as http:
+
+        async def status(**headers: str) -> int:
+            given = {**JSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
+            return (await http.post(server.url, content=json.dumps(PING), headers=given)).status_code
+
+        token = f"Bearer {server.token}"
+        assert await status() == 401
+        assert await status(Authorization="Bearer wrong") == 401
+        assert await status(Authorization=server.token) == 401
+        assert await status(Authorization=token, Host="evil.example") == 421
+        assert await status(Authorization=token, Origin="http://evil.example") == 403
+        assert await status(Authorization=token, Origin="null") == 403
+        assert (await http.get(server.url.replace("/mcp", "/"), headers={"Authorization": token})).status_code == 404
+        port = int(server.url.rpartition(":")[2].partition("/")[0])
+        with pytest.raises(Invalid, match="Choose another --port"):
+            await serve_http(Scope(home=place), port, lambda text: None)

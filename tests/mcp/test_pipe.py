@@ -1,0 +1,148 @@
+"""The command on a pipe, as agents start it: third-party clients, and what a bad client may send."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from fastmcp.skills import SkillsClientExtension
+
+from habitus.app import Habitus, read_settings
+from habitus.events import OutcomeKind
+from tests.conftest import Cli
+
+GREETING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+
+class Pipe:
+    """A client that writes what it likes."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.last = 0
+
+    def write(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def send(self, method: str, params: Any) -> int:
+        self.last += 1
+        self.write(json.dumps({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params}).encode())
+        return self.last
+
+    def answer(self, *ids: int) -> dict[int, Any]:
+        """The answers to these requests, in whatever order they come."""
+        found: dict[int, Any] = {}
+        assert self.process.stdout is not None
+        while set(found) != set(ids):
+            line = json.loads(self.process.stdout.readline())
+            if line.get("id") in ids:
+                found[line["id"]] = line
+        return found
+
+    def ask(self, method: str, **params: Any) -> Any:
+        id = self.send(method, params)
+        return self.answer(id)[id]
+
+    def greet(self) -> Any:
+        greeted = self.ask("initialize", **GREETING)
+        self.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+        return greeted
+
+
+@contextmanager
+def served(cli: Cli, *options: str) -> Iterator[Pipe]:
+    command = [*(cli.program or cli.command), "mcp", *options]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=cli.cwd, env=cli.environ(), **pipes) as process:
+        yield Pipe(process)
+    assert process.returncode in (0, -signal.SIGTERM, 143)
+
+
+@pytest.mark.req("CL-05")
+async def test_fastmcp_lists_and_gets_skills_by_the_extension_and_calls_tools(
+    run_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTMCP_CHECK_FOR_UPDATES", "off")
+    assert run_cli("skills", "new", "brew-tea", "-d", "How tea is brewed").code == 0
+    transport = StdioTransport(run_cli.program[0], ["mcp"], env=run_cli.environ(), cwd=str(run_cli.cwd))
+    async with Client(transport, extensions=[SkillsClientExtension()]) as client:
+        skills = {skill.frontmatter.name: skill for skill in await client.list_skills()}
+        assert {"brew-tea", "review-a-change"} <= set(skills)
+        assert await client.get_skill("skill://brew-tea/SKILL.md") == skills["brew-tea"]
+        assert "recall_skill" in {tool.name for tool in await client.list_tools()}
+        said = await client.call_tool("recall_skill", {"name": "brew-tea"})
+        assert "# Skill: brew-tea" in said.content[0].text
+
+
+@pytest.mark.req("CL-05", "SC-01")
+def test_garbage_is_passed_over_and_the_next_request_is_answered(run_cli: Cli) -> None:
+    with served(run_cli) as pipe:
+        for garbage in (b"", b"hello", b"{", b"[]", b"\xff\xfe\x00", b'{"jsonrpc": "1.0"}', b"null", b"1" * 100_000):
+            pipe.write(garbage)
+        assert pipe.greet()["result"]["serverInfo"]["name"] == "habitus"
+        assert pipe.ask("no/such/method")["error"]["code"] == -32601
+        assert pipe.ask("tools/call", name=7)["error"]["code"] == -32602
+        assert pipe.ask("tools/call", name="recall_skill", arguments=[1])["error"]["code"] == -32602
+        for name, arguments in (("recall_skill", {"nam": "x"}), ("nothing", {}), ("create_skill", {"name": 1})):
+            said = pipe.ask("tools/call", name=name, arguments=arguments)["result"]
+            assert said["isError"] is True
+            assert said["content"][0]["text"].startswith("Error: ")
+        deep: Any = "x"
+        for _ in range(100):
+            deep = [deep]
+        assert pipe.ask("tools/call", name="search_skills", arguments={"query": deep})["result"]["isError"] is True
+        assert len(pipe.ask("tools/list")["result"]["tools"]) == 8
+
+
+@pytest.mark.req("CL-05", "SC-01")
+def test_an_unknown_protocol_version_gets_one_that_is_known(run_cli: Cli) -> None:
+    with served(run_cli) as pipe:
+        greeted = pipe.ask("initialize", **{**GREETING, "protocolVersion": "3000-01-01"})
+        assert greeted["result"]["protocolVersion"] == "2025-11-25"
+    with served(run_cli) as pipe:
+        envelope = {f"io.modelcontextprotocol/{key}": value for key, value in {"protocolVersion": "3000-01-01"}.items()}
+        assert pipe.ask("tools/list", _meta=envelope)["error"]["code"] in (-32022, -32602)
+    with served(run_cli) as pipe:
+        assert pipe.ask("tools/list")["error"]["code"] == -32602  # nobody has greeted
+
+
+@pytest.mark.req("CL-05")
+def test_a_hundred_calls_at_once_are_all_answered(run_cli: Cli) -> None:
+    with served(run_cli) as pipe:
+        pipe.greet()
+        calls = [{"name": "search_skills", "arguments": {"query": f"review a change {n}"}} for n in range(98)]
+        made = {"title": "T", "description": "D", "content": "1. Do."}
+        calls += [{"name": "create_skill", "arguments": {"name": f"skill-{n}", **made}} for n in range(2)]
+        answers = pipe.answer(*[pipe.send("tools/call", call) for call in calls])
+        assert [answer for answer in answers.values() if answer["result"]["isError"]] == []
+    with Habitus.open(read_settings(run_cli.home, run_cli.environ())) as habitus:
+        (session,) = habitus.journal.session_ids()
+        (turn,) = habitus.journal.turns_of(session)
+        assert len([event for event in turn.events if event.kind.value == "tool_result"]) == 100
+
+
+@pytest.mark.req("CL-05", "SC-02")
+@pytest.mark.parametrize("way", ["closes", "terminates"])
+def test_a_client_that_goes_away_in_a_call_leaves_its_turn_written_down(run_cli: Cli, way: str) -> None:
+    with served(run_cli, "--tools", "all") as pipe:
+        pipe.greet()
+        pipe.ask("tools/call", name="recall_skill", arguments={"name": "review-a-change"})
+        pipe.send("tools/call", {"name": "scratchpad", "arguments": {"action": "exec", "code": "while True: pass"}})
+        if way == "terminates":
+            os.kill(pipe.process.pid, signal.SIGTERM)
+            pipe.process.wait(60)
+    with Habitus.open(read_settings(run_cli.home, run_cli.environ())) as habitus:
+        (session,) = habitus.journal.session_ids()
+        (turn,) = habitus.journal.turns_of(session)
+        assert turn.ended_on is not None
+        assert [outcome.kind for outcome in turn.outcomes] == [OutcomeKind.INFRA]
