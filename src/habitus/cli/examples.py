@@ -19,6 +19,7 @@ EXAMPLES: Mapping[str, str] = {
     "pause": "habitus pause",
     "resume": "habitus resume",
     "doctor": "habitus doctor --json",
+    "mcp": "habitus mcp --user ana",
     "config": "habitus config list",
     "config list": "habitus config list",
     "config get": "habitus config get model",
