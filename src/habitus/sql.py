@@ -288,6 +288,9 @@ def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
                 f"{where} has been busy for {_patience.get():g} s.",
                 mend="Look for a stuck habitus process, then retry.",
             )
+        case text if "connection" in text:  # to a server: which one is in what it says
+            said = f"The database is away: {said.removeprefix('connection is bad: ')}"
+            return StorageFailed(f"{said.rstrip('.')}.", mend="Nothing was changed; run 'habitus doctor'.")
     return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
 
 

@@ -150,6 +150,35 @@ def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
     assert sorted(path.name for path in (run_cli.home / "skills").iterdir()) == ["brew-tea", "two"]
 
 
+def test_what_is_said_to_be_run_next_is_on_the_same_home(run_cli: Cli) -> None:
+    model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Proposed."}, {"say": "Hello."})
+    home = str(run_cli.home)
+    ran = run_cli("--home", home, "ask", "remember how to brew tea", "-m", model)
+    assert ran.err.endswith(f"1 change waits for you: habitus --home {home} review list\n")
+    command = [*run_cli.program, "--home", home, "chat", "-m", _script(run_cli, {"say": "Hello."})]
+    with at_a_terminal(command, env=run_cli.environ(), cwd=run_cli.cwd, columns=200) as terminal:
+        terminal.wait_for("› ")
+        terminal.type(f"hi{ENTER}")
+        terminal.wait_for("Hello.")
+        terminal.wait_for("› ")
+        terminal.type(CTRL_D)
+        terminal.wait_for(f"Go on with: habitus --home {home} chat --resume ")
+        assert terminal.ended() == 0
+
+
+@pytest.mark.req("SK-21")
+def test_what_ask_changed_is_taken_back_on_the_command_line(run_cli: Cli) -> None:
+    model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Kept."})
+    home = str(run_cli.home)
+    command = [*run_cli.program, "--home", home, "ask", "remember how to brew tea", "-m", model]
+    with at_a_terminal(command, env=run_cli.environ(), cwd=run_cli.cwd, columns=200) as terminal:
+        terminal.wait_for("Save the skill 'brew-tea'? yes, no or later › ")
+        terminal.type(f"y{ENTER}")
+        terminal.wait_for(f"Undo: habitus --home {home} undo brew-tea:1")
+        assert terminal.ended() == 0
+    assert "brew-tea@user is in the archive" in run_cli("--home", home, "undo", "brew-tea:1").out
+
+
 def test_ctrl_c_at_a_question_stops_the_turn(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Fine."})
     with _chat(run_cli, "--model", model) as terminal:
@@ -576,25 +605,6 @@ def test_a_chat_says_its_cost_changes_its_model_and_goes_on_with_another_session
     assert by_type["model"]["model"] == two
     assert [row["id"] for row in rows if row["type"] == "session"][-1] == first
     assert [row["command"] for row in rows if row["type"] == "command"] == ["skills stats", "sessions list"]
-
-
-@pytest.mark.req("OP-03")
-def test_a_library_that_is_away_is_one_calm_line_and_the_message_is_answered(run_cli: Cli) -> None:
-    with _chat(run_cli, "-m", _script(run_cli, {"say": "First."}, {"say": "Second."})) as terminal:
-        terminal.wait_for("› ")
-        terminal.type("hello" + ENTER)
-        terminal.wait_for("First.")
-        (run_cli.home / "habitus.db").rename(run_cli.home / "away.db")
-        (run_cli.home / "habitus.db").mkdir()
-        terminal.type("/sk")
-        terminal.type(CTRL_C)
-        terminal.type("hello again" + ENTER)
-        seen = terminal.wait_for("Second.")
-        (run_cli.home / "habitus.db").rmdir()
-        (run_cli.home / "away.db").rename(run_cli.home / "habitus.db")
-        terminal.type(CTRL_D)
-        assert terminal.ended() == 0
-    assert "Traceback" not in seen
 
 
 def test_why_a_call_failed_is_told_once(run_cli: Cli) -> None:

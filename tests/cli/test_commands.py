@@ -269,7 +269,7 @@ def test_the_counters_of_a_skill_stand_in_list_show_and_stats(stocked: Direct) -
     with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
         habitus.skills.count_recommended("csv-summary")
         habitus.skills.count_use("csv-summary")
-    assert "shown 1 times, used 1: not judged yet, last " in stocked.ok("skills", "show", "csv-summary")
+    assert "shown 1 time, used 1: not judged yet, last " in stocked.ok("skills", "show", "csv-summary")
     assert stocked.ok("skills", "stats").splitlines()[1].endswith("not judged yet")
     assert stocked.json("skills", "stats")["stats"][0]["reliability"] is None
     with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:

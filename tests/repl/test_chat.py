@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from habitus.agent.consent import Consent
-from habitus.agent.stream import Done, Said
+from habitus.agent.stream import Done, Noticed, Said
 from habitus.app import Habitus, saving
+from habitus.app.home import DATABASE
 from habitus.events import OutcomeKind
 from habitus.journal.model import Place
 from habitus.llm.model import Asked, Text
@@ -56,6 +58,27 @@ async def test_a_script_that_is_over_is_an_outcome_not_an_end(begin: Begin) -> N
     chat, kept, _ = begin([])
     assert await chat.handle("hi") is True
     assert "was asked once more" in kept.complaints[0]
+
+
+@pytest.mark.req("OP-03")
+async def test_a_database_that_is_away_is_told_once_a_turn(
+    begin: Begin, habitus: Habitus, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat, kept, _ = begin([says("First."), says("Second.")])
+    await chat.handle("hello")
+    habitus.local.dispose()  # its connections would keep the file
+    database = habitus.settings.home / DATABASE
+    database.rename(away := database.with_name("elsewhere.db"))
+    database.mkdir()  # so that nobody makes a new one in its place
+    assert chat.known() == list(chat.invocable())
+    await chat.handle("hello again")
+    await chat.session.settle()
+    assert "".join(event.text for event in kept.events if isinstance(event, Said)) == "First.Second."
+    (notice,) = [event.text for event in kept.events if isinstance(event, Noticed)]
+    assert "can't be opened" in notice
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    database.rmdir()
+    away.rename(database)
 
 
 @pytest.mark.req("CL-01")

@@ -64,11 +64,11 @@ def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
     assert lines.nudge(Nudged(text="Look at\nthe error.")).plain == "  ↪ nudge Look at the error."
     assert lines.notice(Noticed(text="It is long.")).plain == "  ! It is long."
     assert [line.plain for line in lines.done(_done(cost=0.0123, waiting=2))] == [
-        "  1,234 → 56 tokens · $0.0123 · 3.2 s · 2 changes wait: /review"
+        "  1,234 → 56 tokens · $0.0123 · 3.2 s · 2 changes wait: /review list"
     ]
     assert [line.plain for line in lines.done(_done(failed("the rounds ran out"), waiting=1))] == [
         "  ✗ failed: the rounds ran out",
-        "  1,234 → 56 tokens · 3.2 s · 1 change waits: /review",
+        "  1,234 → 56 tokens · 3.2 s · 1 change waits: /review list",
     ]
 
 
@@ -87,6 +87,14 @@ def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
 def test_what_a_tool_changed_says_how_to_take_it_back(tool: str, content: dict[str, object], undo: str | None) -> None:
     shown = lines.undo(_finished(tool=tool, content=json.dumps(content)), '{"name": "x"}')
     assert (None if shown is None else shown.plain) == undo
+
+
+def test_a_failed_call_is_one_line_however_long_its_reason() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    display = TurnDisplay(console=console)
+    display.show(ToolStarted(call="1", tool="scratchpad", arguments="{}"))
+    display.show(_finished(failed("wrong " * 40)))
+    assert len(console.file.getvalue().split("\n")) == 3  # type: ignore[attr-defined]  # an empty line, and it
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class Conversation:
     async def close(self) -> None:
         """What still learns is waited for, but not for ever; then everything that belongs to it ends."""
         await self.parts.background.close()
-        await in_thread(self._recorder.write_down)
+        await in_thread(self._recorder.close)
         await self.parts.closing.aclose()
 
 

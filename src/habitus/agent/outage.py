@@ -34,7 +34,7 @@ class Outage:
                 return look()
         except away() as error:
             self.trouble = self.trouble or str(error)
-            log.warning("The database is away: %s", error)
+            log.info("The database is away: %s", error)  # the person is told at the end of the turn
             return otherwise
 
     def safely(self, what: Callable[[], object], saying: str) -> None:
@@ -44,7 +44,7 @@ class Outage:
                 what()
         except away() as error:
             self.trouble = self.trouble or str(error)
-            log.warning("Could not %s: %s", saying, error)
+            log.info("Could not %s: %s", saying, error)
         except Exception:
             log.warning("Could not %s.", saying, exc_info=True)
 

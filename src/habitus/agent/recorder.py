@@ -86,6 +86,12 @@ class TurnRecorder:
 
         self._outage.safely(record, "write the turn down")
 
+    def close(self) -> None:
+        """The last chance to write down what waits; what is lost is said."""
+        self.write_down()
+        if self._unwritten:
+            log.warning("Turns that could not be written down: %d. %s", len(self._unwritten), self._outage.trouble)
+
     def _count(self, turn: OpenTurn, has_news: bool) -> None:
         parts, request, view = self._parts, turn.said.request, self._parts.view
         went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)

@@ -28,7 +28,9 @@ from habitus.cli.options import Features, Paths, Resources
 from habitus.errors import Invalid, UserError
 from habitus.files import given_path
 from habitus.repl.chat import Around, Chat
+from habitus.repl.commands import slashed
 from habitus.repl.keyboard import LineEditor, Names, silent_keyboard
+from habitus.repl.lines import Typed
 from habitus.repl.pipes import JsonPipe, TextPipe, typed_lines
 from habitus.repl.surface import Surface
 from habitus.repl.terminal import Terminal, converse
@@ -60,7 +62,7 @@ def chat(
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         past = past_session(habitus, session) if resume else None
         try:
-            is_well = asyncio.run(_chat(habitus, past, attach or [], around, as_json))
+            is_well = asyncio.run(_chat(context, habitus, past, attach or [], around, as_json))
         except KeyboardInterrupt:
             if as_json or not _is_terminal():
                 raise
@@ -86,7 +88,9 @@ def ask(
         if request is None and sys.stdin.isatty():
             raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
         text = sys.stdin.read() if request in (None, "-") else request
-        is_well = asyncio.run(_ask(habitus, text or "", attach or [], around, as_json))
+        is_well = asyncio.run(
+            _ask(habitus, text or "", attach or [], around, as_json, partial(output.command, context))
+        )
     if not is_well:
         raise typer.Exit(1)
 
@@ -106,7 +110,12 @@ def _lines_of_errors(is_json: bool) -> Iterator[None]:
 
 
 async def _chat(
-    habitus: Habitus, past: PastSession | None, attach: Sequence[Path], around: Around, as_json: bool
+    context: typer.Context,
+    habitus: Habitus,
+    past: PastSession | None,
+    attach: Sequence[Path],
+    around: Around,
+    as_json: bool,
 ) -> bool:
     surface = _surface(as_json)
     async with _chatting(habitus, surface, around, past, attach) as chat:
@@ -120,7 +129,8 @@ async def _chat(
                 if not await chat.handle(line):
                     break
     if isinstance(surface, Terminal) and chat.session.last is not None:
-        surface.console.print(Text(f"Go on with: habitus chat --resume {chat.session.id}", style="dim"))
+        go_on = output.command(context, "chat", "--resume", chat.session.id)
+        surface.console.print(Text(f"Go on with: {go_on}", style="dim"))
     return chat.went_well or isinstance(surface, Terminal)
 
 
@@ -133,8 +143,10 @@ def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
         terminal.console.print(Text(f"Resumed {past.session}, {turns}; last: {last}", style="dim"))
 
 
-async def _ask(habitus: Habitus, text: str, attach: Sequence[Path], around: Around, as_json: bool) -> bool:
-    async with _chatting(habitus, _surface(as_json), around, prefix="habitus ") as chat:
+async def _ask(
+    habitus: Habitus, text: str, attach: Sequence[Path], around: Around, as_json: bool, typed: Typed
+) -> bool:
+    async with _chatting(habitus, _surface(as_json, typed), around, typed=typed) as chat:
         await chat.say(text, [habitus.settings.cwd / path for path in attach])
     return chat.went_well
 
@@ -146,7 +158,7 @@ async def _chatting(
     around: Around,
     past: PastSession | None = None,
     attach: Sequence[Path] = (),
-    prefix: str = "/",
+    typed: Typed = slashed,
 ) -> AsyncIterator[Chat]:
     """A chat on a surface, and at its end everything closed that it opened."""
     with silent_keyboard():
@@ -159,7 +171,7 @@ async def _chatting(
             resume=past.session if past is not None else "",
             attached=attach,
             around=around,
-            prefix=prefix,
+            typed=typed,
         )
     if isinstance(surface, Terminal):
         names = Names(invocable=chat.invocable, known=chat.known)
@@ -188,7 +200,7 @@ def _run(habitus: Habitus, surface: Surface, words: Sequence[str]) -> list[tuple
 
 def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
     undos: list[tuple[str, ...]] = []
-    in_chat, undone = output.in_chat.set(True), output.can_be_undone.set(undos.append)
+    in_chat, undone = output.in_chat.set(slashed), output.can_be_undone.set(undos.append)
     try:
         with shared(habitus):
             app(list(words), standalone_mode=False)
@@ -200,10 +212,10 @@ def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
     return undos
 
 
-def _surface(as_json: bool) -> Terminal | JsonPipe | TextPipe:
+def _surface(as_json: bool, typed: Typed = slashed) -> Terminal | JsonPipe | TextPipe:
     if as_json:
         return _json_pipe()
-    return Terminal() if _is_terminal() else TextPipe(write=output.write, remark=output.complain)
+    return Terminal(typed=typed) if _is_terminal() else TextPipe(write=output.write, remark=output.complain)
 
 
 def _is_terminal() -> bool:

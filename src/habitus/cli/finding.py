@@ -11,7 +11,7 @@ from habitus.app.explaining import PastWhy, Prospect
 from habitus.app.whose import whose
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AllUsers, AsJson, Features, Paths, Resources
+from habitus.cli.options import AllUsers, AsJson, Features, Paths, Resources, Wide
 from habitus.skills.evals import EvalCase, EvalResult
 from habitus.skills.selection import Request
 
@@ -24,6 +24,7 @@ def search(
     context: typer.Context,
     query: Annotated[str, typer.Argument(help="What somebody would ask for.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many.")] = 10,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Find skills by what a request says, not only by its words."""
@@ -45,7 +46,8 @@ def search(
             summary = listing[hit.id].summary if hit.id in listing else None
             made_of = ", ".join(f"{name} {value:+.2f}" for name, value in list(hit.parts.items())[:3])
             rows.append((hit.id, f"{hit.score:.2f}", summary.cue if summary else "", made_of))
-        output.table(("name", "score", "use it", "made of"), rows, wide="use it")
+        columns = ("name", "score", "use it", "made of") if wide else ("name", "score", "use it")
+        output.table(columns, [row[: len(columns)] for row in rows], wide="use it", is_cut=not wide)
 
 
 def select(

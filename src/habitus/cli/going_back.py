@@ -47,7 +47,7 @@ def rollback(
         elif dry_run:
             output.done(context, as_json, data)
         else:
-            are = "is as it was" if len(way.skills) + len(way.lessons) == 1 else "are as they were"
+            are = "is as it was" if what in ("1 skill", "1 lesson") else "are as they were"
             output.done(context, as_json, data, f"{what} {are} at {moments.shown(moment)}.", undo=way.undo)
 
 
@@ -60,7 +60,8 @@ def _print_steps(way: WayBack) -> None:
 
 
 def _counted(way: WayBack) -> str:
-    found = ((len(way.skills), "skill"), (len(way.lessons), "lesson"))
+    skills = {(layer, step.name) for layer, step in way.skills}
+    found = ((len(skills), "skill"), (len(way.lessons), "lesson"))
     return " and ".join(output.counted(number, thing) for number, thing in found if number)
 
 
@@ -76,7 +77,7 @@ def undo(
     """Take back one change, and nothing that was done before or since."""
     with opened(context) as habitus:
         found = undoing.undo(habitus, targets, reason)
-        lines = [f"{one.what} {one.said}." for one in found.done]
+        lines = [f"{one.what} {one.said.removesuffix('.')}." for one in found.done]
         output.done(context, as_json, {"done": found.done, "kept": found.kept}, *lines, undo=found.undo)
         for kept in found.kept if not as_json else ():
             output.complain(f"habitus: {kept}")

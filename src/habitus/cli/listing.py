@@ -169,10 +169,10 @@ def _fared(counters: Counters) -> str:
         return ""
     last = f", last {moments.shown(counters.last_used)}" if counters.last_used else ""
     judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if is_judged(counters) else "not judged yet"
-    return f"shown {counters.recommended} times, used {counters.used}: {judged}{last}"
+    return f"shown {output.counted(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"
 
 
-def history(context: typer.Context, name: SkillName, as_json: AsJson = False) -> None:
+def history(context: typer.Context, name: SkillName, wide: Wide = False, as_json: AsJson = False) -> None:
     """Everything that was done to a skill, also to one in the archive: who did it, when and why."""
     with opened(context) as habitus:
         name, layer, found = use_case.history(habitus, name)
@@ -183,7 +183,7 @@ def history(context: typer.Context, name: SkillName, as_json: AsJson = False) ->
         entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in found.switches]
         entries.sort(key=lambda entry: entry[0], reverse=True)
         rows = [(what, moments.shown(when), by, files) for when, what, by, files in entries]
-        output.table(("change", "made", "by", "files"), rows, wide="by")
+        output.table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
 
 
 def diff(
@@ -214,14 +214,17 @@ def diff(
 def stats(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="One skill.", autocompletion=completion.skill_names)] = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """How often skills were recommended and used, and how that went, per stage."""
     with opened(context) as habitus:
         found = use_case.stats(habitus, name)
-        columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
+        shown = ("recommended",) if wide else ()
+        columns = ("name", "layer", "stage", *shown, "used", "succeeded", "failed", "reliability")
         rows = [[*(getattr(row, column) for column in columns[:-1]), _judged(row.reliability)] for row in found]
-        output.listed(as_json, {"stats": found}, columns, rows, wide="name", empty="Nothing has been counted yet.")
+        empty = "Nothing has been counted yet."
+        output.listed(as_json, {"stats": found}, columns, rows, wide="name", is_cut=not wide, empty=empty)
 
 
 def _judged(reliability: float | None) -> str:

@@ -44,7 +44,7 @@ def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
             if habitus.is_read_only:
                 output.complain(f"habitus: {settings.home} is read-only; nothing can be changed.")
             yield habitus
-            _say_what_waits(habitus)
+            _say_what_waits(context, habitus)
     except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise
     except Exception as error:
@@ -53,7 +53,8 @@ def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
         raise
 
 
-def _say_what_waits(habitus: Habitus) -> None:
+def _say_what_waits(context: typer.Context, habitus: Habitus) -> None:
     """A command's last line, once a day, on standard error so that a program reading the output is not disturbed."""
     if count := reminding.due(habitus):
-        output.complain(f"{count} {'change waits' if count == 1 else 'changes wait'} for you: habitus review list")
+        waits = "change waits" if count == 1 else "changes wait"
+        output.complain(f"{count} {waits} for you: {output.command(context, 'review', 'list')}")

@@ -183,17 +183,26 @@ def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
+_LEAST_TEXT = 12  # columns for a text that gives way
+
+
 def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: str, *, is_cut: bool) -> None:
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    screen = console()
+    kept = [max(map(cell_len, texts)) + 2 for texts in zip(columns, *rows, strict=True) if texts[0] != wide]
+    room = max(screen.width - sum(kept), _LEAST_TEXT)
     for column in columns:
-        ratio = 1 if column == wide else None
-        drawn.add_column(column, overflow="ellipsis" if is_cut else "fold", no_wrap=is_cut, ratio=ratio)
+        if is_cut:
+            drawn.add_column(column, overflow="ellipsis", no_wrap=True, max_width=room if column == wide else None)
+        else:
+            drawn.add_column(column, overflow="fold", ratio=1 if column == wide else None)
     for row in rows:
         drawn.add_row(*(Text(cell, style=_STATE_COLOURS.get(cell, "")) for cell in row))
-    console().print(drawn)
+    screen.print(drawn)
 
 
 def say(text: str = "", style: str = "") -> None:
@@ -251,22 +260,16 @@ def listed(
         say(empty)
 
 
-in_chat: ContextVar[bool] = ContextVar("in_chat", default=False)
+in_chat: ContextVar[Callable[..., str] | None] = ContextVar("in_chat", default=None)  # how a command is typed there
 can_be_undone: ContextVar[Callable[[tuple[str, ...]], object]] = ContextVar("undo", default=lambda words: None)
 
 
 def command(context: typer.Context, *words: str) -> str:
     """A command that can be run as it stands: on the command line, on the same home, or in the chat."""
-    if in_chat.get():
-        return _slashed(words)
+    if (typed := in_chat.get()) is not None:
+        return typed(*words)
     home = context.find_root().obj
     return shlex.join(["habitus", *(["--home", str(home)] if home else []), *words])
-
-
-def _slashed(words: Sequence[str]) -> str:
-    """`skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
-    first, *rest = words
-    return " ".join(["/skill" if first == "skills" else f"/{first}", *(word for word in rest if word != "--to")])
 
 
 def complain(text: str) -> None:

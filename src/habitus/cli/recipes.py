@@ -10,21 +10,21 @@ import typer
 from habitus.app import recipes
 from habitus.cli import given, moments, output
 from habitus.cli.opening import opened
-from habitus.cli.options import AsJson
+from habitus.cli.options import AsJson, Wide
 from habitus.errors import Invalid
 from habitus.recipes.catalogue import SkillRecipe
 
 Name = Annotated[str, typer.Argument(help="A recipe.")]
 
 
-def list_recipes(context: typer.Context, as_json: AsJson = False) -> None:
+def list_recipes(context: typer.Context, wide: Wide = False, as_json: AsJson = False) -> None:
     """Every recipe with its skill, its status and how it fared."""
     with opened(context) as habitus:
         found = habitus.recipes.all()
         rows = [(r.name, r.skill, r.status.value, _fared(r), r.reason or r.plan.description) for r in found]
         empty = "There are no recipes. A skill has them in its chunks.md: docs/concepts/recipes.md says how."
         columns = ("name", "skill", "status", "went well", "what it does")
-        output.listed(as_json, {"recipes": found}, columns, rows, wide="what it does", empty=empty)
+        output.listed(as_json, {"recipes": found}, columns, rows, wide="what it does", is_cut=not wide, empty=empty)
 
 
 def _fared(recipe: SkillRecipe) -> str:

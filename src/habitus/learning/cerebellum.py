@@ -136,7 +136,7 @@ class Cerebellum:
             return ()
         except (ProviderFault, NoUsableAnswer, TimeoutError) as fault:
             self._put_back(taken)
-            log.warning("The post-mortem of %d cells has to wait: %s", len(cells), str(fault) or type(fault).__name__)
+            log.warning("Learning from what failed has to wait: %s", str(fault) or type(fault).__name__)
             return ()
         except BaseException:
             self._put_back(taken)

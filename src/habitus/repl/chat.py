@@ -46,6 +46,7 @@ from habitus.repl.commands import (
     UseModel,
     filled,
     meaning,
+    slashed,
 )
 from habitus.repl.dropping import dropped_files, named_files
 from habitus.repl.plain import clean, one_line
@@ -79,9 +80,9 @@ class Chat:
         resume: str = "",
         attached: Sequence[Path] = (),
         around: Around = Around(),  # noqa: B008  # frozen
-        prefix: str = "/",
+        typed: lines.Typed = slashed,
     ) -> None:
-        """`open_session` goes on with the session of that id, or begins one. `prefix` makes a command of a word."""
+        """`open_session` goes on with the session of that id, or begins one. `typed` is a command as it is typed."""
         self.habitus = habitus
         self.session = open_session(resume)
         self.went_well = True
@@ -90,7 +91,7 @@ class Chat:
         self._run_command = run_command
         self._models = models
         self._around = around
-        self._prefix = prefix
+        self._typed = typed
         self._undos: list[tuple[str, ...]] = []  # commands that take back what was changed here, the last one last
         self._known: dict[str, str] = {}  # what a person may call, as it was when the library last answered
         self._attached = [*attached]  # goes along with what is said next
@@ -159,7 +160,7 @@ class Chat:
                 if isinstance(event, ToolStarted):
                     arguments[event.call] = event.arguments
                 elif isinstance(event, ToolFinished):
-                    self._undos += _taken_back_by(lines.undoing(event, arguments.get(event.call, "")))
+                    self._undos += filter(None, [lines.undoing(event, arguments.get(event.call, ""))])
                 yield event
 
     def _tell_learned(self) -> None:
@@ -167,11 +168,11 @@ class Chat:
             engram = encoded.engram
             if engram is None:
                 continue
-            said, then = f"learned: {one_line(engram.text)}", f"undo: {self._prefix}lessons remove {engram.id}"
             if encoded.status is Status.WAITING:
-                said, then = f"waits for your word: {one_line(engram.text)}", f"{self._prefix}review"
+                said, then = f"waits for your word: {one_line(engram.text)}", self._typed("review", "list")
             else:
                 self._undos.append(("lessons", "remove", engram.id))
+                said, then = f"learned: {one_line(engram.text)}", f"undo: {self._typed(*self._undos[-1])}"
             self._surface.note(_line("learned", f"{said} ({then})", "dim", id=engram.id, status=encoded.status.value))
 
     def _failed(self, message: str, mend: str = "") -> None:
@@ -277,13 +278,13 @@ class Chat:
         answer = await self._surface.ask(question) if self._surface.can_ask else Consent.YES
         saved = saving.save(self.habitus, draft, answer, self.session.id)
         if saved.proposal is not None:
-            said, undo = f"'{saved.name}' waits as proposal {saved.proposal}.", f"/review approve {saved.proposal}"
-            shown = Group(Text(said), Text(f"Decide: {undo}", style="dim"))
+            said = f"'{saved.name}' waits as proposal {saved.proposal}."
+            decide = self._typed("review", "approve", str(saved.proposal))
+            shown = Group(Text(said), Text(f"Decide: {decide}", style="dim"))
         else:
-            undo = f"/undo {saved.name}:{saved.version}"
             self._undos.append(("undo", f"{saved.name}:{saved.version}"))
             said = f"Saved {saved.name}, version {saved.version}."
-            shown = Group(Text(said), Text(f"Undo: {undo}", style="dim"))
+            shown = Group(Text(said), Text(f"Undo: {self._typed(*self._undos[-1])}", style="dim"))
         data = {"name": saved.name, "version": saved.version, "proposal": saved.proposal}
         self._surface.tell(CommandReport(type="saved", shown=shown, data=data))
 
@@ -296,12 +297,6 @@ class Chat:
         if drafting.cancelled():
             raise Refused("Nothing was saved.", mend="")
         return drafting.result()
-
-
-def _taken_back_by(words: str | None) -> list[tuple[str, ...]]:
-    """The command line of what takes a tool's change back."""
-    meant = meaning(words) if words else None
-    return [meant.words] if isinstance(meant, CommandLine) else []
 
 
 def _line(type: str, text: str, style: str = "", **data: object) -> CommandReport:

@@ -244,6 +244,12 @@ def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[st
     raise NotFound(f"There is no '/{command} {action}'.", mend=mend)
 
 
+def slashed(*words: str) -> str:
+    """How a command of the command line is typed here: `skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
+    first, *rest = words
+    return " ".join(["/skill" if first == "skills" else f"/{first}", *(word for word in rest if word != "--to")])
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
     text: str

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
 from habitus.repl import lines, markdown
+from habitus.repl.commands import slashed
 from habitus.repl.plain import clean, shown_seconds
 
 _REFRESH_S = 0.1
@@ -35,6 +36,7 @@ class TurnDisplay:
     """Draws the events of one turn. `is_held` while somebody is asked something."""
 
     console: Console
+    typed: lines.Typed = slashed
     clock: Callable[[], float] = time.monotonic
     is_held: bool = False
     _live: Live | None = None
@@ -101,7 +103,7 @@ class TurnDisplay:
                 self._print(lines.finished(event, running.label))
                 for line in lines.made(event):
                     self._print(line)
-                if (undo := lines.undo(event, running.arguments)) is not None:
+                if (undo := lines.undo(event, running.arguments, self.typed)) is not None:
                     self._print(undo)
             case Nudged():
                 self._print(lines.nudge(event))
@@ -110,7 +112,7 @@ class TurnDisplay:
                 self._print(lines.notice(event))
             case Done():
                 self._flush()
-                for line in lines.done(event, self._reasons):
+                for line in lines.done(event, self._reasons, self.typed):
                     self._print(line)
             case never:
                 assert_never(never)
@@ -134,7 +136,7 @@ class TurnDisplay:
             self._last = "block"
 
     def _print(self, line: Text) -> None:
-        self.console.print(*self._gap("line"), line, sep="\n")
+        self.console.print(Group(*self._gap("line"), line))  # a text alone would forget that it must not wrap
         self._last = "line"
 
     def _gap(self, before: str) -> list[Text]:

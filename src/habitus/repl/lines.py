@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from rich.text import Text
 
 from habitus.agent.stream import Done, Noticed, Nudged, ToolFinished
 from habitus.events import Outcome, OutcomeKind
 from habitus.llm.model import Usage
+from habitus.repl.commands import slashed
 from habitus.repl.plain import counted, one_line, shown_seconds
 
 INDENT = "  "
+Typed = Callable[..., str]  # how a person types a command of these words
 _MARKS = {OutcomeKind.OK: ("✓", "green"), OutcomeKind.FAILED: ("✗", "red"), OutcomeKind.INFRA: ("!", "yellow")}
 _TELLING = ("one_line_description", "name", "query", "code", "action")  # arguments that say what a call is about
 
@@ -55,30 +57,30 @@ def finished(event: ToolFinished, label: Text) -> Text:
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
-def undo(event: ToolFinished, arguments: str) -> Text | None:
+def undo(event: ToolFinished, arguments: str, typed: Typed = slashed) -> Text | None:
     words = undoing(event, arguments)
-    return None if words is None else Text(f"{INDENT}  Undo: {one_line(words)}", style="dim")
+    return Text(f"{INDENT}  Undo: {one_line(typed(*words))}", style="dim", overflow="fold") if words else None
 
 
-def undoing(event: ToolFinished, arguments: str) -> str | None:
-    """How to take back what a tool has changed, where the person said yes to it: what to type."""
+def undoing(event: ToolFinished, arguments: str) -> tuple[str, ...]:
+    """The command that takes back what a tool has changed, where the person said yes to it."""
     given, told = _object(arguments), _object(event.content)
     name, version = told.get("name") or given.get("name"), told.get("version")
     if not event.outcome.is_ok or not isinstance(name, str) or "proposal" in told:
-        return None
+        return ()
     match event.tool:
         case "create_skill":
-            return f"/undo {name}:{version or 1}"
+            return ("undo", f"{name}:{version or 1}")
         case "update_skill" if isinstance(version, int) and version > 1:
-            return f"/undo {name}:{version}"
+            return ("undo", f"{name}:{version}")
         case "delete_skill" if told.get("deleted"):
-            return f"/skill restore {name}"
+            return ("skills", "restore", name)
         case "enable_skill":
-            return f"/skill disable {name}"
+            return ("skills", "disable", name)
         case "disable_skill":
-            return f"/skill enable {name}"
+            return ("skills", "enable", name)
         case _:
-            return None
+            return ()
 
 
 def made(event: ToolFinished) -> list[Text]:
@@ -99,18 +101,18 @@ def notice(event: Noticed) -> Text:
     return Text.assemble(INDENT, ("! ", "yellow"), (one_line(event.text, 400), "yellow"))
 
 
-def done(event: Done, told: Collection[str] = ()) -> list[Text]:
+def done(event: Done, told: Collection[str] = (), typed: Typed = slashed) -> list[Text]:
     """The end of a turn: that it failed, if it did (a fault of the provider was a notice); then what it took, and
     what waits. Reasons that stand above were `told`, and are not said again."""
     parts = [*spent(event.usage), shown_seconds(event.seconds)]
     if event.waiting:
-        parts.append(waiting(event.waiting))
+        parts.append(f"{waiting(event.waiting)}: {typed('review', 'list')}")
     taken = Text(f"{INDENT}{' · '.join(parts)}", style="dim")
     return [_ending(event.outcome, told), taken] if event.outcome.kind is OutcomeKind.FAILED else [taken]
 
 
 def waiting(count: int) -> str:
-    return f"{counted(count, 'change')} {'waits' if count == 1 else 'wait'}: /review"
+    return f"{counted(count, 'change')} {'waits' if count == 1 else 'wait'}"
 
 
 def _ending(outcome: Outcome, told: Collection[str]) -> Text:

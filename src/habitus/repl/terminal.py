@@ -14,8 +14,10 @@ from rich.text import Text
 from habitus.agent.consent import Consent, Question
 from habitus.agent.stream import Done, TurnEvent
 from habitus.repl.chat import Chat
+from habitus.repl.commands import slashed
 from habitus.repl.display import TurnDisplay
 from habitus.repl.keyboard import LineEditor, silent_keyboard
+from habitus.repl.lines import Typed
 from habitus.repl.plain import clean
 from habitus.repl.surface import CommandReport
 
@@ -23,9 +25,10 @@ _MOST_DETAIL = 200  # lines of a change that are shown before its question
 
 
 class Terminal:
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, typed: Typed = slashed) -> None:
         self.console = console or Console(highlight=False, markup=False, emoji=False)
         self.prompt: LineEditor | None = None  # without one nobody is asked
+        self._typed = typed
         self._display: TurnDisplay | None = None
         self._cancel: Callable[[], object] = lambda: None
         self._asking = asyncio.Lock()
@@ -35,7 +38,7 @@ class Terminal:
     async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
         done = None
         self._cancel = cancel
-        self._display = display = TurnDisplay(console=self.console)
+        self._display = display = TurnDisplay(console=self.console, typed=self._typed)
         try:
             with _interrupted_by_ctrl_c(cancel), silent_keyboard():
                 async with aclosing(events), display.drawing():
