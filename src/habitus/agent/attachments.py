@@ -67,14 +67,16 @@ async def read(
     transcribe: Transcriber,
     budget: int,
     sound: Callable[[str], str] = lambda text: text,
+    clean: Callable[[bytes], bytes] = bytes,
 ) -> Attached:
     """Lay what is attached where cells run, and say what it is; `given` is None where they run on another machine.
 
     `sound` makes a text fit to be sent, before it is shortened: of a key that was cut in two, no half would be known.
+    `clean` takes keys out of what is laid where code reads it.
     """
     found = _Found()
     for path in paths:
-        file = await in_thread(partial(_laid, path, given))
+        file = await in_thread(partial(_laid, path, given, clean))
         kind = mimetypes.guess_type(path.name)[0] or ""
         if kind.startswith("audio/"):
             await _recording(path, file, transcribe, sound, found)
@@ -90,14 +92,14 @@ async def read(
     )
 
 
-def _laid(path: Path, given: Given | None) -> _File:
+def _laid(path: Path, given: Given | None, clean: Callable[[bytes], bytes]) -> _File:
     name = one_line(path.name)
     try:
         if given is None:
             with opened(path) as file:
                 size = file.seek(0, 2)
             return _File(name=name, where="", copy=path, size=size)
-        laid: GivenFile = given.put_file(path)
+        laid: GivenFile = given.put_file(path, clean)
         return _File(name=name, where=laid.path, copy=laid.copy, size=laid.size)
     except OSError as error:
         mend = _MENDS.get(error.errno or 0, "Check the path.")

@@ -54,6 +54,13 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         """A text that can be sent: encodable, without secrets, and unable to speak for us."""
         return block(redactor.redact(encodable(text)).text)
 
+    def clean(content: bytes) -> bytes:
+        """A file without secrets, where it is text."""
+        if b"\0" in content:
+            return content
+        text = content.decode("utf-8", "surrogateescape")
+        return redactor.redact(text).text.encode("utf-8", "surrogateescape")
+
     attached = await attachments.read(
         asking.attach,
         given=parts.given,
@@ -61,6 +68,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         transcribe=parts.transcribe,
         budget=int(parts.context_tokens * budget.ATTACHED_SHARE),
         sound=sound,
+        clean=clean,
     )
     text = sound("\n\n".join(part for part in (asking.text, *attached.heard) if part.strip()))
     if not text.strip() and not attached.parts and not asking.may_be_blank:

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +27,7 @@ from habitus.sandbox.model import GIB, MIB
 from habitus.text import encodable
 
 NOWHERE: Mapping[str, Path] = {}
+LOOKED_THROUGH = 16 * MIB  # of an attached file: to look through more would keep a person waiting
 SKILLS, ATTACHED = "skills", "attached"
 LARGEST_ATTACHED, LEFT_FREE = 8 * GIB, GIB // 2
 MOST_FILES, MOST_BYTES = 2_000, 128 * MIB  # of one tree
@@ -92,10 +93,11 @@ class Given:
             self._placed.pop(name, None)
             _remove(self._below(SKILLS) / _folder_name(name))
 
-    def put_file(self, source: Path) -> GivenFile:
+    def put_file(self, source: Path, clean: Callable[[bytes], bytes] = bytes) -> GivenFile:
         """A copy of a person's file as it is now, under its name as far as that is harmless; a taken one gets a number.
 
-        The same file again is the copy that is there. `OSError`: it can't be read, or there is no room.
+        `clean` takes out what must not be kept, of all but the largest files. The same file again is the copy that is
+        there. `OSError`: it can't be read, or there is no room.
         """
         with self._alone(), opened(source) as original:
             found = os.fstat(original.fileno())
@@ -104,7 +106,12 @@ class Given:
                 top = self._below(ATTACHED)
                 _check_room(top, found.st_size)
                 name = free_name(top, harmless(source.name))
-                size = _copy(original, top / name, found.st_size)
+                if found.st_size <= LOOKED_THROUGH:
+                    content = clean(original.read(LOOKED_THROUGH + 1))
+                    _write(top / name, io.BytesIO(content), executable=False)
+                    size = len(content)
+                else:
+                    size = _copy(original, top / name, found.st_size)
                 self._files[identity] = GivenFile(path=self.path_of(ATTACHED, name), copy=top / name, size=size)
             return self._files[identity]
 

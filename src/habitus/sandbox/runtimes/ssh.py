@@ -281,7 +281,10 @@ def _same_error(told: Message) -> HabitusError:
 def _bundle() -> bytes:
     """The part of Habitus that runs there, with the one library it uses, always packed the same way."""
     package = Path(errors.__file__).parent
-    beneath = [*(package / f"{name}.py" for name in ("errors", "events", "text")), *(package / "redact").glob("*.py")]
+    beneath = [
+        *(package / f"{name}.py" for name in ("errors", "events", "extras", "text")),
+        *(package / "redact").glob("*.py"),
+    ]
     files = [*beneath, *(package / "sandbox").rglob("*.py")]
     entries = {f"habitus/{file.relative_to(package)}": file for file in files}
     library = Path(packaging.__file__).parent
