@@ -13,7 +13,6 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.files import tree_hash
 from habitus.skills import gates, trees
-from habitus.skills.formats import carried, detect
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
 from habitus.skills.gates import Packages
 from habitus.skills.layers import USER
@@ -321,6 +320,8 @@ def _judged(entry: Incoming, digest: str, here: str | None, known: Origin | None
 def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[str, str], str]:
     """(format, name) → hash of what a layout other than ours can say of the skill here: who says just that, says
     nothing new."""
+    from habitus.skills.formats import carried, detect  # every layout, for those who import
+
     found: dict[tuple[str, str], str] = {}
     for format in {entry.format for entry in entries} - {"skill"}:
         names = [entry.name for entry in entries if entry.format == format]
