@@ -226,6 +226,7 @@ async def test_no_path_leads_out_of_a_skill(talk: Talk, habitus: Habitus, tmp_pa
     assert answer.startswith("Error: 'fill-form' has no file ") or path == ""
 
 
+@pytest.mark.full
 async def test_many_files_and_large_ones_are_bounded_and_said(talk: Talk, habitus: Habitus) -> None:
     own(habitus, {f"data/{number:05}.txt": b"" for number in range(60)} | {"assets/odd [name]\n#1.txt": b"odd"})
     folder = habitus.settings.home / "skills" / "fill-form"

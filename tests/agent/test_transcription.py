@@ -17,6 +17,7 @@ async def test_what_is_said_is_written_down(spoken: Path) -> None:
     assert {"show", "last", "month"} <= set(heard.text.split())  # a voice of formants is hard to follow
 
 
+@pytest.mark.full
 async def test_other_rates_channels_and_widths_are_understood_the_same(spoken: Path, tmp_path: Path) -> None:
     other = tmp_path / "stereo.wav"
     with wave.open(str(spoken)) as one, wave.open(str(other), "wb") as two:
@@ -48,6 +49,7 @@ async def test_a_recording_that_can_t_be_read_says_why(
     assert heard.reason.startswith(reason)
 
 
+@pytest.mark.full
 async def test_other_formats_go_through_ffmpeg(spoken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for the program, which gives the recording whatever it is asked."""
     program = tmp_path / "ffmpeg"

@@ -295,6 +295,7 @@ def _peak(run_cli: Cli, path: Path) -> tuple[Any, float]:
     return json.loads(done.stdout), int(done.stderr) * unit / 1e6
 
 
+@pytest.mark.full
 @pytest.mark.req("EL-08")
 def test_a_large_transcript_is_read_in_bounded_memory(run_cli: Cli, tmp_path: Path) -> None:
     small = write(tmp_path / "small.jsonl", clean(1))

@@ -32,6 +32,7 @@ def applier(keeper: RecordingKeeper, ledger: TurnLedger | None = None) -> tuple[
     return Applier(keeper, ledger, redactor=PATTERNS_ONLY, count_skill=count, user="ann", project="/here"), uses
 
 
+@pytest.mark.full
 @pytest.mark.req("EL-08")
 def test_a_long_session_comes_in_pieces_that_are_the_whole_together(tmp_path: Path) -> None:
     lines = [line for turn in range(PIECE) for line in (failing(turn) if turn % 50 == 0 else clean(turn))]
@@ -46,6 +47,7 @@ def test_a_long_session_comes_in_pieces_that_are_the_whole_together(tmp_path: Pa
     assert (whole.event_count, whole.unread) == (sum(part.event_count for part in parts), {})
 
 
+@pytest.mark.full
 @pytest.mark.req("EL-08")
 def test_an_endless_turn_is_cut_and_the_rest_counted(tmp_path: Path) -> None:
     more = 100

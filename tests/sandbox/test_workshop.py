@@ -108,6 +108,7 @@ async def test_each_gate_says_in_one_line_why_it_is_closed(
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.full
 async def test_ten_megabytes_reach_a_tool_on_standard_input(workshop: Workshop) -> None:
     tool = await workshop.acquire(DRAFT)
     run = await workshop.run(tool, {"numbers": [1] * 4_000_000})

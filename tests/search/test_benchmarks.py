@@ -57,6 +57,7 @@ def test_retrieval_prints_every_figure(inputs: Path) -> None:
     assert report["systems"]["habitus"]["auroc"] > 0.9
 
 
+@pytest.mark.full
 @pytest.mark.req("PF-02")
 def test_learning_from_use_prints_a_curve(inputs: Path) -> None:
     files = ["--corpus", f"{inputs}/corpus.jsonl.gz", "--queries", f"{inputs}/queries.jsonl"]

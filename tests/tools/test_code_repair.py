@@ -319,6 +319,7 @@ def test_work_grows_no_faster_than_the_text(name: str) -> None:
     assert max(small_parses, large_parses) <= 2 * MAX_ATTEMPTS
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["backslashes", "brackets", "cdata", "fences", "open tags", "quotes", "spaces", "tags"]
 )

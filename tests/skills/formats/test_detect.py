@@ -109,6 +109,7 @@ def test_links_to_elsewhere_are_not_followed(tmp_path: Path) -> None:
     assert taken(read(top)) == ["one"]
 
 
+@pytest.mark.full
 def test_twenty_thousand_files(tmp_path: Path) -> None:
     for number in range(2_000):
         folder = tmp_path / "many" / f"skill-{number}"
