@@ -41,7 +41,7 @@ async def ask(client: Client, method: str, **params: Any) -> dict[str, Any]:
     return (await client.session.send_request(request, Answer)).model_dump(by_alias=True)
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05", "SK-23")
 @pytest.mark.parametrize("mode", MODES)
 async def test_every_client_reads_skills_and_their_files(habitus: Habitus, connect: Connect, mode: str) -> None:
     with_files(habitus)
