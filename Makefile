@@ -4,7 +4,7 @@ export PYTHON
 export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
 # A third of the time tests wait: for processes, for clocks, for a sandbox.
-PYTEST := $(BIN)/pytest -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 2) --dist worksteal
+PYTEST := $(BIN)/pytest -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist worksteal
 # What starts no process, no sandbox and no server.
 FAST := $(wildcard tests/test_*.py) $(addprefix tests/,journal learning memory screening search skills repl)
 # The type check runs beside the tests, and its failure is theirs.

@@ -113,7 +113,8 @@ def test_a_killed_keeper_is_replaced(pad: Direct) -> None:
     [keeper] = _keepers(pad.home)
     os.kill(keeper, signal.SIGKILL)
     _wait(lambda: _keepers(pad.home) == [])
-    assert pad("pad", "exec", "one", "print(2)").out == "2\n"
+    ran = pad("pad", "exec", "one", "print(2)")
+    assert ran.out == "2\n", ran
 
 
 def test_an_interrupted_command_stops_its_cell(pad: Direct) -> None:

@@ -22,7 +22,7 @@ from habitus.errors import HabitusError, StorageFailed
 from habitus.redact import Redactor
 from habitus.sandbox.scratchpads import Scratchpads
 
-_START_S, _LOOK_S, _LONGEST = 15.0, 5.0, 1 << 26
+_START_S, _LOOK_S, _LONGEST = 60.0, 5.0, 1 << 26
 _SOCKET, _LOCK, _CELLS = "keeper.socket", "keeper.lock", "cells.jsonl"
 
 
