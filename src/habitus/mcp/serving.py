@@ -52,6 +52,7 @@ class Serving:
         self._listed: dict[str, frozenset[str]] = {}  # the names of the tools that each client has seen
         self._mark: Hashable = None
         self._looked_at = 0.0
+        self._one_look = asyncio.Lock()  # who comes second waits until the first has told everybody
         self._is_closed = False
         self._watching: asyncio.Task[None] | None = None
 
@@ -73,7 +74,7 @@ class Serving:
             asyncio.run_coroutine_threadsafe(session.report_progress(steps, message=text), loop)
 
         try:
-            if loop.time() - self._looked_at >= self._scope.look_s:
+            if self._one_look.locked() or loop.time() - self._looked_at >= self._scope.look_s:
                 await self.look()
             result = await self._known(client, session).run(params.name, params.arguments or {}, watch)
         except UserError as error:
@@ -120,20 +121,22 @@ class Serving:
 
     async def look(self) -> None:
         """Where something has changed: tell the clients which lists to ask for again."""
-        self._looked_at = asyncio.get_running_loop().time()
-        mark = await asyncio.to_thread(revision, self._habitus)
-        if mark == self._mark:
-            return
-        is_first, self._mark = self._mark is None, mark
-        if is_first:
-            return
-        await self._bus.publish(ResourcesListChanged())
-        for client, session in list(self._sessions.items()):
-            await session.send_resource_list_changed()
-            await self._tell_of_tools(client, session)
+        async with self._one_look:
+            self._looked_at = asyncio.get_running_loop().time()
+            mark = await asyncio.to_thread(revision, self._habitus)
+            is_news, self._mark = self._mark not in (None, mark), mark
+            if not is_news:
+                return
+            await self._bus.publish(ResourcesListChanged())
+            for client, session in list(self._sessions.items()):
+                await session.send_resource_list_changed()
+                await self._tell_of_tools(client, session)
 
     async def _tell_of_tools(self, client: str, session: ServerSession) -> None:
-        before, specs = self._listed.get(client), await self._clients[client].tools()
+        known, before = self._clients.get(client), self._listed.get(client)
+        if known is None:
+            return  # it has left meanwhile
+        specs = await known.tools()
         now = frozenset(spec.name for spec in specs if is_offered(spec.name, self._scope))
         if before is not None and now != before:
             self._listed[client] = now
