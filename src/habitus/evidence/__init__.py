@@ -1,0 +1,1 @@
+"""Evidence: what was offered or withheld, how it went, and what that proves."""
