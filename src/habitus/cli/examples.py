@@ -20,6 +20,7 @@ EXAMPLES: Mapping[str, str] = {
     "resume": "habitus resume",
     "doctor": "habitus doctor --json",
     "mcp": "habitus mcp --user ana",
+    "up": "habitus up --port 8080",
     "config": "habitus config list",
     "config list": "habitus config list",
     "config get": "habitus config get model",
