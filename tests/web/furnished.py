@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from habitus.agent.history import pack
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
-from habitus.journal.model import Message, Place, Selected, Turn, TurnOutcome
+from habitus.journal.model import Place, Selected, Turn, TurnOutcome
+from habitus.llm.model import Answered
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.library import Fields
 from habitus.skills.model import Actor, Author, Skill, Source
@@ -79,7 +81,7 @@ def _propose(habitus: Habitus) -> None:
 
 def _talk(habitus: Habitus) -> None:
     began = habitus.clock() - timedelta(minutes=5)
-    answer = {"kind": "answered", "text": "March is **closed**: 14 invoices are booked."}
+    answer = pack(Answered(text="March is **closed**: 14 invoices are booked."))
     habitus.journal.record(
         Turn(
             id="t1",
@@ -88,7 +90,7 @@ def _talk(habitus: Habitus) -> None:
             started_on=began,
             ended_on=began + timedelta(seconds=40),
             user=habitus.settings.user,
-            messages=(Message(role="assistant", content=answer),),
+            messages=(answer,),
             selected=(
                 Selected(name="close-the-month", place=Place.LOADED, reason="the model asked for it"),
                 Selected(name="tidy-inbox", place=Place.LEFT_OUT, reason="disabled: by a person"),

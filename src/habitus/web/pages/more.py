@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
@@ -52,6 +53,7 @@ class Tried:
 
     eager: tuple[Choice, ...]
     hits: tuple[Hit, ...]
+    titles: Mapping[str, str]  # of the hits
     fits: bool
     offered: int
     cut: int
@@ -78,12 +80,18 @@ def _tried(habitus: Habitus, text: str) -> Tried:
     return Tried(
         eager=seen.selection.eager,
         hits=found.hits,
+        titles={hit.id: _title(habitus, hit.id) for hit in found.hits},
         fits=found.fits,
         offered=len(seen.on_menu),
         cut=len(seen.cut),
         room=round(100 * seen.menu.tokens / seen.menu.budget) if seen.menu.budget else 0,
         left_out=tuple((name, because(reason)) for name, reason in sorted(seen.selection.left_out.items())),
     )
+
+
+def _title(habitus: Habitus, name: str) -> str:
+    item = habitus.skills.snapshot(look=False).by_name.get(name)
+    return (item.summary.title if item is not None and item.summary is not None else "") or name
 
 
 _TOOL_STATES = {
