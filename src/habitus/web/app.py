@@ -24,6 +24,13 @@ from habitus.web.security import Guard, Keys
 
 def make_app(habitus: Habitus, keys: Keys, hosts: Collection[str]) -> ASGIApp:
     """`hosts` are the names, with their port, under which it answers."""
+    app = doors()
+    app.state.habitus, app.state.keys, app.state.answers = habitus, keys, Answers()
+    return Guard(app, keys, hosts)
+
+
+def doors() -> FastAPI:
+    """Every address there is, with nothing behind it yet."""
     app = FastAPI(
         title="Habitus",
         version=version("habitus"),
@@ -32,7 +39,6 @@ def make_app(habitus: Habitus, keys: Keys, hosts: Collection[str]) -> ASGIApp:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.habitus, app.state.keys, app.state.answers = habitus, keys, Answers()
     rest = APIRouter(prefix="/api/v1")
     for router in (requests.router, skills.router, review.router, lessons.router, sessions.router):
         rest.include_router(router)
@@ -41,4 +47,4 @@ def make_app(habitus: Habitus, keys: Keys, hosts: Collection[str]) -> ASGIApp:
         app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     handle(app)
-    return Guard(app, keys, hosts)
+    return app
