@@ -32,7 +32,7 @@ class Curate:
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [{}]
 
-    def do(self, part: Any, key: str) -> Any:
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         done = asyncio.run(curating.curate(self._habitus, apply=True))
         return Counter(step.action.value for step in done.steps)
 
@@ -49,7 +49,7 @@ class Learn:
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [str(path) for path in studying.found_files(given["files"])]
 
-    def do(self, part: Any, key: str) -> Any:
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         study = studying.Study(self._habitus, apply=True, wants_failures=False)
         study.read(Path(part))
         report = study.report()
@@ -70,7 +70,7 @@ class Import:
         parts = [found[start : start + _AT_A_TIME] for start in range(0, len(found), _AT_A_TIME)]
         return [{**given, "only": names} for names in parts]
 
-    def do(self, part: Any, key: str) -> Any:
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         manner = updating.Manner(overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False))
         taken = updating.take_in(self._habitus, _source(part), part["only"], part.get("layer", "user"), manner)
         return Counter(result.verdict.value for result in taken.results)
