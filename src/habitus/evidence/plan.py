@@ -1,0 +1,52 @@
+"""How long until a verdict at today's rate, and what withholding costs meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from habitus.evidence.bounds import ERROR, Game
+from habitus.evidence.lift import Estimate
+from habitus.evidence.model import Observation
+
+WORTH_KNOWING = 0.1  # the effect that we plan to notice, unless a larger one is likely
+_RECENT_DAYS = 30.0
+_DETOUR = 1.5  # what it costs not to know the right stake, in the logarithm of capital
+_NOISE = 0.25  # the variance of a yes or no that goes either way
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    effect: float  # that would be noticed
+    a_day: float  # units with an explicit outcome
+    missing: int | None  # units that are still needed, both arms together; none: nothing is withheld
+    days: float | None  # until then; none: at today's rate never
+    cost_a_day: float  # units that would have gone well, had nothing been withheld; below zero: that were spared
+
+
+def plan(estimate: Estimate, game: Game, mine: Iterable[Observation], *, withhold: float) -> Plan:
+    """Of one item, from its own observations, if this share is withheld from now on."""
+    likely = estimate.offering.value if estimate.offering else 0.0
+    effect = max(WORTH_KNOWING, abs(likely))
+    missing = _missing(game, effect, withhold)
+    a_day = _a_day([one.age_days for one in mine if one.is_explicit and one.success is not None])
+    days = missing / a_day if a_day and missing is not None else None
+    return Plan(effect=effect, a_day=a_day, missing=missing, days=days, cost_a_day=a_day * withhold * likely)
+
+
+def _a_day(ages: list[float]) -> float:
+    recent = [age for age in ages if age <= _RECENT_DAYS]
+    return len(recent) / min(_RECENT_DAYS, max(1.0, *ages)) if recent else 0.0
+
+
+def _missing(game: Game, effect: float, withhold: float) -> int | None:
+    """What capital grows by with each unit, and how much of it a verdict still needs."""
+    spread = withhold * (1 - withhold)
+    noise = float(np.mean(game.pays**2) / np.mean(game.adds)) if len(game.pays) else _NOISE
+    growth = effect**2 * spread / (2 * noise) if noise else 0.0
+    won = max(0.0, game.fortune(0, up=True), game.fortune(0, up=False))
+    needed = max(0.0, math.log(2 / ERROR) + _DETOUR - won)
+    return math.ceil(needed / growth) if growth else None

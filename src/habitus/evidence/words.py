@@ -1,0 +1,57 @@
+"""Evidence in plain words: how many of a hundred, how sure, from how many conversations, and at what cost."""
+
+from __future__ import annotations
+
+from habitus.evidence.bounds import Bound
+from habitus.evidence.lift import Basis, Effect, Estimate
+
+
+def sentence(estimate: Estimate, bound: Bound) -> str:
+    """`Helps: probably, 8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn.`"""
+    cost = f" Costs {estimate.tokens:,} tokens a turn." if estimate.tokens else ""
+    return f"{_effect(estimate, bound)}{cost}"
+
+
+def _effect(estimate: Estimate, bound: Bound) -> str:
+    judged = estimate.offered.explicit + estimate.withheld.explicit
+    effect, source = estimate.offering, f"from {units(judged)}"
+    if effect is None:
+        effect, source = (
+            estimate.weak,
+            f"by weak signs alone, from {units(estimate.offered.weak + estimate.withheld.weak)}",
+        )
+    if effect is None:
+        return "Not known yet: nobody said how it went."
+    if estimate.basis is Basis.ASSOCIATIONAL:
+        return f"Not known: it goes with {_range(effect)}, {source}, but was never withheld."
+    return f"{_claim(effect, bound)}, {_range(effect)}, {source}."
+
+
+def _claim(effect: Effect, bound: Bound) -> str:
+    if bound.low > 0 or bound.high < 0:
+        return "Helps: surely" if bound.low > 0 else "Harms: surely"
+    if effect.low > 0 or effect.high < 0:
+        return "Helps: probably" if effect.low > 0 else "Harms: probably"
+    return "Not known yet"
+
+
+def _range(effect: Effect) -> str:
+    """`8 more of 100 (1 to 15)`: counted in the direction of the effect."""
+    sign = -1 if effect.value < 0 else 1
+    value, *ends = (round(100 * sign * part) for part in (effect.value, effect.low, effect.high))
+    low, high = sorted(ends)
+    return f"{value} {'fewer' if sign < 0 else 'more'} of 100 ({_signed(low)} to {_signed(high)})"
+
+
+def _signed(number: int) -> str:
+    return f"−{-number}" if number < 0 else str(number)
+
+
+def of_100(share: float) -> str:
+    """A share of a whole as a person counts it; what is smaller than one of a hundred is not nothing."""
+    hundredths = 100 * share
+    return f"{hundredths:.0f} of 100" if hundredths >= 1 else f"{max(hundredths, 0):.1f} of 100"
+
+
+def units(count: int) -> str:
+    return f"{count:,} conversation{'' if count == 1 else 's'}"
