@@ -13,7 +13,7 @@ from habitus.evidence.association import association
 from habitus.evidence.contrast import contrast
 from habitus.evidence.fusion import WIDTH, fuse
 from habitus.evidence.model import Item, Observation
-from habitus.evidence.table import Flags, Floats, Table
+from habitus.evidence.table import LEAST, Flags, Floats, Table
 
 HALF_LIFE_DAYS = 90.0
 
@@ -102,7 +102,9 @@ def _effects(table: Table, half_life_days: float) -> list[Effect | None]:
     weights = table.weights(half_life_days)
     seen = association(table, weights)
     drawn = contrast(table, table.success - seen.expected, weights, seen.noise, seen.leverage)
-    effects = fuse(seen, drawn)
+    freshness = np.full(len(table.items), LEAST)
+    np.maximum.at(freshness, table.item, weights)
+    effects = fuse(seen, drawn, freshness)
     is_known = table.per_item(np.ones(len(table.item))) > 0
     each = zip(is_known, effects.values, effects.lows, effects.highs, strict=True)
     return [_effect(value, low, high) if known else None for known, value, low, high in each]
