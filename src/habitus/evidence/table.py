@@ -14,7 +14,7 @@ from habitus.evidence.model import Item, Observation
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-LEAST = 1e-6  # that an old row counts
+_LEAST = 1e-6  # that an old row counts
 T = TypeVar("T", bound=Hashable)
 
 _ROWS = (
@@ -78,9 +78,14 @@ class Table:
         """Some of the rows; the numbers of items, units and kinds stay."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in _ROWS})
 
+    def narrowed(self) -> Table:
+        """Without the items that no row is about."""
+        left, item = np.unique(self.item, return_inverse=True)
+        return replace(self, items=tuple(self.items[number] for number in left), item=item)
+
     def weights(self, half_life_days: float) -> Floats:
         """What each row counts today: half after a half-life."""
-        return np.maximum(0.5 ** (self.age_days / half_life_days), LEAST)
+        return np.maximum(0.5 ** (self.age_days / half_life_days), _LEAST)
 
     def per_item(self, values: Flags | Floats) -> Floats:
         """The sum over the rows of each item."""
