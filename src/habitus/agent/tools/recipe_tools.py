@@ -11,6 +11,7 @@ from typing import Any
 from habitus.agent.background import in_thread
 from habitus.agent.tools.registry import Registry, Running, Tool
 from habitus.events import ToolCall, ToolResult, tool_called, tool_returned
+from habitus.evidence.model import Item, ItemKind
 from habitus.recipes.catalogue import RecipeCatalogue, SkillRecipe
 from habitus.recipes.execution import RecipeRun, execute
 from habitus.text import one_line
@@ -47,6 +48,7 @@ def _offered(recipe: SkillRecipe, catalogue: RecipeCatalogue, others: Callable[[
         run=call,
         version=recipe.version,
         skill=recipe.skill,
+        item=Item(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version),
     )
 
 
