@@ -176,9 +176,6 @@ class View:
         """The model, or the person, has asked for a skill and has it."""
         self.loaded[skill.name] = skill
         self.saw(skill)
-        if skill.version:
-            count = partial(self.library.count_recommended, skill.name, at=self.snapshot)
-            self._outage.safely(count, "count a skill that was loaded")
 
 
 def loadable(snapshot: Snapshot) -> set[str]:
