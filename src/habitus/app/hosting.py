@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from habitus.agent.background import Background, in_thread
 from habitus.agent.consent import AskPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
-from habitus.agent.host_turn import TurnDoor
 from habitus.agent.hosted_turn import HostedTurn
 from habitus.agent.loop_thread import LoopThread
 from habitus.agent.outage import Outage
+from habitus.agent.turn_door import TurnDoor
 from habitus.agent.user_input import Asking
 from habitus.app.learning import open_learner
 from habitus.app.running_code import open_tools

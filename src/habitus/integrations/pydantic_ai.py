@@ -32,8 +32,8 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from habitus.agent.host_turn import AsyncHostTurn
 from habitus.agent.tools.profiles import DEFAULT
+from habitus.agent.turn_door import AsyncHostTurn
 from habitus.app import Habitus
 from habitus.errors import Invalid
 

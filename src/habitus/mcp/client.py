@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from habitus.agent.conversation import new_id
-from habitus.agent.host_turn import AsyncHostTurn
 from habitus.agent.hosted_turn import Watch
+from habitus.agent.turn_door import AsyncHostTurn
 from habitus.app.hosting import Hosting, HostRequest
 from habitus.events import ToolResult
 from habitus.llm.model import ToolSpec
