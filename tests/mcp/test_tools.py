@@ -183,8 +183,13 @@ async def test_at_most_25_code_tools_come_beside_ours_and_their_texts_are_cut(
 async def test_code_and_recipes_say_what_they_return_and_how_far_they_reach(habitus: Habitus, connect: Connect) -> None:
     shape = {"type": "object", "properties": {"twice": {"type": "number"}}, "required": ["twice"]}
     prints = 'json.dumps({"twice": x * 2}) if x < 9 else "too many"'
-    online = {"permissions": {"network": True}}
-    made(habitus, {"double": with_code("double", prints=prints, shape=shape), "post": with_code("post", **online)})
+    made(
+        habitus,
+        {
+            "double": with_code("double", prints=prints, shape=shape),
+            "post": with_code("post", permissions={"network": True}),
+        },
+    )
     steps = (
         "## double twice\n```yaml\n- {tool: search_skills, params: {query: x}}\n- {tool: double, params: {x: 4}}\n```\n"
     )
