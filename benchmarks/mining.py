@@ -19,12 +19,10 @@ import random
 import string
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from _report import Metrics, progress, show
-
 from habitus.recipes.alignment import aligned
 from habitus.recipes.mining import Mined, mine
 from habitus.recipes.observed import ObservedCall, ObservedTurn
@@ -194,10 +192,99 @@ def shell(rng: random.Random) -> tuple[list[Run], Noise]:
     return [release], noise
 
 
+def orders(rng: random.Random) -> tuple[list[Run], Noise]:
+    """Late: whole objects are handed on, and lists of one or two things are taken apart."""
+    currency = rng.choice(["EUR", "USD"])
+
+    def refund(rng: random.Random) -> list[ObservedCall]:
+        item = {"sku": _text(rng), "price": rng.randint(100, 9999) / 100}
+        order = {"number": f"O-{rng.randint(10000, 99999)}", "items": [item], "buyer": {"mail": f"{_text(rng)}@x.org"}}
+        return [
+            ObservedCall(name="get_order", arguments={"number": order["number"]}, result=json.dumps({"order": order})),
+            ObservedCall(
+                name="refund",
+                arguments={"item": item, "how": {"currency": currency, "partial": False}},
+                result=json.dumps({"refund": f"R-{rng.randint(10000, 99999)}"}),
+            ),
+            ObservedCall(
+                name="send_mail",
+                arguments={"to": [f"{order['buyer']['mail']}"], "subject": f"Refund of {order['number']}"},  # type: ignore[index]  # a mapping
+                result="queued",
+            ),
+        ]
+
+    def noise(rng: random.Random) -> ObservedCall:
+        name = rng.choice(["get_order", "send_mail", "stock", "ship"])
+        arguments: dict[str, object] = {"number": f"O-{rng.randint(10000, 99999)}"}
+        if name == "send_mail":
+            arguments = {"to": [f"{_text(rng)}@x.org"], "subject": _text(rng)}
+        return ObservedCall(name=name, arguments=arguments, result=json.dumps({"n": rng.randint(1, 9)}))
+
+    return [refund], noise
+
+
+def notes(rng: random.Random) -> tuple[list[Run], Noise]:
+    """Late: results are plain words, which later calls are given whole or within a sentence."""
+    language = rng.choice(["German", "French"])
+
+    def translated(rng: random.Random) -> list[ObservedCall]:
+        page, words, other = (
+            _text(rng),
+            " ".join(_text(rng, 5) for _ in range(6)),
+            " ".join(_text(rng) for _ in range(6)),
+        )
+        return [
+            ObservedCall(name="read_note", arguments={"title": page}, result=words),
+            ObservedCall(name="translate", arguments={"text": words, "into": language}, result=other),
+            ObservedCall(name="write_note", arguments={"title": f"{page} ({language})", "text": other}, result="ok"),
+        ]
+
+    def tidied(rng: random.Random) -> list[ObservedCall]:
+        page, words = _text(rng), " ".join(_text(rng, 5) for _ in range(6))
+        return [
+            ObservedCall(name="read_note", arguments={"title": page}, result=words),
+            ObservedCall(name="archive", arguments={"title": page, "reason": "old"}, result="archived"),
+            ObservedCall(name="write_note", arguments={"title": "Index", "text": f"- {page}: {words}"}, result="ok"),
+        ]
+
+    def noise(rng: random.Random) -> ObservedCall:
+        name = rng.choice(["read_note", "search", "archive", "translate"])
+        return ObservedCall(name=name, arguments={"title": _text(rng)}, result=" ".join(_text(rng) for _ in range(5)))
+
+    return [translated, tidied], noise
+
+
+def rhythm(rng: random.Random) -> tuple[list[Run], Noise]:
+    """Late: everybody searches, reads and edits in this order all day, which is no procedure; one thing among it is."""
+    order = itertools.cycle(["grep", "read", "edit"])
+
+    def bump(rng: random.Random) -> list[ObservedCall]:
+        package, new = _text(rng, 6), f"{rng.randint(1, 9)}.{rng.randint(0, 20)}.{rng.randint(0, 9)}"
+        return [
+            ObservedCall(name="latest", arguments={"package": package}, result=json.dumps({"version": new})),
+            ObservedCall(name="edit", arguments={"file": "pyproject.toml", "old": package, "new": f"{package}=={new}"}),
+            ObservedCall(name="lock", arguments={"upgrade": package}, result="locked"),
+        ]
+
+    def noise(rng: random.Random) -> ObservedCall:
+        name = next(order)
+        arguments = {
+            "grep": {"pattern": _text(rng, 5)},
+            "read": {"file": f"src/{_text(rng, 2)}.py"},
+            "edit": {"file": f"src/{_text(rng, 2)}.py", "old": _text(rng, 30), "new": _text(rng, 30)},
+        }[name]
+        return ObservedCall(name=name, arguments=arguments, result=_text(rng, 40))
+
+    return [bump], noise
+
+
 KINDS: dict[str, Callable[[random.Random], tuple[list[Run], Noise]]] = {
     "files": files,
     "tickets": tickets,
     "shell": shell,
+    "orders": orders,
+    "notes": notes,
+    "rhythm": rhythm,
 }
 
 
@@ -210,7 +297,7 @@ def scores(journals: Sequence[Journal], found: Sequence[Sequence[Mined]]) -> Met
         unseen = [[run(random.Random(f"unseen {number}")) for number in range(5)] for run in one.planted]
         planted += len(unseen)
         made += len(mined)
-        right += sum(any(_is_part(recipe.tools, runs[0]) for runs in unseen) for recipe in mined)
+        right += sum(any(_is_part(recipe.labels, runs[0]) for runs in unseen) for recipe in mined)
         recovered += sum(any(_makes(one, recipe, runs) for recipe in mined) for runs in unseen)
     return {"recall": _share(recovered, planted), "precision": _share(right, made), "recipes": made}
 
@@ -219,14 +306,14 @@ def _share(some: int, all: int) -> float | None:
     return round(some / all, 3) if all else None
 
 
-def _is_part(tools: Sequence[str], run: Sequence[ObservedCall]) -> bool:
-    rest = iter(call.name for call in run)
-    return all(tool in rest for tool in tools)
+def _is_part(labels: Sequence[str], run: Sequence[ObservedCall]) -> bool:
+    rest = iter(call.label for call in run)
+    return all(label in rest for label in labels)
 
 
 def _makes(journal: Journal, recipe: Mined, runs: Sequence[list[ObservedCall]]) -> bool:
     """Whether the recipe makes the calls of runs that it has not seen: with them it is still the same."""
-    if [call.name for call in runs[0]] != list(recipe.tools):
+    if [call.label for call in runs[0]] != list(recipe.labels):
         return False
     turns = {turn.turn: turn for turn in journal.turns}
     seen = [[turns[one.turn].calls[place] for place in one.places] for one in recipe.occurrences]
@@ -239,12 +326,12 @@ def repeats(journals: Sequence[Journal]) -> Metrics:
     for one in journals:
         counts: Counter[tuple[str, ...]] = Counter()
         for turn in one.turns:
-            names = [call.name for call in turn.calls if call.ok]
+            names = [call.doing for call in turn.calls if call.ok]
             counts.update(
                 {tuple(names[at : at + n]) for n in (3, 4) for at in range(len(names) - n + 1)} if turn.ok else ()
             )
         found = [names for names, count in counts.items() if count >= 3]
-        runs = [[call.name for call in run(random.Random("any"))] for run in one.planted]
+        runs = [[call.doing for call in run(random.Random("any"))] for run in one.planted]
         planted += len(runs)
         made += len(found)
         right += sum(any(list(names) == run[: len(names)] for run in runs) for names in found)

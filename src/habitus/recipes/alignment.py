@@ -26,6 +26,7 @@ _LONGEST_LIST = 20  # a longer one is compared as a whole
 _SHORTEST_PART = 3  # characters of a value that is looked for within a text
 _LONGEST_EXAMPLE = 40
 _TOKEN = re.compile(r"\ue000\d+\ue001|\d+(?:[-:./T]\d+)*|[^\W\d_]+|.", re.DOTALL)
+_SHAPES = {"date": r"\d{4}-\d\d-\d\d", "month": r"\d{4}-(?:0\d|1[012])", "version": r"\d+\.\d+\.\d+"}
 _MARK = re.compile(r"\ue000(\d+)\ue001")
 
 
@@ -112,10 +113,9 @@ class _Alignment:
         first = values[0]
         if isinstance(first, Mapping) and all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
             return {key: self._value(step, (*path, str(key)), [value[key] for value in values]) for key in first}
-        if isinstance(first, list) and len(first) <= _LONGEST_LIST:
-            if all(isinstance(value, list) and len(value) == len(first) for value in values):
-                places = range(len(first))
-                return [self._value(step, (*path, str(at)), [value[at] for value in values]) for at in places]
+        if _are_short_lists(values):
+            items = enumerate(zip(*values, strict=True))
+            return [self._value(step, (*path, str(number)), item) for number, item in items]
         if all(isinstance(value, str) for value in values):
             return self._text(step, path, values)
         return self._parameter(step, path, values)
@@ -143,7 +143,8 @@ class _Alignment:
         return f"${{{'.'.join((name, *path))}}}" if path else f"${name}"
 
     def _parameter(self, step: int, path: Path, values: Sequence[Any]) -> str:
-        named = next((word for part in reversed(path) if not (word := _word(part)).isdigit()), "value")
+        by_key = next((word for part in reversed(path) if not (word := _word(part)).isdigit()), "value")
+        named = next((name for name, shape in _SHAPES.items() if _all_are(values, shape)), by_key)
         name = self._free(named, _word(self._occurrences[0][step].name))
         self.params[name] = list(values)
         return f"${{{name}}}"
@@ -229,6 +230,16 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _escaped(item) for key, item in value.items()}
     return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _are_short_lists(values: Sequence[Any]) -> bool:
+    """Whether all are lists of one length."""
+    lengths = {len(value) if isinstance(value, list) else -1 for value in values}
+    return len(lengths) == 1 and 0 <= lengths.pop() <= _LONGEST_LIST
+
+
+def _all_are(values: Sequence[Any], shape: str) -> bool:
+    return all(isinstance(value, str) and re.fullmatch(shape, value) for value in values)
 
 
 def _word(text: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from habitus.recipes.observed import ObservedCall, Path
-from habitus.recipes.sequences import UNSEEN, Found, Label, is_enough, log_chance
+from habitus.recipes.sequences import GAP, UNSEEN, Found, Label, is_enough, log_chance
 
 _SEEDS, _PAIRED = 16, 6  # features that groups are made around, and occurrences of each that are compared
 _FEW, _BY_CHANCE = 10, 0.01  # what is believed of links before so many calls were seen
@@ -173,8 +173,7 @@ def _group(
         if mask >> number & 1:
             one_a_turn.setdefault(each.turn, each)
     members = tuple(one_a_turn.values())
-    widest = max(b - a for one in members for a, b in itertools.pairwise(one.places))
-    expected = corpus.total * float(widest) ** (len(pattern) - 1)
+    expected = corpus.total * float(GAP + 1) ** (len(pattern) - 1)
     for step, label in enumerate(pattern):
         expected *= corpus.rate(label, [one for one in common if isinstance(one, Is) and one.step == step])
     fixed = {(one.step, one.path) for one in common if isinstance(one, Is)}

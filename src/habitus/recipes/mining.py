@@ -7,7 +7,9 @@ Nothing is executed. The work grows with the number of calls; `sequences.MOST_LO
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +17,8 @@ from typing import Any
 from habitus.recipes.alignment import Aligned, aligned, replays
 from habitus.recipes.execution import as_text
 from habitus.recipes.grouping import Corpus, Group, groups
-from habitus.recipes.observed import ObservedTurn, is_telling
+from habitus.recipes.observed import ObservedTurn
+from habitus.recipes.plan import references
 from habitus.recipes.sequences import TURNS, Found, Label, frequent
 from habitus.skills.formats.recipes_md import Recipe
 
@@ -23,7 +26,7 @@ LONGEST_TURN = 400  # calls that are looked at
 MOST = 50  # recipes of one look
 _MOST_PATTERNS = 2_000
 _GROUPS = 3  # procedures with the same tools in the same order
-_BY_CHANCE = 0.01  # of all that is found in shuffled calls
+_BY_CHANCE = 0.001  # of all that is found in shuffled calls
 _MOST_PARAMS = 8
 _LONGEST_PARAM = 400  # characters: what is longer is the work itself, which no recipe knows
 
@@ -62,8 +65,8 @@ def mine(turns: Sequence[ObservedTurn]) -> tuple[Mined, ...]:
     good = [(turn, places) for turn, places in good if len(places) > 1]
     corpus = Corpus([[turn.calls[at] for at in places] for turn, places in good], [turn.session for turn, _ in good])
     found: list[tuple[float, tuple[Label, ...], Group]] = []
-    tried = 0
-    for pattern, where in _patterns(corpus):
+    patterns, tried = _patterns(corpus)
+    for pattern, where in patterns:
         made, looked_at = groups(corpus, pattern, where, _GROUPS)
         tried += looked_at
         found += [(-float(len(pattern) * len(group.found)), pattern, group) for group in made]
@@ -79,24 +82,26 @@ def _places(turn: ObservedTurn) -> list[int]:
     return [number for number, call in enumerate(turn.calls[:LONGEST_TURN]) if call.ok]
 
 
-def _patterns(corpus: Corpus) -> list[tuple[tuple[Label, ...], list[Found]]]:
-    """Steps that follow each other: by their tools alone, and with the values that come again."""
+def _patterns(corpus: Corpus) -> tuple[list[tuple[tuple[Label, ...], list[Found]]], int]:
+    """Steps that follow each other, by their tools alone and with the values that come again; how many were tried."""
     coarse = [[call.label for call in calls] for calls in corpus.turns]
     fine = [[f"{call.label}{corpus.recurring(call, TURNS)}" for call in calls] for calls in corpus.turns]
 
     def is_linked(found: Found) -> bool:
         *earlier, last = corpus.calls(found)
-        keys = [key for key in last.given if is_telling(key)]
-        return any(key in call.returned or key in call.given for key in keys for call in earlier)
+        return any(not last.told.isdisjoint(call.heard) for call in earlier)
 
     patterns: dict[tuple[Label, ...], dict[Found, None]] = {}
+    tried = 0
     for labels in (coarse, fine):
-        for one in frequent(labels, corpus.sessions, is_linked):
+        sequences = frequent(labels, corpus.sessions, is_linked)
+        tried += sequences.tried
+        for one in sequences.found:
             first = one.found[0]
             pattern = tuple(coarse[first.turn][place] for place in first.places)
             patterns.setdefault(pattern, {}).update(dict.fromkeys(one.found))
     ranked = sorted(patterns.items(), key=lambda one: (-len(one[0]) * len(one[1]), one[0]))
-    return [(pattern, list(where)) for pattern, where in ranked[:_MOST_PATTERNS]]
+    return [(pattern, list(where)) for pattern, where in ranked[:_MOST_PATTERNS]], tried
 
 
 def _chosen(
@@ -134,7 +139,7 @@ def _chosen(
 def _recipe(corpus: Corpus, found: Sequence[Found]) -> Aligned | None:
     """The recipe of these occurrences, where it replays on every one of them and knows enough to be worth a name."""
     calls = [corpus.calls(one) for one in found]
-    made = aligned(_name([call.name for call in calls[0]]), calls)
+    made = aligned(_name([call.doing for call in calls[0]]), calls)
     if not _is_useful(made):
         return None
     if not all(replays(made.recipe, params, each) for params, each in zip(made.params, calls, strict=True)):
@@ -145,23 +150,23 @@ def _recipe(corpus: Corpus, found: Sequence[Found]) -> Aligned | None:
 def _is_useful(made: Aligned) -> bool:
     """Whether it knows at least as much as it asks, and asks for nothing that is the work itself."""
     steps = made.recipe.steps
-    has_flow = any("save_as" in step for step in steps)
-    is_one_call = len({str(step) for step in steps}) == 1
+    used = [references(step.get("params", {})) for step in steps]
+    has_flow = any(one & other for one, other in itertools.combinations(used, 2)) or any("save_as" in s for s in steps)
     longest = max((len(as_text(value)) for params in made.params for value in params.values()), default=0)
     return (
         made.known >= made.asked
         and made.asked <= _MOST_PARAMS
         and longest <= _LONGEST_PARAM
-        and not is_one_call
-        and (has_flow or len(steps) > 2 or len({str(step["tool"]) for step in steps}) > 1)
+        and len({str(step) for step in steps}) > 1
+        and (has_flow or len(steps) > 2)
     )
 
 
-def _name(tools: Sequence[str]) -> str:
-    """After the tools, the first and the last where there are many."""
-    words = list(dict.fromkeys(" ".join(tool.replace("_", " ").replace("-", " ").split()) for tool in tools))
+def _name(doing: Sequence[str]) -> str:
+    """After what its steps do, the first and the last where there are many."""
+    words = list(dict.fromkeys(" ".join(re.findall(r"\w+", one.replace("_", " "))) for one in doing))
     chosen = words if len(words) < 4 else [words[0], words[-1]]
-    return " then ".join(chosen)[:60].rstrip()
+    return " then ".join(chosen if len(chosen) > 1 else [*chosen, "again"])[:60].rstrip()
 
 
 def as_steps(recipe: Recipe) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ Path = tuple[str, ...]
 _MOST_NODES = 300  # of one value that are looked at
 _LONGEST_KEY = 80
 _COMMANDS = ("command", "cmd")
+_NUMBERED = re.compile(r"(?<!\d)\d[\w.:-]{3,60}(?<=\w)")  # a date, a version, an id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,11 @@ class ObservedCall:
     @cached_property
     def label(self) -> str:
         """Calls with the same label may be one step of a recipe."""
-        return json.dumps([self.name, self.kind or program(self.arguments), sorted(self.arguments)], ensure_ascii=False)
+        return json.dumps([self.name, self.doing, sorted(self.arguments)], ensure_ascii=False)
+
+    @cached_property
+    def doing(self) -> str:
+        return self.kind or program(self.arguments) or self.name
 
     @cached_property
     def leaves(self) -> Mapping[Path, str]:
@@ -48,6 +54,16 @@ class ObservedCall:
         """What it returned, each value with the shortest way to it."""
         found = ((path, key_of(value)) for path, value in nodes(value_of(self.result)) if all(map(_is_word, path)))
         return _first_paths({path: key for path, key in found if key is not None})
+
+    @cached_property
+    def told(self) -> frozenset[str]:
+        """What it was given that hardly two calls have in common by chance: long values, and numbers within texts."""
+        return _telling(self.given)
+
+    @cached_property
+    def heard(self) -> frozenset[str]:
+        """The same of all that was known after it."""
+        return self.told | _telling(self.returned)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,9 +108,9 @@ def key_of(value: Any) -> str | None:
     return key if len(key) <= _LONGEST_KEY else hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
-def is_telling(key: str) -> bool:
-    """Whether two calls that have this value in common have hardly met by chance."""
-    return len(key) >= 7 or (key.startswith("#") and len(key) >= 5)
+def _telling(keys: Iterable[str]) -> frozenset[str]:
+    long = {key for key in keys if len(key) >= 7 or (key.startswith("#") and len(key) >= 5)}
+    return frozenset(long.union(*(_NUMBERED.findall(key) for key in keys)))
 
 
 def _first_paths(found: Mapping[Path, str]) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 GAP = 2  # other calls between two steps
@@ -17,7 +17,7 @@ LONGEST = 8  # steps
 TURNS, SESSIONS = 3, 2  # in which a sequence must be seen
 MOST_LOOKS = 2_000_000
 _MOST_PER_TURN = 6  # ways in which a pattern is found in one turn
-_UNLIKELY = 0.01
+_UNLIKELY = 0.05
 UNSEEN = 50  # calls of other kinds that a small journal would have, were it larger
 
 Label = str
@@ -37,31 +37,45 @@ class Frequent:
     found: tuple[Found, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sequences:
+    """What was found among so many that were tried."""
+
+    found: tuple[Frequent, ...]
+    tried: int
+
+
 def frequent(
     turns: Sequence[Sequence[Label]], sessions: Sequence[str], is_linked: Callable[[Found], bool]
-) -> Iterator[Frequent]:
+) -> Sequences:
     """Patterns of two steps and more. `is_linked` says whether the last step was given what an earlier one had."""
     counts = Counter(label for turn in turns for label in turn)
     total = counts.total() + UNSEEN
-    first: dict[Label, list[Found]] = {}
+    waiting = _single(turns, sessions)
+    labels = {label for one in waiting for label in one.pattern}
+    grown: list[Frequent] = []
+    looks = tried = 0
+    for one in waiting:  # which grows meanwhile
+        if looks >= MOST_LOOKS:
+            break
+        longer, slots = _extended(one, turns, labels)
+        looks += slots
+        tried += len(longer)
+        for label, found in sorted(longer.items()):
+            if kept := _kept(found, sessions, is_linked, slots * counts[label] / total):
+                grown.append(Frequent(pattern=(*one.pattern, label), found=kept))
+                waiting += grown[-1:] if len(one.pattern) + 1 < LONGEST else []
+    return Sequences(found=tuple(grown), tried=tried)
+
+
+def _single(turns: Sequence[Sequence[Label]], sessions: Sequence[str]) -> list[Frequent]:
+    """The calls that a pattern can begin with."""
+    found: dict[Label, list[Found]] = {}
     for number, turn in enumerate(turns):
         for place, label in enumerate(turn):
-            first.setdefault(label, []).append(Found(number, (place,)))
-    waiting = [Frequent(pattern=(label,), found=tuple(found)) for label, found in sorted(first.items())]
-    waiting = [one for one in waiting if is_enough((each.turn for each in one.found), sessions)]
-    looks = 0
-    while waiting and looks < MOST_LOOKS:
-        grown: list[Frequent] = []
-        for one in waiting:
-            longer, slots = _extended(one, turns)
-            looks += slots
-            for label, found in sorted(longer.items()):
-                if kept := _kept(found, sessions, is_linked, slots * counts[label] / total):
-                    grown.append(Frequent(pattern=(*one.pattern, label), found=kept))
-            if looks >= MOST_LOOKS:
-                break
-        yield from grown
-        waiting = [one for one in grown if len(one.pattern) < LONGEST]
+            found.setdefault(label, []).append(Found(number, (place,)))
+    enough = {label: at for label, at in sorted(found.items()) if is_enough((one.turn for one in at), sessions)}
+    return [Frequent(pattern=(label,), found=tuple(at)) for label, at in enough.items()]
 
 
 def is_enough(turns: Iterator[int], sessions: Sequence[str]) -> bool:
@@ -84,7 +98,9 @@ def log_chance(seen: int, expected: float) -> float:
     return min(0.0, first + math.log(rest))
 
 
-def _extended(one: Frequent, turns: Sequence[Sequence[Label]]) -> tuple[dict[Label, list[Found]], int]:
+def _extended(
+    one: Frequent, turns: Sequence[Sequence[Label]], labels: Collection[Label]
+) -> tuple[dict[Label, list[Found]], int]:
     """By the next step: where it is found; and how many places there were for it."""
     longer: dict[Label, list[Found]] = {}
     slots = 0
@@ -92,7 +108,8 @@ def _extended(one: Frequent, turns: Sequence[Sequence[Label]]) -> tuple[dict[Lab
         turn, last = turns[found.turn], found.places[-1]
         for place in range(last + 1, min(last + GAP + 2, len(turn))):
             slots += 1
-            longer.setdefault(turn[place], []).append(Found(found.turn, (*found.places, place)))
+            if turn[place] in labels:
+                longer.setdefault(turn[place], []).append(Found(found.turn, (*found.places, place)))
     return longer, slots
 
 
