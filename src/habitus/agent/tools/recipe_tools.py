@@ -61,9 +61,11 @@ def _reach(tool: Tool) -> Reach:
 
 
 async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolResult:
-    """One call, seen by the observers as any other."""
+    """One call, seen by the observers as any other; no message has its arguments, so the event keeps them."""
     at, redactor = running.round_idx, running.redactor
-    running.observe(tool_called(call.name, call.arguments, round_idx=at, call_id=call.id, redactor=redactor))
+    running.observe(
+        tool_called(call.name, call.arguments, round_idx=at, call_id=call.id, keeps_args=True, redactor=redactor)
+    )
     result = await registry.run(call, replace(running, call=call.id))
     running.observe(
         tool_returned(
