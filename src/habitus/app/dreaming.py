@@ -13,20 +13,20 @@ from habitus.agent.conversation import new_id
 from habitus.agent.stream import Done, ToolFinished, ToolStarted
 from habitus.app import models
 from habitus.app.habitus import Habitus
-from habitus.app.running_code import open_scratchpads
+from habitus.app.running_code import open_scratchpads, readable
 from habitus.app.sessions import PADS
 from habitus.events import OK, Outcome, failed, infra
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.dream.challenge import Challenge, read, starters
+from habitus.learning.dream.challenge import Challenge, read, starters, written
 from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle
 from habitus.learning.dream.extract import extract
+from habitus.learning.dream.propose import propose
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.memory.model import Draft, Evidence, Kind, Producer, Scope, Status
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import Cell
-from habitus.sandbox.scratchpads import Scratchpads
 
 PAD = "challenge"
 OWN = "challenges"  # a folder of the home with challenges of one's own
@@ -63,7 +63,7 @@ async def checked(habitus: Habitus, challenge: Challenge) -> Soundness:
             if not arena.laid.is_ok:
                 return Soundness(challenge=challenge.name, is_sound=False, reason=arena.laid.reason)
             await arena.run(solution)
-            judged = await arena.judge(challenge)
+            judged = await arena.judge()
         if judged.is_ok != should_pass:
             came_to = "passes" if judged.is_ok else f"does not pass: {judged.reason}"
             return Soundness(challenge=challenge.name, is_sound=False, reason=f"{what} {came_to}")
@@ -74,35 +74,41 @@ async def checked(habitus: Habitus, challenge: Challenge) -> Soundness:
 class Arena:
     """A folder in the sandbox with what a challenge lays out; `laid` says whether that went well."""
 
+    habitus: Habitus
+    challenge: Challenge
     session: str  # whose scratchpads can work there
-    laid: Outcome
-    pads: Scratchpads
+    laid: Outcome = OK
 
     async def run(self, code: str) -> Cell:
-        """In a process of its own, which is gone when the session's own pads want the folder."""
+        """In a process of its own, which is gone when somebody else wants the folder."""
+        read = _programs(self.habitus, self.challenge)
+        pads = open_scratchpads(self.habitus, f"{PADS}/{self.session}", read=read)
         try:
-            return await self.pads.exec(PAD, code)
+            return await pads.exec(PAD, code)
         finally:
-            await self.pads.reset(PAD)
+            await pads.close()
 
-    async def judge(self, challenge: Challenge) -> Outcome:
-        cell = await self.run(challenge.validator)
+    async def judge(self) -> Outcome:
+        cell = await self.run(self.challenge.validator)
         return cell.outcome if cell.error is None else failed(_last_line(cell.error))
 
 
 @asynccontextmanager
 async def laid_out(habitus: Habitus, challenge: Challenge) -> AsyncIterator[Arena]:
-    session = f"dream-{new_id()}"
-    pads = open_scratchpads(habitus, f"{PADS}/{session}")
-    arena = Arena(session=session, laid=OK, pads=pads)
+    arena = Arena(habitus=habitus, challenge=challenge, session=f"dream-{new_id()}")
     try:
         setup = await arena.run(challenge.setup)
-        if setup.error is not None:
-            arena = replace(arena, laid=infra(f"its setup failed: {_last_line(setup.error)}"))
-        yield arena
+        yield (
+            arena if setup.error is None else replace(arena, laid=infra(f"its setup failed: {_last_line(setup.error)}"))
+        )
     finally:
-        await pads.close()
-        await asyncio.to_thread(folders.remove, str(habitus.place / PADS / session))
+        await asyncio.to_thread(folders.remove, str(habitus.place / PADS / arena.session))
+
+
+def _programs(habitus: Habitus, challenge: Challenge) -> tuple[Path, ...]:
+    """What a shell needs is not in the sandbox unless somebody says so."""
+    is_for_shell = challenge.domain == "bash" and habitus.settings.sandbox.runtime == "local"
+    return readable(habitus, [Path("/usr")]) if is_for_shell else ()
 
 
 def _last_line(text: str) -> str:
@@ -175,20 +181,23 @@ class SessionSolver:
                 return Attempt(outcome=arena.laid)
             try:
                 async with asyncio.timeout(self._longest_s):
-                    record, tokens = await self._asked(arena.session, _request(challenge, playbook, feedback))
+                    record, tokens = await self._asked(
+                        arena.session, challenge, _request(challenge, playbook, feedback)
+                    )
             except ProviderFault as fault:
                 return Attempt(outcome=infra(str(fault)))
             except TimeoutError:
                 return Attempt(outcome=failed(f"it was not done after {self._longest_s:.0f} s"))
-            judged = await arena.judge(challenge)
+            judged = await arena.judge()
         return Attempt(outcome=judged, record=f"{record}\n\nJudged: {judged.reason or 'passed'}", tokens=tokens)
 
-    async def _asked(self, session: str, request: str) -> tuple[str, int]:
+    async def _asked(self, session: str, challenge: Challenge, request: str) -> tuple[str, int]:
         """What was done, in words, and the tokens it took."""
         habitus, done = self._habitus, []
         quiet = Cerebellum(None, habitus.memory.encode, spending=habitus.spending, redactor=habitus.redactor)
         learner = Learner(habitus.memory, quiet, mode=Mode.OFF, redactor=habitus.redactor)
-        async with habitus.session(self._model, id=session, source_type="dream", learner=learner) as opened:
+        read = _programs(habitus, challenge)
+        async with habitus.session(self._model, id=session, source_type="dream", learner=learner, read=read) as opened:
             async for seen in opened.turn_stream(request):
                 match seen:
                     case ToolStarted(tool=tool, arguments=arguments):
@@ -210,3 +219,32 @@ def _request(challenge: Challenge, playbook: str, feedback: str) -> str:
         f"An earlier attempt, of which nothing is left, was not accepted: {feedback}" if feedback else "",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+async def invent(habitus: Habitus, *, model: str = "") -> tuple[Challenge, Soundness]:
+    """A challenge that a model makes up about what failed here; one that tells right from wrong is kept in the home."""
+    habitus.refuse_if_read_only()
+    habitus.pause.refuse_if_paused()
+    opened = models.models_named(habitus, model) if model else habitus.models
+    try:
+        made = await propose(
+            await asyncio.to_thread(_failures, habitus),
+            model=opened.main,
+            spending=habitus.spending,
+            redactor=habitus.redactor,
+        )
+    finally:
+        await opened.close()
+    sound = await checked(habitus, made)
+    if sound.is_sound:
+        folder = habitus.settings.home / OWN
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / f"{made.name}.toml").write_text(written(made), "utf-8")
+    return made, sound
+
+
+def _failures(habitus: Habitus) -> list[str]:
+    """What went wrong lately, as memory has it."""
+    memory = habitus.open_memory(user=habitus.settings.user)
+    found = [one for one in memory.list_lessons(limit=200) if one.evidence.error_signature or one.evidence.detector]
+    return [f"{one.text} [{one.evidence.error_signature or one.evidence.detector}]" for one in found[:20]]

@@ -39,6 +39,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("tour", "tour:tour", panel=_EVERYDAY),
         Command("learn", "learn:learn", panel=_EVERYDAY),
         Command("outcome", "judging:outcome", panel=_EVERYDAY),
+        Command("dream", "dream:dream", panel=_EVERYDAY),
         Command("curate", "curate:curate", panel=_CURATE),
         Command("undo", "going_back:undo", panel=_CURATE),
         Command("rollback", "going_back:rollback", panel=_CURATE),

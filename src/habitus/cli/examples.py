@@ -13,6 +13,7 @@ EXAMPLES: Mapping[str, str] = {
     "tour": "habitus tour",
     "learn": "habitus learn ~/.claude/projects --apply",
     "outcome": "habitus outcome d4342a3ce725 --failed --reason 'the south is missing'",
+    "dream": "habitus dream --cycles 8 --budget 30m --domain sql",
     "curate": "habitus curate --apply",
     "undo": "habitus undo csv-summary@user:7",
     "rollback": "habitus rollback --to '2 hours ago' --dry-run",

@@ -1,1 +1,1 @@
-"""Self-play: challenges are solved, lessons drawn from what went wrong, and believed only when they were seen to help."""
+"""Self-play: challenges are solved, and a lesson drawn from one is believed when it was seen to help."""

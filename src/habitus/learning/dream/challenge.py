@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -69,6 +70,15 @@ def read(path: Path) -> tuple[Challenge, ...]:
         raise NotFound(f"There is no {path}.", mend="Name a .toml file with a challenge, or a folder of them.")
     found = sorted(path.glob("*.toml")) if path.is_dir() else [path]
     return tuple(_parsed(each.read_text("utf-8", errors="replace"), each.stem, str(each)) for each in found)
+
+
+def written(challenge: Challenge) -> str:
+    """As a file has it; the name is the file's."""
+    return "".join(
+        f"{field.name} = {json.dumps(getattr(challenge, field.name), ensure_ascii=False)}\n"
+        for field in fields(challenge)
+        if field.name != "name"
+    )
 
 
 @cache

@@ -11,10 +11,9 @@ from habitus.events import Outcome, OutcomeKind
 from habitus.learning.dream.challenge import Challenge
 from habitus.learning.dream.extract import Extracted
 from habitus.learning.dream.guard import objection
-from habitus.memory.model import LessonBody
+from habitus.memory.model import PLAYBOOK, LessonBody
 
 ATTEMPTS = 3
-HEADING = "### SKILL PLAYBOOK:"  # under which lessons of self-play stand, here and in every session
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +95,7 @@ async def _solved(challenge: Challenge, solver: Solver) -> list[Attempt]:
 
 async def _verified(challenge: Challenge, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
     """Once with the lesson, and once without: what passes anyway was luck."""
-    with_it = await solver.solve(challenge, playbook=f"{HEADING}\n- {lesson.text}")
+    with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
     candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE, tokens=dreamt.tokens + with_it.tokens)
     if with_it.outcome.kind is OutcomeKind.INFRA:
         return replace(candidate, reason=f"it could not be tried: {with_it.outcome.reason}")

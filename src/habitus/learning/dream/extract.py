@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +10,10 @@ from importlib.resources import files
 
 from pydantic import BaseModel, Field
 
+from habitus.learning.asking import ask_within
 from habitus.learning.dream.challenge import Challenge
 from habitus.learning.spending import Spending
-from habitus.llm.model import Asked, Model, NoUsableAnswer, Text
-from habitus.llm.structured import ask_for
+from habitus.llm.model import Model
 from habitus.memory.model import LessonBody
 from habitus.redact import Redactor
 
@@ -48,21 +47,15 @@ async def extract(
         {"task": challenge.task, "domain": challenge.domain, "attempts": [_short(each) for each in attempts]},
         ensure_ascii=False,
     )
-    record = redactor.redact(record).text
-    reserved = await asyncio.to_thread(spending.reserve, 2 * (len(record) + len(_prompt())) // 3 + 3 * _ROOM)
-    used = (len(record) + len(_prompt())) // 4
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            asked = Asked(parts=(Text(text=record),))
-            answer = await ask_for(
-                model, LessonAnswer, system=_prompt(), messages=(asked,), max_tokens=_ROOM, attempts=2
-            )
-        used = answer.usage.input_tokens + answer.usage.output_tokens or used
-    except NoUsableAnswer as error:
-        used = error.usage.input_tokens + error.usage.output_tokens or used
-        raise
-    finally:
-        await asyncio.to_thread(spending.settle, reserved, used)
+    answer = await ask_within(
+        spending,
+        model,
+        LessonAnswer,
+        system=_prompt(),
+        record=redactor.redact(record).text,
+        room=_ROOM,
+        patience_s=_PATIENCE_S,
+    )
     said = answer.value
     lesson = LessonBody(
         trigger=_line(said.trigger),
@@ -71,7 +64,8 @@ async def extract(
         domains=tuple(dict.fromkeys(said.domains)),
         source_challenge_hash=challenge.hash,
     )
-    return Extracted(lesson=lesson, confidence=said.confidence, tokens=used)
+    tokens = answer.usage.input_tokens + answer.usage.output_tokens
+    return Extracted(lesson=lesson, confidence=said.confidence, tokens=tokens)
 
 
 def _line(text: str) -> str:

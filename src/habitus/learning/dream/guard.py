@@ -64,7 +64,7 @@ def _literals(challenge: Challenge) -> Iterator[str]:
 
 
 def _is_odd(piece: str) -> bool:
-    return len(piece) >= 6 and not re.fullmatch(r"[^\W\d_]+[.!?]?", piece)
+    return bool(re.search(r"\d{3}", piece)) or (len(piece) >= 6 and not re.fullmatch(r"[^\W\d_]+[.!?]?", piece))
 
 
 def _tree(code: str) -> ast.AST:
