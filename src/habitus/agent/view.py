@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 from functools import partial
 
 from habitus.agent.history import History
+from habitus.agent.offers import Offers
 from habitus.agent.outage import Outage
 from habitus.redact import Redactor
 from habitus.skills.copies import SkillFiles
@@ -38,6 +39,7 @@ class View:
         history: History | None = None,
         forgets: bool = False,
         user: User = User(),  # noqa: B008  # frozen
+        offers: Offers | None = None,
     ) -> None:
         self.library = library
         self.conversation = conversation
@@ -45,6 +47,7 @@ class View:
         self.selection = Selection()  # the last one, also for when the database is away
         self.menu = Menu(text="", tokens=0, budget=0, shown=())  # of the prompt, where there is one
         self.loaded: dict[str, Skill] = {}  # asked for in this turn
+        self.offers = offers or Offers()
         self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
         self._review = review
         self._outage = outage

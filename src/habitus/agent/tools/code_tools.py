@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from habitus.agent.tools.registry import Reach, Running, Tool
 from habitus.events import ToolResult
+from habitus.evidence.model import Item, ItemKind
 from habitus.sandbox.model import Permissions, ToolRun
 from habitus.text import block, one_line
 from habitus.tools.model import CodeTool
@@ -33,6 +34,7 @@ def _offered(tool: CodeTool, run: Run) -> Tool:
         is_parallel=True,
         version=tool.version,
         skill=tool.name,
+        item=Item(kind=ItemKind.TOOL, name=tool.name, version=tool.version) if tool.version else None,
         reach=_reach(tool.permissions),
         returns=tool.returns,
     )

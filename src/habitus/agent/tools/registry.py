@@ -18,6 +18,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.tools.advice import advised
 from habitus.errors import ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
+from habitus.evidence.model import Item
 from habitus.llm.model import ToolSpec
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.text import block, encodable, encodable_value, unmarked
@@ -67,6 +68,7 @@ class Tool:
     keeps: bool = False  # what it is given is stored: secrets are taken out first
     version: int = 0
     skill: str = ""  # whose code or recipe it is
+    item: Item | None = None  # what is learned about it; none for the built-in ones
     reach: Reach = Reach.HERE
     returns: Mapping[str, object] | None = None  # JSON Schema of the object it returns, where that is known
 
