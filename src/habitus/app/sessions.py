@@ -221,9 +221,7 @@ def let_go_of_the_old(habitus: Habitus, user: str) -> None:
                     folders.remove(str(folder))
 
 
-def _scratchpads(
-    habitus: Habitus, ask: AskPerson, view: View, given: Given | None, read: Sequence[Path]
-) -> Scratchpads:
+def _scratchpads(habitus: Habitus, ask: AskPerson, view: View, given: Given, read: Sequence[Path]) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
     return open_scratchpads(
         habitus,
