@@ -114,7 +114,7 @@ def show(
             output.print_json({"name": item.name, "version": version, "skill": shown.skill, "files": files})
         else:
             body = {"body": shown.skill.body} if shown.skill is not None else {}
-            more = {"files": files, "told": list(shown.told), "lacks": list(shown.lacks)}
+            more = {"files": files, "told": list(shown.told), "lacks": list(shown.lacks), "known": list(shown.known)}
             counted = {(item.layer, item.name): shown.counters}
             output.print_json({**_as_json(habitus, item, counted), **body, **more})
 
@@ -143,6 +143,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         ("files", ", ".join(files)),
         ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
         ("used", _fared(shown.counters)),
+        ("known", " ".join(shown.known)),
         ("told", "; ".join(shown.told)),
         ("lacks", " ".join(shown.lacks)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
