@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from habitus.agent.offers import of_skill
 from habitus.agent.outage import away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
+from habitus.errors import NotFound
 from habitus.events import EventKind, OutcomeKind, TurnEnded
 from habitus.evidence.request_kind import kind_of
 from habitus.evidence.traces import left_trace
@@ -123,6 +125,9 @@ class TurnRecorder:
         went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
         shown = turn.composed.skills if turn.composed else ()
         used = {skill.name: skill for skill in (*turn.loaded, *shown)}
+        for name in (skill.name for skill in turn.loaded if skill.version):
+            with suppress(NotFound):  # it was removed meanwhile
+                view.library.count_recommended(name, at=view.snapshot)
         view.library.count_use(
             *(name for name, skill in used.items() if skill.version), succeeded=went, at=view.snapshot
         )

@@ -10,6 +10,7 @@ import numpy as np
 from habitus.evidence.table import Floats, Table
 
 _RIDGE = 1.0  # as if each item and kind had been seen once more, doing nothing
+_TINY, _UNKNOWN = 1e-9, 1e3
 _NOISE, _NOISE_ROWS = 0.2, 10.0  # the variance of a yes or no, as if so many had been seen before the first
 
 
@@ -37,12 +38,12 @@ def association(table: Table, weights: Floats) -> Association:
     freedom = weight.sum() - (kinds + count - _RIDGE * np.trace(inverse))
     squares = float(weight @ (outcomes - fitted) ** 2)
     noise = (squares + _NOISE * _NOISE_ROWS) / (max(freedom, 0.0) + _NOISE_ROWS)
-    pull = weighted @ inverse[:, kinds:]
-    effects = solution[kinds:]
+    told = np.maximum(1 - _RIDGE * np.diag(inverse)[kinds:], _TINY)  # the share of an effect that is not the ridge's
+    pull = weighted @ (inverse[:, kinds:] / told)
     return Association(
-        effects=effects,
-        variances=noise * (pull**2).sum(0),
-        expected=fitted[table.unit] - effects[table.item] * table.is_offered,
+        effects=solution[kinds:] / told,
+        variances=np.where(told > _TINY, noise * (pull**2).sum(0), _UNKNOWN),
+        expected=fitted[table.unit] - solution[kinds + table.item] * table.is_offered,
         leverage=pull[table.unit, table.item],
         noise=np.full(len(table.unit), noise),
     )

@@ -19,6 +19,7 @@ from habitus.evidence.table import Floats, Numbers, Table
 
 ERROR = 0.05  # how often a bound may ever be wrong
 _STAKES = np.geomspace(0.05, 3.2, 13)
+_AS_USUAL = 4  # a kind of request is expected to go as all do, as if so many had gone so
 _SAFE = 0.95  # of what would risk everything
 _HALVINGS = 20  # to find a bound
 _GRID = np.linspace(-1, 1, 201)
@@ -33,10 +34,38 @@ class Bound:
     offered: int = 0  # units of each arm that it rests on
     withheld: int = 0
 
-    @property
-    def excludes_nothing(self) -> bool:
-        """Whether it is known that offering changes something."""
-        return self.low > 0 or self.high < 0
+
+def bound(game: Game, *, error: float = ERROR) -> Bound:
+    """One arm alone bounds nothing: then outcomes are missing by arm, and the game is not fair."""
+    if not (game.offered and game.withheld):
+        return Bound(offered=game.offered, withheld=game.withheld)
+    enough = math.log(2 / error)  # half of the error for either side
+    return Bound(
+        low=_reach(lambda effect: game.fortune(effect, up=True) >= enough),
+        high=-_reach(lambda effect: game.fortune(-effect, up=False) >= enough),
+        offered=game.offered,
+        withheld=game.withheld,
+    )
+
+
+def _reach(is_refuted: Callable[[float], bool]) -> float:
+    """The largest effect that is refuted along with all smaller ones; -1 where none is."""
+    low, high = -1.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_refuted(middle) else (low, middle)
+    return low
+
+
+def is_worse(version: Game, predecessor: Game, *, error: float = ERROR) -> bool:
+    """Whether a version is known to help less than its predecessor did, each set off against its own withheld units.
+
+    Were it as good, some effect would be neither too large for the one nor too small for the other, and betting
+    against it on both sides would win nothing. Between two points of the grid the smaller winnings of both count.
+    """
+    against_version = [version.fortune(effect, up=False) for effect in _GRID[:-1]]
+    against_predecessor = [predecessor.fortune(effect, up=True) for effect in _GRID[1:]]
+    return min(a + b for a, b in zip(against_version, against_predecessor, strict=True)) >= math.log(1 / error)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -89,38 +118,8 @@ def _game(table: Table, rows: Numbers) -> Game:
 
 def _expected(success: Floats, kind: Numbers) -> Floats:
     """Of each exposure, how those before it went, its own kind of request above all."""
-    before = np.arange(len(success))
-    overall = (success.cumsum() - success + 1) / (before + 2)
+    overall = (success.cumsum() - success + 1) / (np.arange(len(success)) + 2)
     is_kind = kind[:, None] == np.unique(kind)
-    of_kind, went = is_kind.cumsum(0) - is_kind, (is_kind * success[:, None]).cumsum(0) - is_kind * success[:, None]
-    return np.asarray((went[is_kind] + 4 * overall) / (of_kind[is_kind] + 4), dtype=np.float64)
-
-
-def bound(game: Game, *, error: float = ERROR) -> Bound:
-    enough = math.log(2 / error)  # half of the error for either side
-    return Bound(
-        low=_reach(lambda effect: game.fortune(effect, up=True) >= enough),
-        high=-_reach(lambda effect: game.fortune(-effect, up=False) >= enough),
-        offered=game.offered,
-        withheld=game.withheld,
-    )
-
-
-def _reach(is_refuted: Callable[[float], bool]) -> float:
-    """The largest effect that is refuted along with all smaller ones; -1 where none is."""
-    low, high = -1.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if is_refuted(middle) else (low, middle)
-    return low
-
-
-def is_worse(version: Game, predecessor: Game, *, error: float = ERROR) -> bool:
-    """Whether a version is known to help less than its predecessor did, each set off against its own withheld units.
-
-    Were it as good, some effect would be neither too large for the one nor too small for the other, and betting
-    against it on both sides would win nothing. Between two points of the grid the smaller winnings of both count.
-    """
-    against_version = [version.fortune(effect, up=False) for effect in _GRID[:-1]]
-    against_predecessor = [predecessor.fortune(effect, up=True) for effect in _GRID[1:]]
-    return min(a + b for a, b in zip(against_version, against_predecessor, strict=True)) >= math.log(1 / error)
+    went = is_kind * success[:, None]
+    went_before, before = (went.cumsum(0) - went)[is_kind], (is_kind.cumsum(0) - is_kind)[is_kind]
+    return np.asarray((went_before + _AS_USUAL * overall) / (before + _AS_USUAL), dtype=np.float64)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from habitus.evidence.bounds import Bound, bound, games
+from habitus.evidence.bounds import Bound, Game, bound, games
 from habitus.evidence.lift import HALF_LIFE_DAYS, Estimate, estimates
 from habitus.evidence.model import Item, Observation
 from habitus.evidence.plan import Plan, plan
 from habitus.evidence.policy import Judgement, Rollback, judge, rollbacks
-from habitus.evidence.words import sentence
+from habitus.evidence.words import prospect, sentence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,8 @@ class Finding:
     bound: Bound
     judgement: Judgement
     plan: Plan
-    sentence: str
+    sentence: str  # what is known, in plain words
+    prospect: str  # when more will be
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,22 +35,26 @@ def findings(
 ) -> Findings:
     """`withhold` is the share that is withheld from now on, for the plans; nothing else depends on it."""
     rows = list(observations)
-    of_item: dict[Item, list[Observation]] = {}
+    mine: dict[Item, list[Observation]] = {}
     for one in rows:
-        of_item.setdefault(one.item, []).append(one)
-    estimated, played = estimates(rows, half_life_days=half_life_days), games(rows)
-    found = []
-    for item, estimate in sorted(estimated.items()):
-        game = played[item]
-        limit = bound(game)
-        found.append(
-            Finding(
-                item=item,
-                estimate=estimate,
-                bound=limit,
-                judgement=judge(estimate, limit),
-                plan=plan(estimate, game, of_item[item], withhold=withhold),
-                sentence=sentence(estimate, limit),
-            )
-        )
+        mine.setdefault(one.item, []).append(one)
+    played = games(rows)
+    found = [
+        _finding(estimate, played[item], mine[item], withhold)
+        for item, estimate in sorted(estimates(rows, half_life_days=half_life_days).items())
+    ]
     return Findings(items=tuple(found), rollbacks=tuple(rollbacks(played)))
+
+
+def _finding(estimate: Estimate, game: Game, mine: Iterable[Observation], withhold: float) -> Finding:
+    limit = bound(game)
+    ahead = plan(estimate, game, mine, withhold=withhold)
+    return Finding(
+        item=estimate.item,
+        estimate=estimate,
+        bound=limit,
+        judgement=judge(estimate, limit),
+        plan=ahead,
+        sentence=sentence(estimate, limit),
+        prospect=prospect(ahead),
+    )

@@ -1,7 +1,7 @@
 """From two looks at an effect to one estimate: the randomised contrast, shrunk towards the association.
 
 How far the association is off is learned from the items that have both: each item's bias is drawn from a normal
-distribution, whose mean and spread are integrated over. Then a prior fitted to all items: some do nothing at all.
+distribution, whose mean and spread are integrated over. What items do in general is learned from all of them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from habitus.evidence.table import Floats
 
 _SPREADS = np.array([0.0, 0.005, 0.01, 0.02, 0.03, 0.045, 0.065, 0.09, 0.13, 0.18, 0.25])
 _USUAL_BIAS = 0.08  # before anything was withheld: how far an association may be off
-_USUAL_EFFECT, _PRIOR_ITEMS = 0.15, 4.0  # what an item that does something does, as if so many had been seen
-_NORMAL = NormalDist()
-WIDTH = _NORMAL.inv_cdf(0.95)  # of a 90 % interval, to each side, in standard deviations
+_USUAL_EFFECT, _PRIOR_ITEMS = 0.15, 4.0  # what items do, as if so many had been seen
+WIDTH = NormalDist().inv_cdf(0.95)  # of a 90 % interval, to each side, in standard deviations
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -31,9 +30,10 @@ class Effects:
     highs: Floats
 
 
-def fuse(seen: Association, drawn: Contrast) -> Effects:
+def fuse(seen: Association, drawn: Contrast, freshness: Floats) -> Effects:
+    """`freshness` is what the newest outcome of each item counts: what was not tried lately is known less well."""
     means, variances = _without_bias(seen, drawn)
-    return _with_prior(means, variances)
+    return _with_prior(means, variances / freshness)
 
 
 def _without_bias(seen: Association, drawn: Contrast) -> tuple[Floats, Floats]:
@@ -66,37 +66,13 @@ def _bias(known: Floats, variances: Floats, gaps: Floats, gap_variances: Floats)
 
 
 def _with_prior(means: Floats, variances: Floats) -> Effects:
-    """Fit the prior, then of each item the median of what remains likely, and an interval in case it does something."""
-    active, middle, spread = 0.5, 0.0, _USUAL_EFFECT**2
-    for _ in range(60):
-        odds = _log_density(means - middle, variances + spread) - _log_density(means, variances)
-        chance = 1 / (1 + (1 - active) / active * np.exp(np.clip(-odds, -500, 500)))
-        mean, variance = _posterior(means, variances, middle, spread)
-        total = chance.sum() + _PRIOR_ITEMS
-        active = total / (len(means) + 2 * _PRIOR_ITEMS)
-        middle = float(chance @ mean / total)
-        spread = float(chance @ ((mean - middle) ** 2 + variance) + _PRIOR_ITEMS * _USUAL_EFFECT**2) / total
-    mean, variance = _posterior(means, variances, middle, spread)
-    deviation = np.sqrt(variance)
-    lows, highs = np.clip(mean - WIDTH * deviation, -1, 1), np.clip(mean + WIDTH * deviation, -1, 1)
-    medians = np.array([_median(*each) for each in zip(chance, mean, deviation, strict=True)])
-    return Effects(values=np.clip(medians, lows, highs), lows=lows, highs=highs)
-
-
-def _posterior(means: Floats, variances: Floats, middle: float, spread: float) -> tuple[Floats, Floats]:
-    variance = 1 / (1 / variances + 1 / spread)
-    return variance * (means / variances + middle / spread), variance
-
-
-def _log_density(gaps: Floats, variances: Floats) -> Floats:
-    return np.asarray(-0.5 * (gaps**2 / variances + np.log(variances)), dtype=np.float64)
-
-
-def _median(chance: float, mean: float, deviation: float) -> float:
-    """Of an effect that is normal with this chance, and nothing otherwise."""
-    below = chance * _NORMAL.cdf(-mean / deviation)
-    if below > 0.5:
-        return float(mean + deviation * _NORMAL.inv_cdf(0.5 / chance))
-    if below + (1 - chance) >= 0.5:
-        return 0.0
-    return float(mean + deviation * _NORMAL.inv_cdf((chance - 0.5) / chance))
+    """Shrink each item towards what items do, which is fitted to all of them."""
+    middle, spread = 0.0, _USUAL_EFFECT**2
+    total = len(means) + _PRIOR_ITEMS
+    for _ in range(30):
+        posterior = 1 / (1 / variances + 1 / spread)
+        values = posterior * (means / variances + middle / spread)
+        middle = float(values.sum()) / total
+        spread = (float(((values - middle) ** 2 + posterior).sum()) + _PRIOR_ITEMS * _USUAL_EFFECT**2) / total
+    margins = WIDTH * np.sqrt(posterior)
+    return Effects(values=values, lows=values - margins, highs=values + margins)

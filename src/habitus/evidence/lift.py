@@ -81,9 +81,9 @@ def estimates(observations: Iterable[Observation], *, half_life_days: float = HA
         item: Estimate(
             item=item,
             basis=Basis.RANDOMISED if randomised[number] else Basis.ASSOCIATIONAL,
-            offering=explicit[number],
-            using=_using(explicit[number], uptakes[number]) if randomised[number] else None,
-            weak=weak[number],
+            offering=explicit.get(item),
+            using=_using(explicit.get(item), uptakes[number]) if randomised[number] else None,
+            weak=weak.get(item),
             uptake=uptakes[number],
             offered=offered[number],
             withheld=withheld[number],
@@ -95,17 +95,19 @@ def estimates(observations: Iterable[Observation], *, half_life_days: float = HA
     }
 
 
-def _effects(table: Table, half_life_days: float) -> list[Effect | None]:
-    """Of offering each item, as these outcomes tell; of an item without an outcome, nothing."""
-    if not len(table.item):
-        return [None] * len(table.items)
+def _effects(rows: Table, half_life_days: float) -> dict[Item, Effect]:
+    """Of offering each item that these outcomes tell of."""
+    table = rows.narrowed()
+    if not table.items:
+        return {}
     weights = table.weights(half_life_days)
     seen = association(table, weights)
     drawn = contrast(table, table.success - seen.expected, weights, seen.noise, seen.leverage)
-    effects = fuse(seen, drawn)
-    is_known = table.per_item(np.ones(len(table.item))) > 0
-    each = zip(is_known, effects.values, effects.lows, effects.highs, strict=True)
-    return [_effect(value, low, high) if known else None for known, value, low, high in each]
+    freshness = np.zeros(len(table.items))
+    np.maximum.at(freshness, table.item, weights)
+    effects = fuse(seen, drawn, freshness)
+    each = zip(table.items, effects.values, effects.lows, effects.highs, strict=True)
+    return {item: _effect(value, low, high) for item, value, low, high in each}
 
 
 def _has_both_arms(table: Table) -> Flags:

@@ -15,7 +15,7 @@ from habitus.evidence.model import Observation
 WORTH_KNOWING = 0.1  # the effect that we plan to notice, unless a larger one is likely
 _RECENT_DAYS = 30.0
 _DETOUR = 1.5  # what it costs not to know the right stake, in the logarithm of capital
-_NOISE = 0.25  # the variance of a yes or no that goes either way
+_NOISE = 0.25  # the variance of a yes or no that goes either way, before any was seen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,15 +38,16 @@ def plan(estimate: Estimate, game: Game, mine: Iterable[Observation], *, withhol
 
 
 def _a_day(ages: list[float]) -> float:
+    """How many came in the last days; a shorter history counts as long as it is, and as a day at least."""
     recent = [age for age in ages if age <= _RECENT_DAYS]
     return len(recent) / min(_RECENT_DAYS, max(1.0, *ages)) if recent else 0.0
 
 
 def _missing(game: Game, effect: float, withhold: float) -> int | None:
-    """What capital grows by with each unit, and how much of it a verdict still needs."""
+    """How much our capital grows with each unit, and how much of it a verdict still needs."""
     spread = withhold * (1 - withhold)
-    noise = float(np.mean(game.pays**2) / np.mean(game.adds)) if len(game.pays) else _NOISE
-    growth = effect**2 * spread / (2 * noise) if noise else 0.0
+    noise = (float(np.sum(game.pays**2)) + _NOISE) / (float(np.sum(game.adds)) + 1)
+    growth = effect**2 * spread / (2 * noise)
     won = max(0.0, game.fortune(0, up=True), game.fortune(0, up=False))
     needed = max(0.0, math.log(2 / ERROR) + _DETOUR - won)
     return math.ceil(needed / growth) if growth else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -15,6 +14,7 @@ from habitus.evidence.model import Item, Observation
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+_LEAST = 1e-6  # that an old row counts
 T = TypeVar("T", bound=Hashable)
 
 _ROWS = (
@@ -45,12 +45,12 @@ class Table:
     @classmethod
     def of(cls, observations: Iterable[Observation]) -> Table:
         """Of an item that is told twice about one unit, the last word holds."""
-        told = {(one.unit, one.item): one for one in observations}
-        rows = sorted(told.values(), key=lambda one: -_age(one.age_days))
+        rows = list(observations)
         units, unit = _numbered([one.unit for one in rows])
         items, item = _numbered([one.item for one in rows])
         kinds, kind = _numbered([one.request_kind for one in rows])
-        return cls(
+        propensity = _numbers([one.propensity for one in rows])
+        told = cls(
             items=tuple(items),
             units=len(units),
             kinds=len(kinds),
@@ -61,19 +61,31 @@ class Table:
             is_used=np.array([one.is_used for one in rows], dtype=np.bool_),
             is_explicit=np.array([one.is_explicit for one in rows], dtype=np.bool_),
             is_ignored=np.array([one.is_used and one.has_trace is False for one in rows], dtype=np.bool_),
-            propensity=np.clip(np.nan_to_num([one.propensity for one in rows], nan=1.0), 0.0, 1.0),
-            success=np.clip([math.nan if one.success is None else one.success for one in rows], 0.0, 1.0),
-            tokens=np.array([one.tokens for one in rows], dtype=np.float64),
-            age_days=np.array([_age(one.age_days) for one in rows]),
+            propensity=np.clip(np.where(np.isnan(propensity), 1, propensity), 0, 1),
+            success=np.clip(_numbers([one.success for one in rows]), 0, 1),
+            tokens=_numbers([one.tokens for one in rows]),
+            age_days=_ages([one.age_days for one in rows]),
         )
+        return told.where(told._last_words())
 
-    def where(self, chosen: Flags) -> Table:
+    def _last_words(self) -> Numbers:
+        """The rows to keep, the oldest first."""
+        _, from_behind = np.unique((self.unit * len(self.items) + self.item)[::-1], return_index=True)
+        kept = np.sort(len(self.unit) - 1 - from_behind)
+        return kept[np.argsort(-self.age_days[kept], kind="stable")]
+
+    def where(self, chosen: Flags | Numbers) -> Table:
         """Some of the rows; the numbers of items, units and kinds stay."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in _ROWS})
 
+    def narrowed(self) -> Table:
+        """Without the items that no row is about."""
+        left, item = np.unique(self.item, return_inverse=True)
+        return replace(self, items=tuple(self.items[number] for number in left), item=item)
+
     def weights(self, half_life_days: float) -> Floats:
         """What each row counts today: half after a half-life."""
-        return np.asarray(0.5 ** (self.age_days / half_life_days), dtype=np.float64)
+        return np.maximum(0.5 ** (self.age_days / half_life_days), _LEAST)
 
     def per_item(self, values: Flags | Floats) -> Floats:
         """The sum over the rows of each item."""
@@ -90,9 +102,14 @@ class Table:
         return ~np.isnan(self.success)
 
 
-def _age(days: float) -> float:
+def _numbers(values: Sequence[float | None]) -> Floats:
+    """None is nan."""
+    return np.array(values, dtype=np.float64)
+
+
+def _ages(days: Sequence[float]) -> Floats:
     """A clock that went backwards makes nothing younger than new."""
-    return max(days, 0.0) if math.isfinite(days) else 0.0
+    return np.maximum(np.nan_to_num(_numbers(days), nan=0, posinf=0, neginf=0), 0)
 
 
 def _numbered(values: Sequence[T]) -> tuple[list[T], Numbers]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,6 +20,7 @@ from habitus.journal.tables import events, messages, outcomes, seen, selections,
 from habitus.redact import Redactor
 from habitus.text import encodable
 
+_AT_ONCE = 200  # turns that are read together
 _PARTS = (messages, events, selections, outcomes)
 
 
@@ -119,14 +120,24 @@ class Journal:
         query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _of(user))
         return next(iter(self._brief(query.order_by(turns.c.started_on.desc()).limit(1))), None)
 
-    def _brief(self, query: sa.Select[Any]) -> list[Turn]:
+    def past(self, *, limit: int, user: str | None = None) -> Iterator[Turn]:
+        """The latest turns that ended, oldest first: what was said and done, chosen or loaded, and how it went."""
+        query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _of(user))
+        with sql.reading(self._engine) as connection:
+            latest = query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit)
+            ids = connection.execute(latest).scalars().all()[::-1]
+        for start in range(0, len(ids), _AT_ONCE):
+            some = sa.select(turns).where(turns.c.id.in_(ids[start : start + _AT_ONCE]))
+            yield from self._brief(some.order_by(turns.c.started_on, turns.c.id), messages, events)
+
+    def _brief(self, query: sa.Select[Any], *more: sa.Table) -> list[Turn]:
         with sql.reading(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
             ids = [row["id"] for row in rows]
             parts: dict[str, dict[str, list[Mapping[Any, Any]]]] = {id: {} for id in ids}
             for table, wanted in (
                 (selections, selections.c.place.in_([Place.EAGER.value, Place.LOADED.value])),
-                (outcomes, sa.true()),
+                *((table, sa.true()) for table in (outcomes, *more)),
             ):
                 chosen = sa.select(table).where(table.c.turn.in_(ids), wanted).order_by(table.c.number)
                 for entry in connection.execute(chosen).mappings() if ids else ():
