@@ -16,6 +16,7 @@ from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Arm, Basis, Effect
 from habitus.evidence.model import ItemKind
 from habitus.evidence.plan import Plan
+from habitus.evidence.policy import Verdict
 from habitus.text import one_line
 
 Name = Annotated[
@@ -95,7 +96,7 @@ def plan(context: typer.Context, wide: Wide = False, as_json: AsJson = False) ->
     """How long until a verdict at today's rate, and what withholding costs meanwhile."""
     with opened(context) as habitus:
         evidence = habitus.evidence
-        open_ones = [one for one in evidence.findings().items if not one.bound.excludes_nothing]
+        open_ones = [one for one in evidence.findings().items if one.judgement.verdict is Verdict.UNKNOWN]
         share = evidence.share or USUAL_SHARE
         rows = [(*_named(habitus, one), *_planned(one.plan)) for one in open_ones if wide or one.plan.a_day]
         data = {"withhold": evidence.share, "plans": [{"item": one.item, "plan": one.plan} for one in open_ones]}
