@@ -9,7 +9,7 @@ from habitus.agent.prompt import CUE, Note, Remembered
 from habitus.evidence.assignment import Assignment, Lots
 from habitus.evidence.model import Item, ItemKind
 from habitus.journal.model import Exposure
-from habitus.skills.layers import USER
+from habitus.skills.layers import address
 from habitus.skills.menu import Menu, line, tokens
 from habitus.skills.model import Skill, Summary
 from habitus.skills.selection import Choice, Selection
@@ -145,8 +145,7 @@ class Offers:
 
 def of_skill(skill: Summary) -> Item:
     """A skill in its layer, and its version there."""
-    name = skill.name if skill.layer in ("", USER) else f"{skill.name}@{skill.layer}"
-    return Item(kind=ItemKind.SKILL, name=name, version=skill.version)
+    return Item(kind=ItemKind.SKILL, name=address(skill.name, skill.layer), version=skill.version)
 
 
 def of_note(note: Note) -> Item:

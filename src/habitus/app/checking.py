@@ -81,6 +81,7 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
         _model(habitus),
         _memory(habitus),
         _spending(habitus),
+        _withholding(habitus),
         _git(),
         *_sandbox(habitus),
         _runtime(habitus),
@@ -190,6 +191,12 @@ def _spending(habitus: Habitus) -> Check:
         mend = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
         return Check(name="learning tokens", state=CheckState.PAUSED, detail=f"{spent.line}.", mend=mend)
     return Check(name="learning tokens", state=CheckState.OK, detail=spent.line)
+
+
+def _withholding(habitus: Habitus) -> Check:
+    share = habitus.settings.evidence.withhold
+    detail = f"{share:.0%} of all offers are withheld at random (evidence.withhold)" if share else "nothing is withheld"
+    return Check(name="evidence", state=CheckState.OK, detail=detail)
 
 
 def _git() -> Check:

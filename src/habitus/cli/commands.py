@@ -58,6 +58,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _lessons(),
         _sessions(),
         _review(),
+        _evidence(),
     ]
 
 
@@ -105,6 +106,7 @@ def _skills() -> TyperGroup:
         Command("search", "finding:search"),
         Command("select", "finding:select"),
         _OfSkill("eval", "finding:evaluate"),
+        _OfSkill("trial", "trial:trial"),
     ]
     help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
     return group("skills", help, below, panel=_EVERYDAY)
@@ -181,3 +183,9 @@ def _review() -> TyperGroup:
         Command("edit", "review:edit"),
     ]
     return group("review", "Decide about changes that wait for you.", below, panel=_CURATE)
+
+
+def _evidence() -> TyperGroup:
+    below = [_OfSkill("show", "evidence:show"), Command("plan", "evidence:plan")]
+    help = "What helps, and how sure that is: 'habitus evidence NAME' shows one item."
+    return group("evidence", help, below, panel=_CURATE, otherwise="show")
