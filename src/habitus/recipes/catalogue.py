@@ -18,8 +18,6 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Stage, State
 
-RUNS_CODE = frozenset({"scratchpad", "create_tool"})  # tools that run what they are given
-
 
 class RecipeStatus(StrEnum):
     ACTIVE = "active"
@@ -130,7 +128,7 @@ class RecipeCatalogue:
             return RecipeStatus.OFF, f"{item.state.value}: {item.reason}"
         if reason := self._library.unreviewed(item) or self._library.untrusted(item):
             return RecipeStatus.INERT, f"{reason}; trust it as it is: habitus trust {item.name}"
-        if made.tools & RUNS_CODE and (objection := self._code_objection(item)):
+        if made.tools & names.CODE_RUNNERS and (objection := self._code_objection(item)):
             return RecipeStatus.INERT, f"it runs code: {objection}"
         if made.callable_name in taken:
             return RecipeStatus.TAKEN, f"another tool goes by '{made.callable_name}'"

@@ -42,6 +42,13 @@ def render(recipes: Sequence[Recipe], *, title: str = "Recipes") -> bytes:
     return "\n".join(parts).encode()
 
 
+def with_recipe(content: bytes, recipe: Recipe) -> bytes:
+    """A file with one more recipe at its end; what is there stays as it is written."""
+    if not content.strip():
+        return render([recipe])
+    return content.rstrip() + b"\n\n" + _section(recipe).encode()
+
+
 def _section(recipe: Recipe) -> str:
     heading = recipe.name if _SIMPLE_NAME.fullmatch(recipe.name) else " ".join(ascii(recipe.name).split())
     more: dict[str, Any] = {}
