@@ -83,11 +83,6 @@ class Sending:
 
 def found_files(given: Sequence[str]) -> list[Path]:
     """Every file that is meant, once; folders stand for the transcripts below them."""
-    if not given:
-        raise NotFound(
-            "Which transcripts?",
-            mend="Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects.",
-        )
     found: dict[Path, None] = {}
     for one in given:
         path = given_path(one)

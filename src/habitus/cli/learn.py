@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from habitus.app import Habitus, studying
 from habitus.app.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.app.undoing import of_lessons
-from habitus.cli import output
+from habitus.cli import mining, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.errors import Refused
@@ -38,8 +38,14 @@ def learn(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find what went wrong in transcripts of agents: Claude Code sessions, OpenAI-style logs, event rows, our own."""
-    paths = studying.found_files(files or ())
+    """Find what went wrong in transcripts of agents: Claude Code sessions, OpenAI-style logs, event rows, our own.
+
+    Without files: what you had done again and again here, as recipes and skills that --apply proposes to you.
+    """
+    if not files:
+        mining.from_journal(context, apply=apply, model=model, yes=yes, as_json=as_json)
+        return
+    paths = studying.found_files(files)
     with opened(context) as habitus:
         may_ask = sys.stdin.isatty() and not as_json
         is_refused = bool(model) and not yes and not may_ask
