@@ -11,7 +11,8 @@ from pathlib import Path
 
 from habitus.events import EventKind, event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.model import SkillUse, Stop, Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.refusals import said_no
 from habitus.learning.transcripts.results import came_to
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -20,7 +21,8 @@ _CONVERSATION = frozenset({"user", "assistant"})
 _WITHOUT_EVENTS = frozenset(
     {"summary", "system", "progress", "attachment", "file-history-snapshot", "queue-operation", "last-prompt", "mode"}
 )
-_NOT_A_REQUEST = ("[Request interrupted", "<local-command", "<command-", "<system-reminder", "Caveat: ")
+_INTERRUPTED = "[Request interrupted"
+_NOT_A_REQUEST = (_INTERRUPTED, "<local-command", "<command-", "<system-reminder", "<task-notification", "Caveat: ")
 
 
 def looks_like(row: dict[str, object]) -> bool:
@@ -56,6 +58,7 @@ class _Session:
         self._answers: dict[str, str] = {}  # turn → the answer that its current round belongs to
         self._calls: dict[str, _Call] = {}
         self._seen_lines: dict[int, None] = {}  # hashes, the oldest first
+        self._stopped: Stop | None = None  # by the person, who has not spoken since
         self._line = 0
 
     def take(self, row: Mapping[str, object]) -> None:
@@ -107,9 +110,15 @@ class _Session:
 
     def _user(self, row: Mapping[str, object]) -> None:
         blocks = self._blocks(row)
-        if _is_request(row, blocks) and not row.get("isSidechain"):
+        is_asked = not row.get("isSidechain") and (words := _request(row, blocks))
+        if is_asked:
             self._main = self.draft.open()
         turn = self._turn(row)
+        if is_asked:
+            self.draft.hear(turn, words, self._redactor, after=self._stopped, at=_at(row))
+            self._stopped = None
+        elif any(_str(block.get("text")).startswith(_INTERRUPTED) for block in blocks):
+            self._stopped = self._stopped or Stop.INTERRUPTED
         for block in blocks:
             if block.get("type") == "tool_result":
                 self._returned(turn, row, block)
@@ -123,16 +132,24 @@ class _Session:
             turn.round_idx += 1
         for block in self._blocks(row):
             if block.get("type") in ("tool_use", "server_tool_use"):
-                self._called(turn, block)
+                self._called(turn, row, block)
 
-    def _called(self, turn: TurnDraft, block: Mapping[str, object]) -> None:
+    def _called(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
         call_id, name = _str(block.get("id")), _str(block.get("name")) or "unknown"
         if call_id and call_id in self._calls:
             return
         args = block.get("input")
         skill = _skill(args, self._redactor) if name == "Skill" else ""
         self._calls[call_id] = _Call(name, args, turn, turn.round_idx, skill)
-        called = tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor)
+        called = tool_called(
+            name,
+            args,
+            round_idx=turn.round_idx,
+            call_id=call_id,
+            at=_at(row),
+            cwd=_str(row.get("cwd")),
+            redactor=self._redactor,
+        )
         self.draft.add(turn, called)
 
     def _returned(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
@@ -153,6 +170,8 @@ class _Session:
             has_failed=block.get("is_error") is True,
             spoken=(_str(structured),),
         )
+        if reading.success is None:
+            self._refused(turn, row, block, text)
         returned = tool_returned(
             call.name,
             success=reading.success,
@@ -160,11 +179,20 @@ class _Session:
             result=text,
             round_idx=call.round_idx,
             call_id=call_id,
+            at=_at(row),
             redactor=self._redactor,
         )
         self.draft.add(call.turn, returned)
         if call.skill:
             self.draft.skill_uses.append(call.use(reading.success))
+
+    def _refused(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str) -> None:
+        structured = row.get("toolUseResult")
+        is_person, words = said_no(row, block, texts=(text, _str(structured)))
+        if is_person and words:
+            self.draft.hear(turn, words, self._redactor, after=Stop.REFUSED, at=_at(row))
+        elif is_person:
+            self._stopped = Stop.REFUSED
 
     def _ended(self, row: Mapping[str, object]) -> None:
         if row.get("subtype") == "error_max_turns":
@@ -211,11 +239,19 @@ class _Call:
         return SkillUse(skill=self.skill, turn=self.turn.id, round_idx=self.round_idx, success=success)
 
 
-def _is_request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> bool:
+def _request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> str:
+    """What the person asks for in this line; empty where they ask for nothing."""
     if row.get("isMeta") or row.get("isCompactSummary") or any(block.get("type") == "tool_result" for block in blocks):
-        return False
+        return ""
+    origin = row.get("origin")
+    if isinstance(origin, Mapping) and origin.get("kind") not in (None, "human"):
+        return ""
     texts = [_str(block.get("text")) for block in blocks if block.get("type") == "text"]
-    return any(text.strip() and not text.lstrip().startswith(_NOT_A_REQUEST) for text in texts)
+    return "\n".join(text for text in texts if text.strip() and not text.lstrip().startswith(_NOT_A_REQUEST))
+
+
+def _at(row: Mapping[str, object]) -> str:
+    return _str(row.get("timestamp"))[:40]
 
 
 def _skill(args: object, redactor: Redactor) -> str:
