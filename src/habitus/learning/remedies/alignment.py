@@ -356,7 +356,7 @@ def _remedy(change: Change, about: Trouble, wrong: Sequence[str], right: Sequenc
     return Remedy(change=change, cause=about.cause, about=about.about, wrong=tuple(wrong), right=tuple(right))
 
 
-_SUBCOMMAND = re.compile(r"[a-z][\w:-]*(?:\.py)?")
+_SUBCOMMAND = re.compile(r"[a-z][\w:-]*(?:\.\w{1,4})?")
 
 
 def _base(command: Command) -> tuple[str, ...]:
