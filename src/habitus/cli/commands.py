@@ -46,6 +46,8 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("resume", "pausing:resume", panel=_CURATE),
         Command("mcp", "mcp:mcp", panel=_OPERATE),
         Command("doctor", "checking:doctor", panel=_OPERATE),
+        Command("worker", "jobs:worker", panel=_OPERATE),
+        _jobs(),
         _config(),
         _skills(),
         _tools(),
@@ -55,6 +57,17 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _sessions(),
         _review(),
     ]
+
+
+def _jobs() -> TyperGroup:
+    below = [
+        Command("add", "jobs:add"),
+        Command("list", "jobs:list_jobs"),
+        Command("show", "jobs:show"),
+        Command("cancel", "jobs:cancel"),
+        Command("retry", "jobs:retry"),
+    ]
+    return group("jobs", "Long work that is left to a worker, and survives one.", below, panel=_OPERATE)
 
 
 def _config() -> TyperGroup:
