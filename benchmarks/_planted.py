@@ -53,7 +53,13 @@ def before(rng: random.Random) -> list[Step]:
 def pair(rng: random.Random, wrong: str, *right: str, again: str = "") -> tuple[Step, ...]:
     """A failure, looking around, and what worked; `again` fails in between in another way."""
     middle = [run(again)] if again and rng.random() < 0.4 else []
-    return (*before(rng), run(wrong), *look(rng), *middle, *(run(line) for line in right), *before(rng))
+    first = [run(wrong)] * rng.choice((1, 1, 1, 2))
+    if rng.random() < 0.1:  # given up
+        return (*before(rng), *first, *look(rng))
+    asked: list[Step] = [("say", "go on")] if len(right) == 1 and rng.random() < 0.1 else []
+    cut = " 2>&1 | tail -20" if rng.random() < 0.25 else ""
+    then = [run(line) for line in (*right[:-1], right[-1] + cut)]
+    return (*before(rng), *first, *look(rng), *middle, *asked, *then, *before(rng))
 
 
 def many(rng: random.Random, episode: Callable[[int], tuple[Step, ...]]) -> tuple[tuple[Step, ...], ...]:
@@ -62,6 +68,7 @@ def many(rng: random.Random, episode: Callable[[int], tuple[Step, ...]]) -> tupl
 
 STUB = "#!/bin/sh\n"
 PASSES = STUB + 'echo "3 passed in 0.12s"\n'
+FRESH_REPOSITORY = "rm -rf .git ../remote.git; git init -q --bare ../remote.git; git init -q -b main ."
 README = {"README.md": "# Shop\nTODO: say more\n"}
 
 
@@ -194,7 +201,7 @@ def _required(rng: random.Random) -> Plant:
 
 
 def _upstream(rng: random.Random) -> Plant:
-    start = "rm -rf .git ../remote.git; git init -q --bare ../remote.git; git init -q -b main . && git remote add origin ../remote.git"
+    start = f"{FRESH_REPOSITORY} && git remote add origin ../remote.git"
 
     def episode(number: int) -> tuple[Step, ...]:
         branch = f"{rng.choice(('fix', 'feature'))}-{number}-{rng.randint(10, 99)}"
@@ -220,7 +227,7 @@ def _service(rng: random.Random) -> Plant:
     start = rng.choice(("bin/services up", "bin/stack start", "make serve"))
     serve = f"python3 -m http.server {port} --bind 127.0.0.1 >/dev/null 2>&1 &\nsleep 0.7\n"
     files = {"bin/services": STUB + serve, "bin/stack": STUB + serve}
-    files["Makefile"] = f"serve:\n\t@sh bin/stack\n"
+    files["Makefile"] = "serve:\n\t@sh bin/stack\n"
     return Plant(
         kind="service",
         files={**README, **files},
@@ -382,7 +389,6 @@ def _help(rng: random.Random) -> Plant:
 
 
 def _forced(rng: random.Random) -> Plant:
-    start = "rm -rf .git ../remote.git; git init -q --bare ../remote.git; git init -q -b main ."
     more = (
         "git config user.name a; git config user.email b; git commit -q --allow-empty -m 1; "
         "git push -q ../remote.git main; git commit -q --amend --allow-empty -m 2"
@@ -472,7 +478,8 @@ DECOYS: tuple[Maker, ...] = (
 DRIVER = """
 import json, os, subprocess, sys
 job = json.load(sys.stdin)
-env = {"PATH": job["project"] + "/bin:/usr/bin:/bin", "HOME": job["project"], "PROJECT": job["project"], "LANG": "C.UTF-8"}
+here = job["project"]
+env = {"PATH": here + "/bin:/usr/bin:/bin", "HOME": here, "PROJECT": here, "LANG": "C.UTF-8"}
 results = []
 for line in job["lines"]:
     try:

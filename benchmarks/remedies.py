@@ -153,7 +153,7 @@ def _speed(megabytes: int) -> dict[str, object]:
 
 def _bulk(folder: Path, size: int) -> list[Path]:
     rng = random.Random(2)
-    words = "value data file path config import return error test build list result index module line none".split()
+    words = ("value", "data", "file", "path", "config", "import", "return", "test", "build", "list", "result", "line")
     outputs = [" ".join(rng.choices(words, k=rng.choice((20, 60, 200, 800, 3000)))) for _ in range(200)]
     files: list[Path] = []
     written = 0

@@ -72,6 +72,7 @@ def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_n
     _execute(database, "ALTER TABLE skill_proposals DROP COLUMN told_on")  # it came later
     _execute(database, "DROP TABLE skill_switches")  # and so did these
     _execute(database, "DROP TABLE recipe_counts")
+    _execute(database, "DROP TABLE studied_files")
     rows = {"removed1": "removed by ann", "madeway1": "there is room for 50 lessons"}
     for id, reason in rows.items():
         definition = json.dumps({"confidence": 0.6, "reason": reason})
@@ -92,6 +93,7 @@ def test_skills_that_were_removed_before_switches_were_kept_have_that_in_their_h
     _execute(database, "UPDATE alembic_version SET version_num = '0008'")
     _execute(database, "DROP TABLE skill_switches")
     _execute(database, "DROP TABLE recipe_counts")
+    _execute(database, "DROP TABLE studied_files")
     _execute(
         database,
         "INSERT INTO skills (id, layer, folder, name, version, tree_hash, stamp, diagnostics, created_on, modified_on, "

@@ -78,8 +78,8 @@ class EventKind(StrEnum):
     scratchpad_killed       name, reason
     tool_call               name, args_summary, args_digest; question when the call asks one; command when a shell is
                             called; intent when it was declared; id, at and cwd when the format has them
-    tool_result             name, success, error, result_digest, result_len; weak when success was inferred; doubt when
-                            a success reads like a failure; id, at
+    tool_result             name, success, error, result_digest, result_len; weak when success was inferred; doubt, a
+                            line of a success that reads like a failure; id, at
     history_repair          reason
     cap_exhausted           (nothing)
 
@@ -218,8 +218,9 @@ def tool_returned(
     if result is not None:
         detail["result_digest"] = digest(result)
         detail["result_len"] = len(result)
-        if success and _TROUBLE.search(result, max(0, len(result) - ERROR_CHARS)):
-            detail["doubt"] = True
+        if success and (found := _TROUBLE.search(result, max(0, len(result) - ERROR_CHARS))):
+            line = result[result.rfind("\n", 0, found.start()) + 1 : found.end() + SUMMARY_CHARS].splitlines()[0]
+            detail["doubt"] = _shortened(line, SUMMARY_CHARS, redactor)
     if weak:
         detail["weak"] = True
     return event(EventKind.TOOL_RESULT, detail | _told(id=call_id, at=at), round_idx=round_idx)

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 
 from habitus.events import Event, EventKind
-from habitus.learning.remedies.commands import Command, commands, is_flag, word_set
+from habitus.learning.remedies.commands import Command, commands, is_flag, plain, word_set
+from habitus.learning.remedies.troubles import Cause, trouble
 
 CUT = "…"  # how a shortened text ends
 
@@ -155,7 +156,7 @@ def _call(called: Mapping[str, object], came: Mapping[str, object], turn: str, p
     given = said(called, "cwd")
     arguments = _arguments(said(called, "args_summary"))
     where = next((place for key in _WHERE if isinstance(place := arguments.get(key), str)), given)
-    return Call(
+    made = Call(
         tool=said(called, "name") or "unknown",
         turn=turn,
         summary=said(called, "args_summary"),
@@ -163,11 +164,20 @@ def _call(called: Mapping[str, object], came: Mapping[str, object], turn: str, p
         command=said(called, "command"),
         cwd=within(project, where),
         success=success if isinstance(success, bool) else None,
-        is_doubtful=came.get("doubt") is True,
+        is_doubtful=bool(came.get("doubt")),
         error=error if isinstance(error, str) else json.dumps(error, default=str),
         began=said(called, "at"),
         ended=said(came, "at"),
     )
+    return replace(made, success=False, error=doubt) if _was_hidden(made, doubt := said(came, "doubt")) else made
+
+
+def _was_hidden(call: Call, doubt: str) -> bool:
+    """Whether a pipe hid that there is no such program: its output is only the shell's word on it."""
+    about = trouble(doubt) if doubt and call.success and "|" in call.command else None
+    if about is None or about.cause is not Cause.PROGRAM:
+        return False
+    return any(plain(word) == plain(about.about) for each in call.commands for word in each.head)
 
 
 _WHERE = ("workdir", "cwd", "working_directory", "dir")

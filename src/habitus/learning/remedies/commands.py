@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 
@@ -52,7 +52,7 @@ class Command:
     env: tuple[str, ...] = ()
     place: str = ""  # the directory that a `cd` before it leads to
     before: tuple[tuple[str, ...], ...] = ()  # what runs before it on the same line, and must work
-    is_last: bool = True  # whether the exit code of the line is its own
+    is_last: bool = True  # whether nothing follows that hides how it ended; a pipe does, but shows what it said
 
     @property
     def program(self) -> str:
@@ -107,7 +107,6 @@ def commands(line: str) -> tuple[Command, ...]:
             env = (*env, *(word for word in words[1:] if _ASSIGNMENT.match(word)))
             continue
         if join == "|" and found:  # what only looks at another's output
-            found[-1] = replace(found[-1], is_last=False)
             continue
         if join not in ("", "&&"):
             before = ()
@@ -139,7 +138,7 @@ def _simple(line: str) -> Iterator[tuple[tuple[str, ...], str, bool]]:
             runs[-1][0].append(_unquoted(found["word"]))
     runs = [run for run in runs if run[0]]
     for index, (words, join) in enumerate(runs):
-        follows = any(later not in ("&&",) for _, later in runs[index + 1 :])
+        follows = any(later not in ("&&", "|") for _, later in runs[index + 1 :])
         yield tuple(words), join, follows
 
 

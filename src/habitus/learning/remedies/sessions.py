@@ -65,7 +65,7 @@ class SessionReader:
     def take(self, turn: TranscriptTurn) -> None:
         made = list(calls(turn.events, turn=turn.id, project=self.project))
         self._count += len(made)
-        self._last = max([self._last, *(call.ended or call.began for call in made)])
+        self._last = max([self._last, *(call.ended or call.began for call in made), *(said.at for said in turn.said)])
         self._corrections += corrections(turn.said, turn.id)
         for call in made:
             self._note_worked(call)

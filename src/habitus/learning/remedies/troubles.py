@@ -102,7 +102,8 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
         (
             Cause.FILE,
             rf"no such file or directory:? {_NAME}{_END}|(?:can't|cannot|could not) (?:open|access|find|stat|read)"
-            rf"(?:(?: the)? file)?+ {_FLAG}{_END}|{_NAME}: no such file or directory|enoent\b(?:[^\n]*?(?:open|stat|scandir) {_NAME}{_END})?"
+            rf"(?:(?: the)? file)?+ {_FLAG}{_END}|{_NAME}: no such file or directory"
+            rf"|enoent\b(?:[^\n]*?(?:open|stat|scandir) {_NAME}{_END})?"
             rf"|{_NAME}{_END} (?:does not exist|not found|doesn't exist)|no such file"
             r"|not a git repository|file not found",
         ),

@@ -29,6 +29,7 @@ learned_turns = sa.Table(
 class How(StrEnum):
     DETECTORS = "detectors"
     POST_MORTEM = "post-mortem"
+    REMEDIES = "remedies"
 
 
 class NotSettled(Exception):
