@@ -399,7 +399,7 @@ def _forced(rng: random.Random) -> Plant:
         sessions=many(
             rng,
             lambda _: (
-                run(start),
+                run(FRESH_REPOSITORY),
                 run(more),
                 *pair(rng, "git push ../remote.git main", "git push --force ../remote.git main"),
             ),

@@ -12,6 +12,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.remedies import remedy_for
 from habitus.cli import main
+from habitus.settings import account_name
 from tests.cli.conftest import Direct
 from tests.learning.logs import Line, asked, came, used, write
 
@@ -135,3 +136,25 @@ def test_a_person_decides_about_each_lesson_and_is_asked_once(
     (rule,) = direct.json("lessons", "list")["lessons"]
     assert (rule["text"], rule["kind"], rule["trust"]) == ("Never push with force.", "never", "user")
     assert "Lessons: nothing new." in direct.ok("learn", "--apply")  # what was turned down is not kept later
+
+
+@pytest.mark.req("EL-10", "CL-07")
+def test_our_own_journal_teaches_too_and_the_remedy_is_said_beside_the_next_failure(direct: Direct) -> None:
+    environ = {**direct.cli.environ(), "USER": account_name()}
+    settings = read_settings(direct.home, environ)
+    with Habitus.open(settings) as habitus:
+        for number in (1, 2):
+            with habitus.turn("run the tests", conversation=f"loop-{number}", tools=["shell"]) as turn:
+                assert turn.observe("shell", {"cmd": "pytest -q"}, NOT_FOUND, ok=False) == ""
+                assert turn.observe("shell", {"cmd": "uv run pytest -q"}, "3 passed") == ""
+                turn.done("they pass")
+    told = direct.json("learn", "--apply")
+    assert (told["own_sessions"], [each["text"] for each in told["remedies"]["lessons"]]) == (
+        2,
+        ["Run `uv run pytest`; `pytest` alone is not found."],
+    )
+    with Habitus.open(settings) as habitus, habitus.turn("tests, please", tools=["shell"]) as turn:
+        said = [turn.observe("shell", {"cmd": f"pytest -x {name}"}, NOT_FOUND, ok=False) for name in "ab"]
+        turn.done("no")
+    assert said[0] == "[Habitus remedy] Run `uv run pytest`; `pytest` alone is not found."
+    assert "remedy" not in said[1]  # once a turn

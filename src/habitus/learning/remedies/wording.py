@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from datetime import datetime
 
@@ -44,7 +45,8 @@ def _said(remedy: Remedy) -> str:
 
 
 def _fails(remedy: Remedy) -> str:
-    about = f" `{remedy.about}`" if _PLAIN.fullmatch(remedy.about) else ""
+    name = posixpath.basename(remedy.about) if remedy.about.startswith("/") else remedy.about
+    about = f" `{name}`" if _PLAIN.fullmatch(name) else ""
     match remedy.cause:
         case Cause.PROGRAM:
             is_itself = not about or remedy.about in remedy.wrong
