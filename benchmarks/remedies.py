@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import _planted
+import _planted_late
 from _planted import Maker, Plant, World
 from _report import progress, show
 from habitus.learning.remedies import wording
@@ -38,6 +39,7 @@ def main() -> None:
     options = parser.parse_args()
     systems: dict[str, object] = {}
     systems["habitus"] = _quality((*_planted.KINDS, *_planted.DECOYS), options)
+    systems["habitus, late kinds"] = _quality(_planted_late.LATE, options)
     if options.megabytes:
         systems["speed"] = _speed(options.megabytes)
     show("remedies", options, systems)
