@@ -123,7 +123,7 @@ def test_a_file_that_is_no_transcript_is_an_error_alone_and_counted_among_others
     path = direct.cli.cwd / "odd.jsonl"
     path.write_bytes(content)
     ran = direct("learn", str(path))
-    known = "Known formats: rows, habitus, claude_code, openai."
+    known = "Known formats: rows, habitus, codex, gemini, claude_code, openai, opencode."
     assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: '{path}' is no transcript that can be read. {known}\n")
     (folder / "odd.jsonl").write_bytes(content)
     told = direct.json("learn", str(folder))
