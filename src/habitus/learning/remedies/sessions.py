@@ -112,10 +112,11 @@ def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
         about = trouble(call.error)
         found = aligned(made, index)
         until = min(found.at or index + 1, failed[number + 1] if number + 1 < len(failed) else len(made))
-        yield _failure(call, about, found, made[index : max(until, index + 1)])
+        lost = made[index : max(until, index + 1)]
+        yield _failure(call, about, found, lost, _seconds(lost, made[until : until + 1]))
 
 
-def _failure(call: Call, about: Trouble, found: Aligned, lost: Sequence[Call]) -> Failure:
+def _failure(call: Call, about: Trouble, found: Aligned, lost: Sequence[Call], seconds: float) -> Failure:
     wanted = focus(call, about) if call.command else None
     return Failure(
         tool=call.tool,
@@ -126,13 +127,15 @@ def _failure(call: Call, about: Trouble, found: Aligned, lost: Sequence[Call]) -
         turn=call.turn,
         at=call.began,
         calls=len(lost),
-        seconds=_seconds(lost),
+        seconds=seconds,
         remedy=found.remedy,
         ending=found.ending,
     )
 
 
-def _seconds(lost: Sequence[Call]) -> float:
-    moments = [read for call in lost for at in (call.began, call.ended) if (read := moment(at))]
+def _seconds(lost: Sequence[Call], then: Sequence[Call]) -> float:
+    """From the call that failed until the next that was not lost on it."""
+    told = [*(at for call in lost for at in (call.began, call.ended)), *(call.began for call in then)]
+    moments = [read for at in told if (read := moment(at))]
     gaps = (later - earlier for earlier, later in pairwise(moments))
     return sum(min(max(gap, timedelta()), _LONGEST_GAP).total_seconds() for gap in gaps)
