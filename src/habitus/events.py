@@ -77,7 +77,8 @@ class EventKind(StrEnum):
     scratchpad_reset        name, reason
     scratchpad_killed       name, reason
     tool_call               name, args_summary, args_digest; question when the call asks one; command when a shell is
-                            called; intent when it was declared; id, at and cwd when the format has them
+                            called; intent when it was declared; id, at and cwd when the format has them; args,
+                            without secrets, where no message has them
     tool_result             name, success, error, result_digest, result_len; weak when success was inferred; doubt, a
                             line of a success that reads like a failure; id, at
     history_repair          reason
@@ -174,6 +175,7 @@ def tool_called(
     call_id: str = "",
     at: str = "",
     cwd: str = "",
+    keeps_args: bool = False,
     redactor: Redactor = PATTERNS_ONLY,
 ) -> Event:
     """A `tool_call`. `args` is what the model sent: JSON text, or the parsed value; nothing when it is not known.
@@ -194,6 +196,8 @@ def tool_called(
         detail["intent"] = _shortened(intent, SUMMARY_CHARS, redactor)
     if cwd:
         detail["cwd"] = _shortened(cwd, COMMAND_CHARS, redactor)
+    if keeps_args:
+        detail["args"] = redactor.redact_value(parsed)
     return event(EventKind.TOOL_CALL, detail | _told(id=call_id, at=at), round_idx=round_idx)
 
 

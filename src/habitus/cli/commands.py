@@ -44,6 +44,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("rollback", "going_back:rollback", panel=_CURATE),
         Command("pause", "pausing:pause", panel=_CURATE),
         Command("resume", "pausing:resume", panel=_CURATE),
+        Command("up", "up:up", panel=_EVERYDAY),
         Command("mcp", "mcp:mcp", panel=_OPERATE),
         Command("doctor", "checking:doctor", panel=_OPERATE),
         Command("worker", "jobs:worker", panel=_OPERATE),

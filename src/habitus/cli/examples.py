@@ -27,6 +27,7 @@ EXAMPLES: Mapping[str, str] = {
     "jobs show": "habitus jobs show 53b07abe",
     "jobs cancel": "habitus jobs cancel 53b07abe",
     "jobs retry": "habitus jobs retry 53b07abe",
+    "up": "habitus up --port 8080",
     "config": "habitus config list",
     "config list": "habitus config list",
     "config get": "habitus config get model",
