@@ -10,6 +10,7 @@ from habitus.errors import UserError
 # What is imported → the extra that brings it. pyproject.toml has the same names.
 BRINGS: Mapping[str, str] = {
     "anthropic": "anthropic",
+    "dbos": "jobs",
     "fastapi": "web",
     "google.genai": "google",
     "jinja2": "web",
