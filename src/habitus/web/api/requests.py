@@ -57,8 +57,22 @@ def first_look(habitus: Opened) -> Json:
         "new_skills": [summary.name for summary in found.new_skills],
         "new_lessons": [told(json_of.lesson(engram)) for engram in found.new_lessons],
         "broken": [{"name": item.name, "reason": told(item.reason)} for item in found.broken],
+        "worse": told(found.worse),
         "failing": [{"name": tool.name, "reason": told(tool.reason)} for tool in found.failing],
     }
+
+
+@router.get("/evidence")
+def evidence(habitus: Opened) -> Json:
+    """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
+    found = habitus.evidence.findings()
+    return {"withhold": habitus.evidence.share, "items": told(found.items), "rollbacks": told(found.rollbacks)}
+
+
+@router.get("/skills/{name}/evidence")
+def evidence_of(habitus: Opened, name: str) -> Json:
+    """The same of each version of one skill, the newest first."""
+    return {"items": told(habitus.evidence.of_skill(habitus.skills.find(name)))}
 
 
 @router.get("/tools")
