@@ -29,7 +29,7 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
     page.get_by_role("link", name="Close the month").click()
     page.wait_for_url("**/close-the-month", wait_until="load")
     page.keyboard.press("e")
-    steps = page.get_by_role("textbox", name="Steps")
+    steps = page.locator("markdown-editor .cm-content")
     steps.click()
     page.keyboard.press("Control+End")
     page.keyboard.type("5. Drink **tea**.")
