@@ -14,6 +14,7 @@ from habitus.agent.consent import AskPerson, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
+from habitus.agent.ladder import Ladder
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
 from habitus.agent.offers import Offers
@@ -147,9 +148,11 @@ def open_conversation(
         gates=gates,
         ask=person,
     )
+    ladder = Ladder(view=view, tools=tools, recipes=habitus.recipes, reliable=habitus.settings.reliable, outage=outage)
     built_in = standard_tools(
         changes,
         files=files,
+        ladder=ladder,
         finder=habitus.finder,
         pads=pads,
         tools=tools,
@@ -175,6 +178,7 @@ def open_conversation(
             outage,
             gates,
             habitus.recipes,
+            ladder,
             given,
             steady=shows_prompt,
             may_have_tools=partial(may_have_tools, habitus),
