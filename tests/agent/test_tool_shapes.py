@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from habitus.agent.consent import Consent, Question
-from habitus.agent.other_files import OtherFiles
 from habitus.agent.ladder import Ladder
+from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage
 from habitus.agent.session import Session
 from habitus.agent.tools.recall_skill import recall_skill
