@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from habitus import sql
+from habitus.learning.asking import worst_case
 from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.post_mortem import estimate, worst_case, written
+from habitus.learning.post_mortem import ROOM, estimate, written
 from habitus.learning.spending import CapReached, Spending, Spent
 from habitus.llm.model import Answer, Answered, ProviderFault, StopReason, Usage
 from habitus.llm.scripted import ScriptedModel, hangs
@@ -78,7 +78,7 @@ def test_a_new_day_has_its_own_tokens() -> None:
 
 def test_the_reservation_covers_two_useless_answers() -> None:
     record = written([FAILED] * 12, PATTERNS_ONLY)
-    assert worst_case(record) > 2 * estimate(record)
+    assert worst_case("", record, ROOM) > 2 * estimate(record)
 
 
 _SPEND = """
@@ -99,12 +99,10 @@ print(taken)
 
 
 @pytest.mark.req("AG-02")
-def test_processes_together_never_spend_more_than_the_cap(tmp_path: Path) -> None:
+def test_processes_together_never_spend_more_than_the_cap(tmp_path: Path, python: str) -> None:
     url = sql.sqlite_url(tmp_path / "spending.db")
     engine = sql.open_engine(url)
-    running = [
-        subprocess.Popen([sys.executable, "-c", _SPEND, url], stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
+    running = [subprocess.Popen([python, "-c", _SPEND, url], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     taken = [json.loads(process.communicate(timeout=60)[0]) for process in running]
     purse = Spending(engine, clock=lambda: NOW, cap=100)
     assert purse.today().tokens == sum(taken)

@@ -9,6 +9,7 @@ from importlib import resources
 
 from habitus.agent.budget import Section, shortened
 from habitus.llm.model import Text
+from habitus.memory.model import PLAYBOOK
 from habitus.skills.fingerprint import News
 from habitus.skills.menu import Menu, line, tokens
 from habitus.skills.model import Skill, Summary
@@ -17,6 +18,7 @@ from habitus.text import BLOCK, block, one_line, unmarked
 
 _NEWS_TOKENS = 300
 _MOST_OPENED = 20  # lines
+CUE = 160  # characters of a skill's cue beside a request
 
 
 @cache
@@ -53,6 +55,8 @@ class Note:
     text: str
     version: int = 0
     label: str = ""  # Always, Never or When, for a rule
+    is_played: bool = False  # a lesson of self-play, which stands in the playbook
+    is_sure: bool = False  # a person said it, so it is never withheld
 
     @property
     def line(self) -> str:
@@ -70,6 +74,7 @@ class Remembered:
     rules: tuple[Note, ...] = ()
     lessons: tuple[Note, ...] = ()
     cut: tuple[str, ...] = ()
+    tied: tuple[Note, Note] | None = None  # lessons: one got the last place by lot, the other did not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,7 +153,7 @@ def invoked(skill: Skill, files: str = "") -> Text:
 
 def opened(summaries: Sequence[Summary]) -> Section:
     """What a resource or a feature of this request opens; one line each."""
-    lines = [line(summary, 160) for summary in summaries[:_MOST_OPENED]]
+    lines = [line(summary, CUE) for summary in summaries[:_MOST_OPENED]]
     cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])
     more = [f"({len(cut)} more skills are not listed here; search_skills finds them.)"] if cut else []
     heading = "## More available skills for this request (load with recall_skill)"
@@ -157,7 +162,7 @@ def opened(summaries: Sequence[Summary]) -> Section:
 
 def fitting(summaries: Sequence[Summary]) -> Section:
     """What search finds for the request; one line each."""
-    lines = [line(summary, 160) for summary in summaries]
+    lines = [line(summary, CUE) for summary in summaries]
     heading = "## Skills that may fit this request (load with recall_skill)"
     return Section(name="fitting skills", text="\n".join([heading, "", *lines]) if lines else "")
 
@@ -169,6 +174,13 @@ def whats_new(news: News) -> Section:
 def bullets(name: str, heading: str, lines: Sequence[str], *, budget: int = 0, cut: Sequence[str] = ()) -> Section:
     body = "\n".join([f"## {heading}", "", *(f"- {one_line(one)}" for one in lines)]) if lines else ""
     return Section(name=name, text=body, budget=budget, cut=tuple(cut))
+
+
+def playbook(lines: Sequence[str]) -> Section:
+    """Lessons of self-play, under the heading that they were tried under."""
+    return Section(
+        name="playbook", text="\n".join([PLAYBOOK, *(f"- {one_line(one)}" for one in lines)]) if lines else ""
+    )
 
 
 def is_context(text: str) -> bool:

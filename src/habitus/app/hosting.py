@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from habitus.agent.background import Background, in_thread
 from habitus.agent.consent import AskPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
-from habitus.agent.host_turn import TurnDoor
 from habitus.agent.hosted_turn import HostedTurn
 from habitus.agent.loop_thread import LoopThread
 from habitus.agent.outage import Outage
+from habitus.agent.tools.registry import Tool
+from habitus.agent.turn_door import TurnDoor
 from habitus.agent.user_input import Asking
 from habitus.app.learning import open_learner
 from habitus.app.running_code import open_tools
 from habitus.app.sessions import let_go_of_the_old, open_conversation
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
-from habitus.llm.model import ToolSpec
 from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Hosting:
 
         return TurnDoor(self._loop, begin)
 
-    async def offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
+    async def offered(self, request: HostRequest) -> tuple[Tool, ...]:
         """What a turn of this conversation would be offered now, without beginning one."""
         return await self._loop.ask(self._offered(request))
 
@@ -135,14 +135,14 @@ class Hosting:
             raise _somebody_elses(id)
         return place.conversation
 
-    async def _offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
+    async def _offered(self, request: HostRequest) -> tuple[Tool, ...]:
         async with self._held(request.conversation) as place:
             conversation = await self._found(place, request.conversation, request)
             asked = Request(text="", user=request.user) if place.turn is None else place.turn.turn.said.request
 
-            def look() -> tuple[ToolSpec, ...]:
+            def look() -> tuple[Tool, ...]:
                 conversation.parts.view.refresh()
-                return conversation.parts.tools.registry(asked).specs()
+                return conversation.parts.tools.registry(asked).listed()
 
             return await in_thread(look)
 
@@ -164,6 +164,7 @@ class Hosting:
         if owner not in ("", request.user.name):
             raise _somebody_elses(id)
         cheap = habitus.models.cheap if habitus.settings.cheap_model else None  # nothing is spent unasked
+        memory = habitus.open_memory(user=request.user.name)
         return open_conversation(
             habitus,
             self._tools,
@@ -174,7 +175,7 @@ class Hosting:
             ask=request.ask,
             is_hosted=True,
             shows_prompt=request.shows_prompt,
-            learner=open_learner(habitus, habitus.open_memory(user=request.user.name), cheap),
+            learner=open_learner(habitus, memory, cheap, memory),
         )
 
     def _known(self, id: str) -> tuple[str, Sequence[Turn]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from habitus.skills.model import Counters, Stage, State
 
@@ -37,6 +38,25 @@ def standing(
 
 
 _OK = Standing(state=State.OK)
+
+
+class Transition(StrEnum):
+    """What becomes of a skill when its worth is known; a person decides about each, and each can be taken back."""
+
+    STAY = "stay"
+    ROLL_BACK = "roll back"  # to the version before
+    HIDE = "hide"  # off the menu; people can still call it
+    RETIRE = "retire"  # switched off
+
+
+def transition(*, does_harm: bool, is_useless: bool, is_worse: bool) -> Transition:
+    """By what bounds prove of a version, never by counts: a better one before it comes back before all else."""
+    if is_worse:
+        return Transition.ROLL_BACK
+    if does_harm:
+        return Transition.RETIRE
+    return Transition.HIDE if is_useless else Transition.STAY
+
 
 RELIABLE = 0.7
 

@@ -1,0 +1,128 @@
+"""Words of the page: what states, sources and places are called for people who never saw a terminal."""
+
+from __future__ import annotations
+
+from habitus.app.inbox import InboxItem
+from habitus.events import OutcomeKind
+from habitus.journal.model import Place
+from habitus.memory.model import Engram, Kind, Producer, Scope
+from habitus.skills.listing import Listed
+from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
+from habitus.skills.review import Action, Proposal
+
+STATES = {
+    State.OK: "on",
+    State.DISABLED: "off",
+    State.GATED: "needs something",
+    State.HELD: "waits for you",
+    State.UNTRUSTED: "not trusted yet",
+    State.BROKEN: "broken",
+}
+SOURCES = {
+    Source.USER: "yours",
+    Source.AGENT: "learned",
+    Source.BUNDLED: "came with Habitus",
+    Source.OPERATOR: "from your operator",
+    Source.IMPORTED: "brought in",
+}
+STAGES = {Stage.STEPS: "steps", Stage.CHUNKS: "recipes", Stage.CODE: "tested tool"}
+KINDS = {
+    Kind.ALWAYS: "always do",
+    Kind.NEVER: "never do",
+    Kind.WHEN: "in one case",
+    Kind.LESSON: "lesson",
+    Kind.PROFILE: "about you",
+}
+SCOPES = {
+    Scope.USER: "for you",
+    Scope.PROJECT: "for one project",
+    Scope.WORKSPACE: "for this place",
+    Scope.GLOBAL: "for everybody",
+}
+PRODUCERS = {
+    Producer.USER: "you said it",
+    Producer.MODEL: "an agent noted it",
+    Producer.DETECTOR: "noticed while an agent worked",
+    Producer.CEREBELLUM: "learned from an error",
+    Producer.DREAM: "learned by practice",
+    Producer.IMPORT: "brought in",
+}
+OUTCOMES = {OutcomeKind.OK: "went well", OutcomeKind.FAILED: "went wrong", OutcomeKind.INFRA: "was interrupted"}
+PLACES = {
+    Place.EAGER: "was read in full",
+    Place.STICKY: "was kept from the turn before",
+    Place.MENU: "was offered by name",
+    Place.CUT: "fitted, but there was no room",
+    Place.LEFT_OUT: "was left out",
+    Place.LOADED: "was opened by the agent",
+}
+ACTIONS = {
+    Action.WRITE: "change",
+    Action.REMOVE: "put away",
+    Action.ENABLE: "switch on",
+    Action.DISABLE: "switch off",
+}
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing if number == 1 else thing + 's'}"
+
+
+def who(author: Author) -> str:
+    match author.actor:
+        case Actor.DISK:
+            return "found in its folder"
+        case Actor.USER:
+            return author.name or "you"
+        case Actor.AGENT | Actor.JOB:
+            return f"an agent ({author.name})" if author.name else "an agent"
+
+
+def fared(counters: Counters) -> str:
+    """How a skill did, in a few words."""
+    if not counters.used:
+        return "not used yet"
+    judged = counters.succeeded + counters.failed
+    return f"used {counted(counters.used, 'time')}" + (
+        f", {counters.succeeded} of {judged} went well" if judged else ""
+    )
+
+
+def in_a_line(item: Listed) -> str:
+    """What a skill is for, or what keeps it from use; commands are for the terminal."""
+    if item.state in (State.OK, State.DISABLED) and item.summary is not None:
+        return item.summary.cue
+    return item.reason.partition("; see 'habitus")[0]
+
+
+def whom(engram: Engram) -> str:
+    owner = f" ({engram.owner})" if engram.owner and engram.scope is Scope.PROJECT else ""
+    return SCOPES[engram.scope] + owner
+
+
+def sentence(item: InboxItem) -> str:
+    """What waits, in one sentence."""
+    match item.subject:
+        case Engram(text=text):
+            return f"Remember: {text}"
+        case Proposal() as proposal:
+            change, by = proposal.change, who(proposal.author)
+            if change.action is Action.WRITE and not proposal.base_hash:
+                return f"{by[:1].upper()}{by[1:]} wants to add the skill {change.name}"
+            return f"{by[:1].upper()}{by[1:]} wants to {ACTIONS[change.action]} {change.name}"
+
+
+def because(reason: str) -> str:
+    """Why a skill was chosen; rules are told by their names inside."""
+    kind, _, value = reason.partition("=")
+    said = {
+        "always_include": "it is always read",
+        "source_type": f"the request comes from {value}",
+        "file_type": f"a .{value} file is attached",
+        "path": f"the work is about {value}",
+        "sticky": "it was used just before",
+        "sticky_reply": "it was used in the turn that is answered",
+        "companion_of": f"{value} brings it along",
+        "excluded_by": f"{value} excludes it",
+    }
+    return said.get(kind, reason)
