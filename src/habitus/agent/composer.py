@@ -191,7 +191,9 @@ class Composer:
 
     def _unseen(self) -> fingerprint.News:
         parts, snapshot = self._parts, self._parts.view.snapshot
-        now = fingerprint.visible(snapshot, parts.gates)
+        withheld = parts.view.offers.withheld_skills
+        visible = fingerprint.visible(snapshot, parts.gates)
+        now = {name: hash for name, hash in visible.items() if name not in withheld}
         return fingerprint.news(
             parts.journal.seen(parts.user.name),
             now,

@@ -39,6 +39,7 @@ class Offers:
         """`is_sure` is never withheld; `is_read` is used as it stands there. `at_edge` says of one of two near-ties
         whether it got the last place."""
         assigned = self.lots.assign(item, is_sure=is_sure)
+        is_steady = is_steady and not self.lots.is_fixed(item)  # a trial has chosen it for its request
         if at_edge is not None:
             assigned = Assignment(is_offered=assigned.is_offered and at_edge, propensity=assigned.propensity / 2)
         exposure = Exposure(

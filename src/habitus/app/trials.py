@@ -138,7 +138,8 @@ async def _converse(habitus: Habitus, skill: Summary, case: TrialCase, is_offere
     user = habitus.user()
     keeper = habitus.open_memory(user=user.name)
     item = of_skill(skill)
-    fixed: Fixed = {(item.kind, item.name): is_offered, (ItemKind.TOOL, skill.name): is_offered}
+    recipes = [(ItemKind.RECIPE, recipe.name) for recipe in habitus.recipes.all() if recipe.skill == skill.name]
+    fixed: Fixed = dict.fromkeys([(item.kind, item.name), (ItemKind.TOOL, skill.name), *recipes], is_offered)
     session = open_session(
         habitus,
         model,
