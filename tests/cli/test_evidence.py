@@ -162,6 +162,8 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     replies = [{"say": "No idea."}, {"say": "Boil  water."}, {"say": "BOIL it."}, {"fail": "out of order"}]
     script.write_text(json.dumps(replies))
     asked = ("skills", "trial", "brew-tea", "--cases", str(cases), "--runs", "2", "--model", f"script:{script}")
+    unsaid = direct("skills", "trial", "brew-tea", "--model", f"script:{script}")
+    assert (unsaid.code, "'brew-tea' has no cases of its own." in unsaid.err) == (1, True)
     refused = direct(*asked, stdin="n\n")
     assert (refused.code, "4 conversations with script:" in refused.out) == (1, True)
     assert direct.json("evidence")["items"] == []
@@ -170,6 +172,10 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     assert "without it: 0 of 1 went well (1 could not be judged)" in said
     assert "All that is known of version 1:" in said
     found = direct.json("evidence", "brew-tea")["items"][0]["estimate"]
+    own = direct.skill_file("brew-tea").parent / "evals" / "evals.json"
+    own.parent.mkdir()
+    own.write_text(json.dumps([{"query": "brew tea?", "should_trigger": True, "matches": "(?i)boil"}, {"query": "x"}]))
+    assert "2 conversations with" in direct("skills", "trial", "brew-tea", *asked[-2:], stdin="n\n").out
     assert (found["basis"], found["offered"]["explicit"], found["withheld"]) == (
         "randomised",
         2,

@@ -83,7 +83,7 @@ class Offers:
             self.takes_note(left, at_edge=False)
         return tuple(note for note in remembered.lessons if self.takes_note(note, at_edge=(note == last) or None))
 
-    def rules_of(self, selection: Selection) -> Selection:
+    def without_withheld(self, selection: Selection) -> Selection:
         """What the rules chose without what is withheld, so that this claims nothing for itself either."""
         return replace(selection, eager=tuple(choice for choice in selection.eager if self._may_be_eager(choice)))
 
