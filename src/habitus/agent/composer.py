@@ -78,7 +78,10 @@ class Composer:
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),
-            prompt.bullets("lessons", "Lessons from earlier work", self._unsaid(lessons)),
+            prompt.bullets(
+                "lessons", "Lessons from earlier work", self._unsaid([note for note in lessons if not note.is_played])
+            ),
+            prompt.playbook(self._unsaid([note for note in lessons if note.is_played])),
             prompt.opened(opened),
             prompt.fitting([summary for summary in fitting if summary not in opened]),
             prompt.whats_new(news),

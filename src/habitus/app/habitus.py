@@ -29,13 +29,13 @@ from habitus.pause import Pause
 from habitus.redact import Redactor, secret_values
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
-from habitus.skills import trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
 from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
+from habitus.skills.powers import brings_code
 from habitus.skills.review import Review
 from habitus.skills.selection import User
 from habitus.skills.trust import Trust
@@ -317,7 +317,7 @@ class Habitus:
         return open_scratchpads(self, "pads")
 
     def _approved(self, proposal: Proposal) -> None:
-        if trees.TOOL_CODE in proposal.change.tree:
+        if brings_code(proposal.change.tree):
             self.tools.approved(proposal)
 
     def user(self, name: str | None = None) -> User:

@@ -39,6 +39,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("tour", "tour:tour", panel=_EVERYDAY),
         Command("learn", "learn:learn", panel=_EVERYDAY),
         Command("outcome", "judging:outcome", panel=_EVERYDAY),
+        Command("dream", "dream:dream", panel=_EVERYDAY),
         Command("curate", "curate:curate", panel=_CURATE),
         Command("undo", "going_back:undo", panel=_CURATE),
         Command("rollback", "going_back:rollback", panel=_CURATE),
@@ -131,6 +132,7 @@ def _recipes() -> TyperGroup:
         Command("show", "recipes:show"),
         Command("run", "recipes:run"),
         Command("test", "recipes:check"),
+        Command("mine", "mining:mine"),
     ]
     help = "Recipes: named sequences of tool calls that skills bring along."
     return group("recipes", help, below, panel=_EVERYDAY)

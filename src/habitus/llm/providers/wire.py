@@ -79,7 +79,8 @@ class Wire:
 
     @property
     def context_tokens(self) -> int | None:
-        return self._model.profile.get("context_window")
+        tokens: int | None = self._model.profile.get("context_window")
+        return tokens
 
     async def stream(self, ask: Ask, watch: Watch) -> AsyncGenerator[Streamed, None]:
         parameters = self._parameters(ask)
@@ -158,7 +159,7 @@ class Wire:
         if ask.max_tokens is not None:
             settings["max_tokens"] = ask.max_tokens
         if self._choice.dialect is Dialect.OPENAI:
-            return {**settings, "openai_store": False}  # type: ignore[typeddict-unknown-key]  # a key of OpenAI's own
+            return {**settings, "openai_store": False}  # a key of OpenAI's own
         return settings
 
 
