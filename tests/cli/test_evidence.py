@@ -118,6 +118,9 @@ def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(jud
     home = shutil.copytree(judged, tmp_path / "home")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2001, 1, 1, tzinfo=UTC)) as habitus:  # set back
         assert [one.judgement.verdict for one in habitus.evidence.of("brew-tea")] == ["promote", "retire"]
+        with habitus.turn("and now?", conversation=next(pairs(habitus, "v2"))[0]) as turn:
+            turn.done("Like this.", ok=True)
+        assert {(1.0, 0.0), (0.0, 1.0)} & {one.said for one in habitus.journal.exposures(["brew-tea"])}
         with habitus.turn("how do I brew tea?", conversation="late", caller_id="ticket-7") as turn:
             turn.done("Like this.")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2040, 1, 1, tzinfo=UTC)) as habitus:

@@ -60,7 +60,7 @@ class Lots:
         return takes_lower == (second == pair[0])
 
     def _drawn(self, *words: str) -> float:
-        digest = hashlib.sha256("\x1f".join((self.seed, self.unit, *words)).encode()).digest()
+        digest = hashlib.sha256("\x1f".join((self.seed, self.unit, *words)).encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8], "big") / 2**64
 
 
