@@ -13,7 +13,7 @@ from habitus.evidence.policy import Rollback, Verdict
 from habitus.skills import trees
 from habitus.skills.lifecycle import Transition, transition
 from habitus.skills.listing import Listed
-from habitus.skills.model import Actor, Author
+from habitus.skills.model import Actor, Author, State
 from habitus.skills.review import Action, Change, Proposal
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _of_skill(habitus: Habitus, found: Finding, back: Mapping[Item, Rollback]) -
     """Of the version that is offered today; a layer that can't be written has none to go back to."""
     item, verdict, worse = found.item, found.judgement.verdict, back.get(found.item)
     skill = _skill_of(habitus, item)
-    if skill is None or skill.summary is None or skill.summary.version != item.version:
+    if skill is None or skill.summary is None or (skill.state, skill.summary.version) != (State.OK, item.version):
         return None
     if not habitus.skills.layer(skill.layer).can_write:
         worse = None
