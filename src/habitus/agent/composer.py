@@ -59,7 +59,7 @@ class Composer:
     def compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
         """The prompt of one turn: the steady part, and a block of what was chosen for this request."""
         offers = self._parts.view.offers
-        selection = offers.rules_of(selection)
+        selection = offers.without_withheld(selection)
         if selection.drops_memory:
             remembered = Remembered()
         elif selection.drops_lessons:
@@ -67,7 +67,7 @@ class Composer:
         eager, skills = self._eager(selection)
         lessons = offers.lessons(remembered)
         known = {note.id for note in self._steady.standing.rules}
-        rules = tuple(note for note in remembered.rules if note.id not in known)
+        rules = tuple(note for note in remembered.rules if note.id not in known and offers.takes_note(note))
         news = self._news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
@@ -194,7 +194,9 @@ class Composer:
 
     def _unseen(self) -> fingerprint.News:
         parts, snapshot = self._parts, self._parts.view.snapshot
-        now = fingerprint.visible(snapshot, parts.gates)
+        withheld = parts.view.offers.withheld_skills
+        visible = fingerprint.visible(snapshot, parts.gates)
+        now = {name: hash for name, hash in visible.items() if name not in withheld}
         return fingerprint.news(
             parts.journal.seen(parts.user.name),
             now,

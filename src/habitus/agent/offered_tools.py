@@ -91,7 +91,7 @@ class OfferedTools:
         few = len(self.code) <= CODE_TOOLS
         self._listed = self.code if few else self._most_fitting(request)
         if self._first is None:
-            self._first = frozenset(tool.name for tool in self._listed)
+            self._first = frozenset(tool.name for tool in self.code)
         offered = [tool for tool in self._listed if not self._is_withheld(tool)]
         withheld = [tool for tool in self._listed if self._is_withheld(tool)]  # who knows its name may call it
         mine = [tool for tool in (*self._built_in, *offered) if tool.name not in self.theirs]
