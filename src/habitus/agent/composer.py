@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from habitus.agent import budget, prompt
 from habitus.agent.budget import Section
-from habitus.agent.choosing import choose
+from habitus.agent.choosing import choose, fitting, unseen
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Composed, Note, Prompt, Remembered
 from habitus.errors import HabitusError
@@ -69,13 +68,13 @@ class Composer:
         unlearned = self._parts.memory.turned_down()
         opened = self._opened(selection)
         none: list[Summary] = []
-        fitting = self._away(lambda: self._fitting(request, selection), none)
+        found = self._away(lambda: self._fitting(request, selection), none)
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),
             prompt.bullets("lessons", "Lessons from earlier work", self._unsaid(remembered.lessons)),
             prompt.opened(opened),
-            prompt.fitting([summary for summary in fitting if summary not in opened]),
+            prompt.fitting([summary for summary in found if summary not in opened]),
             prompt.whats_new(news),
             prompt.bullets(
                 "turned down",
@@ -157,16 +156,7 @@ class Composer:
     def _fitting(self, request: Request, selection: Selection) -> list[Summary]:
         """What search finds on the menu, while something really fits."""
         on_menu = {summary.name: summary for summary in selection.menu}
-        if not on_menu:
-            return []
-        search = partial(self._parts.finder.search, request.text, k=budget.FITTING, at=self._parts.view.snapshot)
-        results = search()  # telling the index which ones to look at costs more than looking twice now and then
-        if any(hit.id not in on_menu for hit in results.hits):
-            results = search(among=on_menu)
-        if not results.fits:
-            return []
-        least = results.hits[0].score * budget.NEARLY_AS_FITTING
-        return [on_menu[hit.id] for hit in results.hits if hit.score >= least]
+        return fitting(self._parts.finder, request.text, on_menu, self._parts.view.snapshot)
 
     def _news(self, request: Request) -> fingerprint.News:
         """What this user has not seen of the library, where somebody is there to be told."""
@@ -176,14 +166,8 @@ class Composer:
         return self._away(self._unseen, nothing)
 
     def _unseen(self) -> fingerprint.News:
-        parts, snapshot = self._parts, self._parts.view.snapshot
-        now = fingerprint.visible(snapshot, parts.gates)
-        return fingerprint.news(
-            parts.journal.seen(parts.user.name),
-            now,
-            hidden=snapshot.hashes.keys() - now.keys(),
-            changelog=lambda: "\n".join(layer.changes() for layer in parts.view.library.layers),
-        )
+        parts, view = self._parts, self._parts.view
+        return unseen(parts.journal, parts.user.name, view.snapshot, parts.gates, view.library.layers)
 
     def _turned_down(self) -> tuple[Proposal, ...]:
         """What this user's agent proposed, here or earlier, and has not heard that it was turned down."""

@@ -76,9 +76,9 @@ def _usage(turn: OpenTurn) -> dict[str, float]:
 
 def _selected(turn: OpenTurn) -> list[Selected]:
     """Where selection put what; nothing where no prompt was made of it."""
-    if turn.selection is None or turn.composed is None:
+    if turn.selection is None or turn.composed is None or turn.composed.menu is None:
         return []
-    cut = set() if turn.composed.menu is None else set(turn.composed.menu.cut)
+    cut = set(turn.composed.menu.cut)
     chosen = [
         Selected(
             name=choice.name,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from habitus.errors import NotFound
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.observer import Learner, LessonKeeper
+from habitus.learning.observer import Learner, LessonKeeper, TakesNothing
 from habitus.learning.transcripts.applying import Applier
 from habitus.learning.transcripts.ledger import TurnLedger
 from habitus.learning.transcripts.model import SkillUse
 from habitus.llm.model import Model
 from habitus.redact import Redactor
-from habitus.settings import MemoryMode
+from habitus.settings import AccMode, MemoryMode
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -25,6 +25,14 @@ def open_learner(habitus: Habitus, keeper: LessonKeeper, model: Model | None) ->
     mode = Mode.OFF if settings.memory is MemoryMode.OFF else Mode(settings.acc_mode.value)
     cells = Cerebellum(model, keeper.encode, spending=habitus.spending, redactor=habitus.redactor)
     return Learner(keeper, cells, mode=mode, redactor=habitus.redactor)
+
+
+def open_adviser(habitus: Habitus) -> Learner:
+    """What says beside a failure what it shows, and learns nothing: it sees only a part of what happens."""
+    settings = habitus.settings
+    is_off = settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF
+    cells = Cerebellum(None, TakesNothing().encode, spending=habitus.spending, redactor=habitus.redactor)
+    return Learner(TakesNothing(), cells, mode=Mode.OFF if is_off else Mode.ACTIVE, redactor=habitus.redactor)
 
 
 def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> Applier:

@@ -20,6 +20,8 @@ EXAMPLES: Mapping[str, str] = {
     "resume": "habitus resume",
     "doctor": "habitus doctor --json",
     "mcp": "habitus mcp --user ana",
+    "connect": "habitus connect claude-code --dry-run",
+    "disconnect": "habitus disconnect claude-code",
     "config": "habitus config list",
     "config list": "habitus config list",
     "config get": "habitus config get model",

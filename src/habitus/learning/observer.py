@@ -62,6 +62,22 @@ class NotingKeeper:
         return self._memory.ignored(rules)
 
 
+class TakesNothing:
+    """Memory for those who only advise."""
+
+    def is_taking(self) -> bool:
+        return False
+
+    def encode(self, draft: Draft) -> Encoded:
+        return Encoded(status=Status.REFUSED, reason="nothing is learned here")
+
+    def has_similar(self, text: str) -> bool:
+        return False
+
+    def ignored(self, rules: Sequence[str]) -> object:
+        return ()
+
+
 class Learner:
     """The ACC and the Cerebellum of one session, and the memory they teach. Off, it does nothing at all."""
 

@@ -1,0 +1,101 @@
+"""What another agent is told through its hooks: at the start of a session, beside a request, beside a failed call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from habitus.agent import prompt
+from habitus.agent.choosing import choose, fitting, unseen
+from habitus.agent.memory import SessionMemory
+from habitus.agent.prompt import Composed, Note, Prompt
+from habitus.app.habitus import Habitus
+from habitus.learning.acc.signatures import signature
+from habitus.skills import fingerprint, names
+from habitus.skills.gates import GateContext
+from habitus.skills.menu import tokens
+from habitus.skills.model import Summary
+from habitus.skills.selection import Request
+
+SOURCE = "claude-code"  # as the journal calls these turns
+REQUEST_TOKENS = 300
+_MOST_WORDS = 4_000  # characters of a request that are searched for
+
+
+class Prompter:
+    """Habitus as the hooks of one project use it; its methods look into the database."""
+
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+        self._user = habitus.user()
+        cortex = habitus.open_memory()  # of its own: this is another thread than a turn's
+        self._memory = SessionMemory(cortex=cortex, user=self._user.name, project=habitus.project)
+
+    def at_start(self, *, is_new: bool = True) -> str:
+        """The rules, and in a session that is new also what is new and what waits."""
+        rules = self._memory.standing().rules
+        parts = [prompt.bullets("rules", "Rules", [note.line for note in rules]).text]
+        if is_new:
+            parts += [self._news(), self._waiting()]
+        return self._habitus.redacted("\n\n".join(part for part in parts if part))
+
+    def beside_request(self, text: str) -> Composed:
+        """Lessons and names of skills that fit, within their budget; most requests get nothing."""
+        text = self._habitus.redacted(text[:_MOST_WORDS])
+        request = Request(text=text, source_type=SOURCE, user=self._user, now=self._habitus.clock())
+        snapshot = self._habitus.skills.snapshot(look=False, user=self._user.name)
+        chosen = choose(snapshot, request, self._gates(), self._habitus.journal)
+        ruled = [choice.summary for choice in chosen.eager]
+        found = fitting(self._habitus.finder, text, {one.name: one for one in chosen.menu}, snapshot)
+        lessons = () if chosen.drops_lessons or chosen.drops_memory else self._memory.recall(text).lessons
+        return _within(REQUEST_TOKENS, lessons, [*ruled, *found])
+
+    def beside_failure(self, error: str) -> str:
+        """What is known to help against this error; nothing where nobody met it."""
+        met = signature(_without_exit_code(error))
+        known = [
+            lesson
+            for lesson in self._memory.cortex.list_lessons(limit=10_000, user=self._user.name)
+            if met and lesson.evidence.error_signature == met
+        ]
+        if not known:
+            return ""
+        self._memory.shown([known[0].id])
+        return self._habitus.redacted(prompt.bullets("lessons", "Seen before", [known[0].text]).text)
+
+    def _news(self) -> str:
+        habitus, gates = self._habitus, self._gates()
+        snapshot = habitus.skills.snapshot(user=self._user.name)
+        news = unseen(habitus.journal, self._user.name, snapshot, gates, habitus.skills.layers)
+        if news and not habitus.is_read_only:
+            habitus.journal.mark_seen(self._user.name, fingerprint.visible(snapshot, gates))
+        return prompt.whats_new(news).text
+
+    def _waiting(self) -> str:
+        count = self._habitus.waiting_count()
+        waits = "One change waits" if count == 1 else f"{count} changes wait"
+        return f"{waits} for the user's decision; they can look with `habitus review list`." if count else ""
+
+    def _gates(self) -> GateContext:
+        return replace(self._habitus.gates(self._user), tools=names.BUILT_IN_TOOLS)
+
+
+def _within(room: int, lessons: Sequence[Note], skills: Sequence[Summary]) -> Composed:
+    """As much as there is room for; of each kind the first stays longest."""
+    while True:
+        sections = (
+            prompt.bullets("lessons", "Lessons from earlier work", [note.line for note in lessons]),
+            prompt.fitting(skills),
+        )
+        said = Prompt(system=(), context=tuple(section for section in sections if section.text))
+        if tokens(said.context_text) <= room:
+            return Composed(prompt=said, notes=tuple(lessons))
+        if len(lessons) > 1 or not skills:
+            lessons = lessons[:-1]
+        else:
+            skills = skills[:-1]
+
+
+def _without_exit_code(error: str) -> str:
+    first, _, rest = error.partition("\n")
+    return rest if first.startswith("Exit code ") and rest.strip() else error
