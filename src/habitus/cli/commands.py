@@ -47,6 +47,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("mcp", "mcp:mcp", panel=_OPERATE),
         Command("connect", "connecting:connect", panel=_OPERATE),
         Command("disconnect", "connecting:disconnect", panel=_OPERATE),
+        Command("sync", "syncing:sync", panel=_OPERATE),
         Command("hooks", "hooks:hooks", panel=_OPERATE, hidden=True),
         Command("doctor", "checking:doctor", panel=_OPERATE),
         _config(),

@@ -22,6 +22,7 @@ EXAMPLES: Mapping[str, str] = {
     "mcp": "habitus mcp --user ana",
     "connect": "habitus connect claude-code --dry-run",
     "disconnect": "habitus disconnect claude-code",
+    "sync": "habitus sync claude-code codex --only csv-summary",
     "config": "habitus config list",
     "config list": "habitus config list",
     "config get": "habitus config get model",

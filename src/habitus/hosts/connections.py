@@ -87,7 +87,7 @@ class Connections:
                 self._share(change.wanted) if change.wanted.entries else self._forget(change.wanted)
             return
         made = _missing_folders(file.parent) if change.wanted.entries else ()
-        with _locked(file.parent):
+        with locked(file.parent):
             again = self.planned(change.wanted)
             if not again.is_one:
                 return  # somebody was quicker
@@ -242,7 +242,7 @@ def _missing_folders(folder: Path) -> tuple[Path, ...]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """One at a time changes files in a folder, from whichever home."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
