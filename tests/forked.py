@@ -3,16 +3,17 @@
 `with forked_habitus(folder) as program:` writes a program that behaves as the installed command does: arguments,
 environment, working directory, standard streams or a terminal, interrupts, exit code. Only starting is not the same,
 so what Python itself makes of an environment (encodings of streams, a closed one) is tested on the installed command.
+Beside it lies `python`, for `python -c` alone: what somebody's own program does with the library.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import fcntl
 import gc
 import importlib
 import io
-import json
 import os
 import pkgutil
 import select
@@ -22,27 +23,36 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import habitus
 
 _CLIENT = """#!{python} -IS
-import fcntl, json, os, signal, socket, sys, termios
-with socket.socket(socket.AF_UNIX) as server, server.makefile("r") as told:
-    server.connect({address!r})
-    if os.isatty(0):  # it goes over to the command, so that its keys are signals there
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        try:
-            fcntl.ioctl(0, termios.TIOCNOTTY)
-        except OSError:
-            pass
-    socket.send_fds(server, [b"."], [0, 1, 2])
-    server.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode() + b"\\n")
-    command = int(told.readline())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: os.kill(command, number))
-    sys.exit(int(told.readline() or 99))
+import os, sys, _signal, _socket  # what these are made of: the modules for people take longer to load than Python
+def told():
+    line = b""
+    while more := server.recv(1).strip():
+        line += more
+    return int(line or 99)
+server = _socket.socket(_socket.AF_UNIX)
+server.connect({address!r})
+if os.isatty(0):  # it goes over to the command, so that its keys are signals there
+    import fcntl, termios
+    _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)
+    try:
+        fcntl.ioctl(0, termios.TIOCNOTTY)
+    except OSError:
+        pass
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+server.sendmsg([b"."], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+server.sendall(ascii((sys.argv, os.getcwd(), dict(os.environ))).encode() + b"\\n")
+command = told()
+for number in (_signal.SIGINT, _signal.SIGTERM):
+    _signal.signal(number, lambda number, _: os.kill(command, number))
+sys.exit(told())
 """
 
 
@@ -50,14 +60,23 @@ with socket.socket(socket.AF_UNIX) as server, server.makefile("r") as told:
 def forked_habitus(folder: Path) -> Iterator[Path]:
     """The program, `folder/habitus`; it works as long as the context is open."""
     address = folder / "socket"
-    program = folder / "habitus"
-    program.write_text(_CLIENT.format(python=sys.executable, address=str(address)))
-    program.chmod(0o755)
+    for program in (folder / "python", folder / "habitus"):
+        program.write_text(_CLIENT.format(python=sys.executable, address=str(address)))
+        program.chmod(0o755)
     command = [sys.executable, "-P", __file__, str(address)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         yield program  # leaving closes standard input, and with it the server
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Running:
+    """A command at work: its process, a pipe that ends with it, and who asked for it."""
+
+    process: int
+    ended: int
+    asked: socket.socket
 
 
 def _serve(address: str) -> None:
@@ -67,13 +86,17 @@ def _serve(address: str) -> None:
         listener.listen()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who answer leave nothing to be waited for
-        while listener in select.select([listener, sys.stdin], [], [])[0]:
-            connection, _ = listener.accept()
-            with connection:
-                if os.fork() == 0:
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    _answer(connection)
+        commands: list[Running] = []
+        while True:
+            pipes, sockets = [command.ended for command in commands], [command.asked for command in commands]
+            ready, _, _ = select.select([sys.stdin, listener, *pipes, *sockets], [], [])
+            if sys.stdin in ready:
+                return
+            for command in [command for command in commands if command.asked in ready or command.ended in ready]:
+                _end(command, has_ended=command.ended in ready)
+                commands.remove(command)
+            if listener in ready and (started := _start(listener.accept()[0], commands)):
+                commands.append(started)
 
 
 def _import_everything() -> None:
@@ -88,26 +111,34 @@ def _import_everything() -> None:
     gc.freeze()  # a collection in a child would touch, and so copy, all of it
 
 
-def _answer(connection: socket.socket) -> None:
-    """Run the command in a child, because only a parent learns how a process ended."""
-    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-    with connection.makefile("rb") as request:
-        arguments, cwd, environ = json.loads(request.readline())
+def _start(asked: socket.socket, others: Sequence[Running]) -> Running | None:
+    """Run what is asked for in a child, unless who asked went before saying it."""
+    _, streams, _, _ = socket.recv_fds(asked, 1, 3)
+    with asked.makefile("rb") as lines:
+        request = lines.readline()
+    if not request.endswith(b"\n"):
+        asked.close()
+        return None
     ended, alive = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(ended)
-        connection.close()
+    process = os.fork()
+    if process == 0:
+        for number in (ended, asked.fileno(), *(n for other in others for n in (other.ended, other.asked.fileno()))):
+            os.close(number)
+        arguments, cwd, environ = ast.literal_eval(request.decode())
         _become(arguments, cwd, environ, streams)
     for number in (alive, *streams):
         os.close(number)
-    connection.sendall(f"{child}\n".encode())
-    if ended not in select.select([ended, connection.fileno()], [], [])[0]:
-        os.kill(child, signal.SIGKILL)  # who asked has gone
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    with contextlib.suppress(BrokenPipeError):
-        connection.sendall(f"{code & 0xFF}\n".encode())
-    os._exit(0)
+    asked.sendall(f"{process}\n".encode())
+    return Running(process=process, ended=ended, asked=asked)
+
+
+def _end(command: Running, *, has_ended: bool) -> None:
+    if not has_ended:
+        os.kill(command.process, signal.SIGKILL)  # who asked has gone
+    code = os.waitstatus_to_exitcode(os.waitpid(command.process, 0)[1])
+    with contextlib.suppress(BrokenPipeError), command.asked:
+        command.asked.sendall(f"{code & 0xFF}\n".encode())
+    os.close(command.ended)
 
 
 def _become(arguments: list[str], cwd: str, environ: dict[str, str], streams: list[int]) -> None:
@@ -124,15 +155,24 @@ def _become(arguments: list[str], cwd: str, environ: dict[str, str], streams: li
     os.environ.clear()
     os.environ.update(environ)
     time.tzset()
-    sys.argv = ["habitus", *arguments]
+    sys.argv = arguments
     sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False), encoding="utf-8", errors="surrogateescape")
     sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), encoding="utf-8", line_buffering=os.isatty(1))
     sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), encoding="utf-8", line_buffering=True)
+    code = 0
     try:
-        main.run()
+        match arguments:
+            case [program, "-c", text] if Path(program).name == "python":
+                exec(compile(text, "<example>", "exec"), {"__name__": "__main__"})
+            case _:
+                main.run()
     except SystemExit as stopped:
-        sys.stdout.flush()
-        os._exit(int(stopped.code or 0))  # taking down everything that was imported takes longer than the command
+        code = int(stopped.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    os._exit(code)  # taking down everything that was imported takes longer than the command
 
 
 if __name__ == "__main__":

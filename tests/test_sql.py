@@ -66,12 +66,19 @@ def test_head_is_the_newest_migration() -> None:
     assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
 
 
+def _without_evidence(database: Path) -> None:
+    for table in ("exposures", "lasting_outcomes", "evidence_seed"):
+        _execute(database, f"DROP TABLE {table}")
+    _execute(database, "CREATE TABLE turn_exposures (turn TEXT, number INTEGER)")
+
+
 @pytest.mark.req("SC-01")
 def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_now(database: Path) -> None:
     _execute(database, "UPDATE alembic_version SET version_num = '0006'")
     _execute(database, "ALTER TABLE skill_proposals DROP COLUMN told_on")  # it came later
     _execute(database, "DROP TABLE skill_switches")  # and so did these
     _execute(database, "DROP TABLE recipe_counts")
+    _without_evidence(database)
     rows = {"removed1": "removed by ann", "madeway1": "there is room for 50 lessons"}
     for id, reason in rows.items():
         definition = json.dumps({"confidence": 0.6, "reason": reason})
@@ -92,6 +99,7 @@ def test_skills_that_were_removed_before_switches_were_kept_have_that_in_their_h
     _execute(database, "UPDATE alembic_version SET version_num = '0008'")
     _execute(database, "DROP TABLE skill_switches")
     _execute(database, "DROP TABLE recipe_counts")
+    _without_evidence(database)
     _execute(
         database,
         "INSERT INTO skills (id, layer, folder, name, version, tree_hash, stamp, diagnostics, created_on, modified_on, "

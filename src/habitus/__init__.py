@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from habitus.agent.consent import Consent, Question
-    from habitus.agent.host_turn import AsyncHostTurn, HostTurn, TurnDoor
     from habitus.agent.session import Session
     from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted
+    from habitus.agent.turn_door import AsyncHostTurn, HostTurn, TurnDoor
     from habitus.app import Habitus, read_settings
     from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
     from habitus.events import Outcome, OutcomeKind, ToolResult
@@ -84,11 +84,6 @@ _HOMES = {
         "Consent",
         "Question",
     ),
-    "habitus.agent.host_turn": (
-        "AsyncHostTurn",
-        "HostTurn",
-        "TurnDoor",
-    ),
     "habitus.agent.session": ("Session",),
     "habitus.agent.stream": (
         "Done",
@@ -98,6 +93,11 @@ _HOMES = {
         "ToolFinished",
         "ToolProgress",
         "ToolStarted",
+    ),
+    "habitus.agent.turn_door": (
+        "AsyncHostTurn",
+        "HostTurn",
+        "TurnDoor",
     ),
     "habitus.app": (
         "Habitus",

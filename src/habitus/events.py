@@ -77,7 +77,7 @@ class EventKind(StrEnum):
     scratchpad_reset        name, reason
     scratchpad_killed       name, reason
     tool_call               name, args_summary, args_digest; question when the call asks one; intent when it was
-                            declared; id when the format has one
+                            declared; id when the format has one; args, without secrets, where no message has them
     tool_result             name, success, error, result_digest, result_len; weak when success was inferred; id
     history_repair          reason
     cap_exhausted           (nothing)
@@ -171,6 +171,7 @@ def tool_called(
     intent: str = "",
     round_idx: int = 0,
     call_id: str = "",
+    keeps_args: bool = False,
     redactor: Redactor = PATTERNS_ONLY,
 ) -> Event:
     """A `tool_call`. `args` is what the model sent: JSON text, or the parsed value; nothing when it is not known."""
@@ -186,6 +187,8 @@ def tool_called(
         detail["intent"] = _shortened(intent, SUMMARY_CHARS, redactor)
     if call_id:
         detail["id"] = call_id
+    if keeps_args:
+        detail["args"] = redactor.redact_value(parsed)
     return event(EventKind.TOOL_CALL, detail, round_idx=round_idx)
 
 

@@ -10,15 +10,20 @@ from habitus.errors import UserError
 # What is imported → the extra that brings it. pyproject.toml has the same names.
 BRINGS: Mapping[str, str] = {
     "anthropic": "anthropic",
+    "dbos": "jobs",
+    "fastapi": "web",
     "google.genai": "google",
+    "jinja2": "web",
     "mcp": "mcp",
     "mcp_types": "mcp",
+    "nh3": "web",
     "openai": "openai",
     "pocketsphinx": "audio",
     "prompt_toolkit": "chat",
     "psycopg": "postgres",
     "pydantic_ai": "pydantic-ai",
     "uv": "packages",
+    "uvicorn": "web",
 }
 
 

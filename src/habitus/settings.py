@@ -59,6 +59,15 @@ class RetentionSettings(_Section):
     degraded_tool_curator_runs: int = Field(default=3, gt=0, description="Runs of 'habitus curate' that do, too.")
 
 
+class EvidenceSettings(_Section):
+    withhold: float = Field(
+        default=0.0,
+        ge=0,
+        le=0.5,
+        description="The share of offers (skills, lessons, tools) withheld at random to learn what helps; 0 is off.",
+    )
+
+
 class SandboxSettings(_Section):
     runtime: str = Field(
         default="local",
@@ -108,6 +117,7 @@ class Settings(_Section):
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
     review: ReviewSettings = Field(default_factory=ReviewSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    evidence: EvidenceSettings = Field(default_factory=EvidenceSettings)
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")

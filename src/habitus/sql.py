@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 metadata = sa.MetaData()
 
 # The newest migration this code knows. A test holds it against the migrations folder.
-HEAD = "0010"
+HEAD = "0011"
 
 _BUSY_SECONDS = 30
 
@@ -171,6 +171,21 @@ def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Ma
     # The module of the dialect that is in use anyway: the other one would take a tenth of a short command.
     dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
     connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
+
+
+def upsert(
+    connection: sa.Connection,
+    table: sa.Table,
+    rows: Sequence[Mapping[str, Any]],
+    changes: Callable[[sa.ColumnCollection[str, Any]], Mapping[str, Any]],
+) -> None:
+    """Insert rows; of those whose key is there already, change what `changes` makes of the new one."""
+    if not rows:
+        return
+    dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")  # as above
+    insert = dialect.insert(table)
+    keys = [column.name for column in table.primary_key]
+    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes(insert.excluded)), rows)
 
 
 def migrate(engine: sa.Engine) -> None:

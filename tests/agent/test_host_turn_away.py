@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.host_turn import HostTurn
+from habitus.agent.turn_door import HostTurn
 from habitus.app import Habitus, read_settings
 from habitus.app.home import DATABASE
 from habitus.memory.model import Draft, Producer
@@ -50,6 +51,7 @@ def furnished(habitus: Habitus) -> None:
     with habitus.turn("first", conversation="c1") as turn:
         assert RULE in turn.system
         turn.done("ok")
+    asyncio.run(habitus.hosting.leave("c1"))  # which waits for what its turn left to do in the background
 
 
 @contextmanager

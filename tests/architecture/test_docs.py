@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from habitus.settings import account_name
+from tests.homes import furnish
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,10 +86,11 @@ def test_there_are_examples_of_every_kind() -> None:
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=_name)
 def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path, program: Path) -> None:
     desk = Desk(person=tmp_path / "ana", program=program)
+    furnish(desk.person / ".habitus")
     for example in _examples(page):
         match example.language:
             case "python":
-                desk.run([sys.executable, "-c", example.text])
+                desk.run([str(program.with_name("python")), "-c", example.text])
             case "sh":
                 desk.run(["sh", "-euc", example.text])
             case "console":

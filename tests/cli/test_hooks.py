@@ -103,7 +103,7 @@ async def test_a_session_is_told_rules_then_what_fits_then_what_helped(direct: D
     with Habitus.open(settings_of(direct.cli)) as habitus:
         turns = habitus.journal.turns_of("claude-code-5f0c")
         assert [turn.request for turn in turns] == ["Run the tests of this project.", "Thanks!"]
-        assert {one.kind for one in turns[0].exposures} == {"lesson"}
+        assert {one.kind for one in turns[0].exposures} == {"lesson", "skill"}
         assert [len(turn.events) for turn in turns] == [0, 6]
 
 

@@ -58,8 +58,9 @@ def test_the_turn_that_ran_it_is_written_down_with_every_step(desk: Direct) -> N
     desk.ok("recipes", "run", "look-around", '{"query": "tea"}')
     session = desk.json("sessions", "list")["sessions"][0]["id"]
     (turn,) = desk.json("sessions", "show", session)["turns"]
-    called = [event["detail"]["name"] for event in turn["events"] if event["kind"] == "tool_call"]
-    assert called == ["look_around", "search_skills"]
+    called = [event["detail"] for event in turn["events"] if event["kind"] == "tool_call"]
+    assert [each["name"] for each in called] == ["look_around", "search_skills"]
+    assert called[1]["args"] == {"query": "tea"}
 
 
 def test_checking_names_the_file_the_line_and_missing_tools(desk: Direct) -> None:

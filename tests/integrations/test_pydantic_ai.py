@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,16 +109,23 @@ async def test_a_run_that_breaks_off_is_nobodys_mistake_and_runs_side_by_side_do
 
 
 @pytest.mark.req("CL-07")
-async def test_without_a_habitus_the_first_runs_open_the_home_once(
+async def test_without_a_habitus_the_home_is_open_for_runs_side_by_side_and_as_long_as_the_agent(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HABITUS_HOME", str(home))
     monkeypatch.setenv("HOME", str(tmp_path))
-    capability = HabitusCapability(user="ana")
-    agent = Agent(TestModel(call_tools=[]), capabilities=[capability])
+    agent = Agent(TestModel(call_tools=[]), capabilities=[HabitusCapability(user="ana")])
+
+    def open_homes() -> int:
+        return [thread.name for thread in threading.enumerate()].count("habitus-turns")
+
     await asyncio.gather(*(agent.run(f"say {n}", conversation_id=f"talk {n}/ü") for n in range(3)))
-    assert capability.habitus is not None
-    capability.habitus.close()
+    assert open_homes() == 0
+    async with agent:
+        await agent.run("say 3")
+        assert open_homes() == 1
+        await agent.run("say 4")
+    assert open_homes() == 0
     with Habitus.open(read_settings(home)) as habitus:
-        assert sorted(turn.request for turn in turns(habitus)) == ["say 0", "say 1", "say 2"]
+        assert sorted(turn.request for turn in turns(habitus)) == [f"say {n}" for n in range(5)]
         assert {turn.user for turn in turns(habitus)} == {"ana"}

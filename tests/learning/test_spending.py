@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from habitus import sql
+from habitus.learning.asking import worst_case
 from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.post_mortem import estimate, worst_case, written
+from habitus.learning.post_mortem import ROOM, estimate, written
 from habitus.learning.spending import CapReached, Spending, Spent
 from habitus.llm.model import Answer, Answered, ProviderFault, StopReason, Usage
 from habitus.llm.scripted import ScriptedModel, hangs
@@ -78,7 +79,7 @@ def test_a_new_day_has_its_own_tokens() -> None:
 
 def test_the_reservation_covers_two_useless_answers() -> None:
     record = written([FAILED] * 12, PATTERNS_ONLY)
-    assert worst_case(record) > 2 * estimate(record)
+    assert worst_case("", record, ROOM) > 2 * estimate(record)
 
 
 _SPEND = """

@@ -20,6 +20,7 @@ from habitus.skills import trees
 from habitus.skills.menu import tokens
 from habitus.skills.model import Manifest, Skill
 from habitus.skills.trust import APPROVED
+from tests.conftest import Cli
 from tests.mcp.conftest import MODES, Connect, text_of
 
 DEFAULT = [
@@ -32,14 +33,17 @@ async def names(client: Client) -> list[str]:
     return [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
 
 
-def with_code(name: str, description: str = "Doubles a number.") -> Tree:
+def with_code(
+    name: str, description: str = "Doubles a number.", *, prints: str = "x * 2", shape: Any = None, **more: Any
+) -> Tree:
     """A skill with a code stage, as a person would write it."""
     declared = {
         "description": description,
         "parameters": {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]},
-        "cases": [{"payload": {"x": 2}}],
+        "cases": [{"payload": {"x": 2}, "shape": shape or {}}],
+        **more,
     }
-    code = "import json, sys\nprint(json.loads(sys.argv[1])['x'] * 2)\n"
+    code = f"import json, sys\nx = json.loads(sys.argv[1])['x']\nprint({prints})\n"
     steps = Skill(name=name, description="Doubles a number.", body="1. Double it.")
     return {
         **trees.with_skill({}, steps),
@@ -86,12 +90,22 @@ async def test_profiles_and_scopes_decide_what_a_client_has(habitus: Habitus, co
         said = text_of(await client.call_tool("recall_skill", {"name": "brew-tea"}))
         assert "its layer 'user' is not offered here" in said
         assert "brew-tea" not in {one.name for one in (await client.list_resources()).resources}
-    async with connect(profile="al") as client:
-        with pytest.raises(Exception, match="no profile 'al'"):
-            await names(client)
-    async with connect(layers=("usr",)) as client:
-        with pytest.raises(Exception, match="no layer 'usr'"):
-            await names(client)
+
+
+@pytest.mark.req("CL-05")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("--tools", "al"), "There is no profile 'al' of tools. Did you mean 'all'?"),
+        (("--layers", "bundled,usr"), "There is no layer 'usr'. Did you mean 'user'?"),
+        (("--http", "--port", "0", "--layers", "usr"), "There is no layer 'usr'. Did you mean 'user'?"),
+    ],
+)
+def test_a_choice_that_is_none_ends_the_server_before_anybody_connects(
+    run_cli: Cli, wrong: tuple[str, ...], said: str
+) -> None:
+    ended = run_cli("mcp", *wrong)
+    assert (ended.code, ended.out, ended.err) == (2, "", f"habitus: Invalid value: {said}\n")
 
 
 @pytest.mark.req("CL-05", "SE-12")
@@ -163,6 +177,35 @@ async def test_at_most_25_code_tools_come_beside_ours_and_their_texts_are_cut(
         found = (await client.list_tools()).tools
         assert len([tool for tool in found if tool.name not in DEFAULT]) == 25
         assert all(len((tool.description or "").encode()) <= 2000 for tool in found)
+
+
+@pytest.mark.req("CL-05")
+async def test_code_and_recipes_say_what_they_return_and_how_far_they_reach(habitus: Habitus, connect: Connect) -> None:
+    shape = {"type": "object", "properties": {"twice": {"type": "number"}}, "required": ["twice"]}
+    prints = 'json.dumps({"twice": x * 2}) if x < 9 else "too many"'
+    made(
+        habitus,
+        {
+            "double": with_code("double", prints=prints, shape=shape),
+            "post": with_code("post", permissions={"network": True}),
+        },
+    )
+    steps = (
+        "## double twice\n```yaml\n- {tool: search_skills, params: {query: x}}\n- {tool: double, params: {x: 4}}\n```\n"
+    )
+    online_steps = "## post it\n```yaml\n- {tool: post, params: {x: 4}}\n```\n"
+    (habitus.settings.home / "skills" / "brew-tea" / "chunks.md").write_text(steps + online_steps)
+    async with connect() as client:
+        found = {tool.name: tool for tool in (await client.list_tools()).tools}
+        few, many = [await client.call_tool("double", {"x": x}) for x in (4, 9)]
+    said = {name: found[name].annotations for name in ("double", "double_twice", "post", "post_it")}
+    assert {name: (one.read_only_hint, one.open_world_hint) for name, one in said.items() if one} == {
+        **dict.fromkeys(("double", "double_twice"), (True, False)),
+        **dict.fromkeys(("post", "post_it"), (False, True)),
+    }
+    assert found["double"].output_schema == {"type": "object", "properties": {"twice": {}}}
+    assert found["double_twice"].output_schema is None
+    assert (few.structured_content, many.structured_content) == ({"twice": 8}, {"result": "too many"})
 
 
 @pytest.mark.req("CL-05", "SC-07")

@@ -43,7 +43,8 @@ async def test_a_turn_begins_with_a_call_and_ends_with_the_report(
     (judged,) = first.outcomes
     assert (judged.kind, judged.source, judged.weight < 0.3) == (OutcomeKind.OK, "model", True)
     assert [(one.name, one.place) for one in first.selected] == [("brew-tea", Place.LOADED)]
-    assert [(one.item, one.kind) for one in first.exposures] == [("brew-tea", "skill")]
+    (used,) = [one for one in first.exposures if one.is_used]
+    assert (used.item, used.kind, used.is_steady) == ("brew-tea", "skill", False)
     assert (second.request, second.outcomes[0].kind) == ("", OutcomeKind.INFRA)
     assert second.ended_on is not None
     assert habitus.skills.counters("brew-tea")[Stage.STEPS].succeeded == 1

@@ -66,6 +66,13 @@ def test_only_the_given_ids_are_searched(index: Index) -> None:
     assert index.search("bread", among=()) == Results()
 
 
+def test_the_same_choice_of_ids_finds_what_has_come_since(index: Index) -> None:
+    chosen = frozenset({"tax-return", "sourdough"})
+    assert "sourdough" not in {hit.id for hit in index.search("bake a sourdough loaf", among=chosen).hits}
+    index.put([skill("sourdough", "Bake a sourdough loaf.")])
+    assert index.search("bake a sourdough loaf", among=chosen).hits[0].id == "sourdough"
+
+
 def test_at_most_k_come_back(index: Index) -> None:
     assert len(index.search("file", k=3).hits) <= 3
     assert index.search("file", k=0).hits == ()

@@ -9,6 +9,7 @@ from habitus.agent import budget
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
+from habitus.search.model import Hit
 from habitus.skills import fingerprint
 from habitus.skills.finding import Finder
 from habitus.skills.fingerprint import News
@@ -33,18 +34,20 @@ def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Jo
     )
 
 
-def fitting(finder: Finder, text: str, on_menu: Mapping[str, Summary], at: Snapshot) -> list[Summary]:
-    """What search finds on the menu, while something really fits."""
+def near(
+    finder: Finder, text: str, on_menu: Mapping[str, Summary], at: Snapshot, *, k: int = budget.FITTING
+) -> list[Hit]:
+    """What search finds on the menu, the nearest first, while something really fits."""
     if not on_menu:
         return []
-    search = partial(finder.search, text, k=budget.FITTING, at=at)
+    search = partial(finder.search, text, k=k, at=at)
     results = search()  # telling the index which ones to look at costs more than looking twice now and then
     if any(hit.id not in on_menu for hit in results.hits):
         results = search(among=on_menu)
     if not results.fits:
         return []
     least = results.hits[0].score * budget.NEARLY_AS_FITTING
-    return [on_menu[hit.id] for hit in results.hits if hit.score >= least]
+    return [hit for hit in results.hits if hit.score >= least]
 
 
 def unseen(journal: Journal, user: str, snapshot: Snapshot, gates: GateContext, layers: Sequence[Layer]) -> News:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from habitus.agent import budget, prompt
 from habitus.agent.budget import Section
-from habitus.agent.choosing import choose, fitting, unseen
+from habitus.agent.choosing import choose, near, unseen
+from habitus.agent.offers import of_skill
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Composed, Note, Prompt, Remembered
 from habitus.errors import HabitusError
+from habitus.evidence.assignment import edge
 from habitus.skills import fingerprint, menu
 from habitus.skills.listing import Snapshot
 from habitus.skills.model import Counters, Skill, Stage, Summary
@@ -55,24 +58,27 @@ class Composer:
 
     def compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
         """The prompt of one turn: the steady part, and a block of what was chosen for this request."""
+        offers = self._parts.view.offers
+        selection = offers.rules_of(selection)
         if selection.drops_memory:
             remembered = Remembered()
         elif selection.drops_lessons:
-            remembered = replace(remembered, lessons=())
+            remembered = replace(remembered, lessons=(), tied=None)
         eager, skills = self._eager(selection)
+        lessons = offers.lessons(remembered)
         known = {note.id for note in self._steady.standing.rules}
         rules = tuple(note for note in remembered.rules if note.id not in known)
         news = self._news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
         unlearned = self._parts.memory.turned_down()
-        opened = self._opened(selection)
+        opened = [summary for summary in self._opened(selection) if offers.takes_line(summary)]
         none: list[Summary] = []
         found = self._away(lambda: self._fitting(request, selection), none)
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),
-            prompt.bullets("lessons", "Lessons from earlier work", self._unsaid(remembered.lessons)),
+            prompt.bullets("lessons", "Lessons from earlier work", self._unsaid(lessons)),
             prompt.opened(opened),
             prompt.fitting([summary for summary in found if summary not in opened]),
             prompt.whats_new(news),
@@ -86,7 +92,7 @@ class Composer:
         return Composed(
             prompt=Prompt(system=self.system(selection), context=tuple(part for part in context if part.text)),
             skills=skills,
-            notes=remembered.lessons,
+            notes=lessons,
             rules=(*standing, *rules),
             in_tools=self._parts.memory.in_scratchpad,
             cut=() if selection.drops_memory else self._cut(remembered, rules),
@@ -122,7 +128,8 @@ class Composer:
     def _eager(self, selection: Selection) -> tuple[Section, tuple[Skill, ...]]:
         """What rules put into the prompt. A text that stands in the conversation is referred to, not said again."""
         view = self._parts.view
-        chosen = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
+        loaded = [(skill, choice.reason) for choice in selection.eager if (skill := self._load(choice.name))]
+        chosen = [(skill, reason) for skill, reason in loaded if view.offers.takes_text(skill)]
         there = {skill.name for skill, _ in chosen if view.is_in_view(skill.name)}
         room = int(self._parts.context_tokens * budget.EAGER_SHARE)
         section, shown = prompt.eager(
@@ -156,7 +163,15 @@ class Composer:
     def _fitting(self, request: Request, selection: Selection) -> list[Summary]:
         """What search finds on the menu, while something really fits."""
         on_menu = {summary.name: summary for summary in selection.menu}
-        return fitting(self._parts.finder, request.text, on_menu, self._parts.view.snapshot)
+        offers = self._parts.view.offers
+        k = budget.FITTING + offers.lots.are_drawn  # chance may have a say in who is the last
+        found = near(self._parts.finder, request.text, on_menu, self._parts.view.snapshot, k=k)
+        ranked = [on_menu[hit.id] for hit in found]
+        worth = {hit.id: hit.score for hit in found}
+        drawn = edge(offers.lots, ranked, budget.FITTING, item=of_skill, worth=lambda one: worth[one.name])
+        if drawn.left is not None:
+            offers.takes_line(drawn.left, at_edge=False)
+        return [one for one in drawn.taken if offers.takes_line(one, at_edge=(one is drawn.last) or None)]
 
     def _news(self, request: Request) -> fingerprint.News:
         """What this user has not seen of the library, where somebody is there to be told."""
@@ -222,10 +237,12 @@ class Composer:
         parts = self._parts
         bare = Request(text="", source_type=parts.source_type, user=parts.user, now=parts.clock())
         parts.view.selection = selection = choose(parts.view.snapshot, bare, parts.gates, parts.journal)
-        parts.view.menu = menu.offered(selection, counters, parts.context_tokens)
+        drawn = partial(menu.offered, selection, counters, parts.context_tokens)
+        parts.view.menu = parts.view.offers.steady(selection, drawn)
+        rules = tuple(note for note in standing.rules if parts.view.offers.takes_note(note, is_steady=True))
         return _Steady(
             identity=identity,
-            standing=standing,
+            standing=replace(standing, rules=rules),
             selection=selection,
             menu=parts.view.menu,
             seen=parts.view.snapshot,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from habitus.agent.background import in_thread
 from habitus.agent.budget import Section
@@ -24,6 +25,8 @@ class Conversation:
         self.parts = parts
         self.last: OpenTurn | None = None
         self._previous: tuple[str, str] | None = (past[-1].id, past[-1].request) if past else None
+        # A clock may be set back; turns of a conversation follow each other all the same.
+        self._began_on = past[-1].started_on if past else datetime.min.replace(tzinfo=UTC)
         self._composer = Composer(parts)
         self._recorder = TurnRecorder(parts, id)
 
@@ -37,7 +40,8 @@ class Conversation:
         self.parts.outage.trouble = ""
         previous = self._previous
         await in_thread(lambda: self._recorder.judge_by_next(previous, said.request.text))
-        self.last = OpenTurn(new_id(), said, self.parts, self._composer, self._recorder, emit)
+        began_on = self._began_on = max(self.parts.clock(), self._began_on)
+        self.last = OpenTurn(new_id(), said, self.parts, self._composer, self._recorder, emit, began_on=began_on)
         self._previous = (self.last.id, said.request.text)
         return self.last
 

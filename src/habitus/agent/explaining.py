@@ -37,6 +37,7 @@ class Why:
             Place.MENU: f"{self.name} is {self._where()}; the model loads it when it needs it.",
             Place.CUT: f"{self.name} is eligible, but the menu is full; search_skills finds it.",
             Place.LEFT_OUT: f"{self.name} is left out: {self.reason}.",
+            Place.WITHHELD: f"{self.name} is {self.reason}.",
         }[self.place]
         lines = [said]
         if self.menu_budget:

@@ -18,7 +18,6 @@ from habitus.agent.tools.registry import Registry, capped
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.llm.model import Answered, Image, Message, Returned, Text, ToolSpec
-from habitus.memory.model import SCRATCHPAD
 from habitus.text import block, encodable
 
 Watch = Callable[[str], None]
@@ -35,7 +34,6 @@ class HostedTurn:
         self.is_over = False
         self._watched: dict[str, Watch] = {}  # calls whose progress somebody wants to hear of
         self._registry = Registry()
-        self._has_shown_pad = False  # and with it the lessons in its description
         self._messages: list[Message] = []
         self._one_at_a_time = asyncio.Lock()
         self._turn: OpenTurn | None = None
@@ -49,6 +47,7 @@ class HostedTurn:
     async def begin(self, turn: OpenTurn, *, shows_prompt: bool = True, told: Composed | None = None) -> None:
         self.notices += turn.said.notices
         self._turn = turn
+        turn.shown_tools = set() if shows_prompt else None  # a loop that shows our prompt says which tools it takes
         try:
             await turn.open(shows_prompt=shows_prompt, told=told)
             self._registry = await in_thread(turn.tools)
@@ -77,7 +76,8 @@ class HostedTurn:
 
     def tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
         offered = [spec for spec in self._registry.specs() if in_profile(spec.name, profile)]
-        self._has_shown_pad |= any(spec.name == SCRATCHPAD for spec in offered)
+        if self.turn.shown_tools is not None:
+            self.turn.shown_tools |= {spec.name for spec in offered}
         return offered
 
     def has(self, name: str) -> bool:
@@ -151,8 +151,6 @@ class HostedTurn:
 
     async def _close(self) -> None:
         self.is_over = True
-        if self.turn.composed is not None and not self._has_shown_pad:
-            self.turn.composed = replace(self.turn.composed, in_tools=())
         await self.turn.close()
 
     async def _advised(self) -> str:

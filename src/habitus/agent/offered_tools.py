@@ -12,11 +12,13 @@ from habitus.agent.tools.code_tools import code_tools
 from habitus.agent.tools.recipe_tools import recipe_tools
 from habitus.agent.tools.registry import Registry, Tool
 from habitus.agent.view import View
+from habitus.evidence.model import Item
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus
 from habitus.sandbox.given import Given
 from habitus.sandbox.model import ToolRun
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext, is_barred
+from habitus.skills.menu import tokens
 from habitus.skills.selection import Request
 from habitus.tools.model import ToolStatus
 from habitus.tools.tools import Tools
@@ -59,6 +61,8 @@ class OfferedTools:
         self._steady = steady
         self._may_have_tools = may_have_tools  # asked before a look at the library
         self._code: list[Tool] | None = None
+        self._listed: Sequence[Tool] = ()
+        self._first: frozenset[str] | None = None  # those that were there when the session opened
 
     @property
     def code(self) -> list[Tool]:
@@ -82,9 +86,32 @@ class OfferedTools:
             self._look()
             self._looks = self._view.looks
         few = len(self.code) <= CODE_TOOLS
-        offered = self.code if few else self._most_fitting(request)
+        self._listed = self.code if few else self._most_fitting(request)
+        if self._first is None:
+            self._first = frozenset(tool.name for tool in self._listed)
+        offered = [tool for tool in self._listed if not self._is_withheld(tool)]
+        withheld = [tool for tool in self._listed if self._is_withheld(tool)]  # who knows its name may call it
         mine = [tool for tool in (*self._built_in, *offered) if tool.name not in self.theirs]
-        return Registry(mine, unlisted=self._degraded)
+        return Registry(mine, unlisted=(*self._degraded, *withheld))
+
+    def note_offers(self, shown: Collection[str] | None = None) -> None:
+        """What was put before the model, of what was listed last: all of it, or these by name."""
+        for tool in self._listed:
+            if tool.item is not None and (shown is None or tool.name in shown or (shown and self._is_withheld(tool))):
+                size = tokens(tool.description) + tokens(str(tool.parameters))
+                is_steady = len(self.code) <= CODE_TOOLS
+                self._view.offers.takes(tool.item, tokens=size, is_steady=is_steady, is_sure=self._is_sure(tool))
+
+    def items(self, called: Collection[str]) -> list[Item]:
+        """What the tools of these names are, where anything is learned about them."""
+        return [tool.item for tool in self.code if tool.item is not None and tool.name in called]
+
+    def _is_withheld(self, tool: Tool) -> bool:
+        return tool.item is not None and self._view.offers.is_withheld(tool.item, is_sure=self._is_sure(tool))
+
+    def _is_sure(self, tool: Tool) -> bool:
+        """The list is assigned when the session opens: what came since was made for it."""
+        return self._first is not None and tool.name not in self._first
 
     def _look(self) -> None:
         known: Sequence[Tool] = self.code

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 
 from habitus.agent.background import in_thread
 from habitus.agent.composer import Composer
@@ -18,6 +19,7 @@ from habitus.agent.tools.registry import Registry, Running
 from habitus.agent.user_input import UserInput
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, TurnObserver, failed, tool_called, tool_returned
 from habitus.llm.model import Asked, Message, Text, Usage
+from habitus.memory.model import SCRATCHPAD
 from habitus.redact import Redactor
 from habitus.skills.model import Skill
 from habitus.skills.selection import Selection
@@ -32,16 +34,25 @@ class OpenTurn:
     """No model is needed. `open` it, show `system` and `context`, hand in every call, and `close` it in any case."""
 
     def __init__(
-        self, id: str, said: UserInput, parts: Parts, composer: Composer, recorder: TurnRecorder, emit: Emit
+        self,
+        id: str,
+        said: UserInput,
+        parts: Parts,
+        composer: Composer,
+        recorder: TurnRecorder,
+        emit: Emit,
+        *,
+        began_on: datetime,
     ) -> None:
         self.id = id
         self.said = said
-        self.began_on = parts.clock()
+        self.began_on = began_on
         self.began = time.monotonic()
         self.selection: Selection | None = None
         self.composed: Composed | None = None
         self.system = ""  # as it is sent, without secrets
         self.context = ""  # the marked block beside the request
+        self.shown_tools: set[str] | None = None  # by name, those that the model was shown; None for all there are
         self.loaded: tuple[Skill, ...] = ()  # asked for by the model or the person, known at the end
         self.messages: Sequence[Message] = ()  # of this turn, as far as whoever runs the loop has them
         self.events: list[Event] = []
@@ -96,6 +107,11 @@ class OpenTurn:
         steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
         for step in (*steps, self.begin):
             await in_thread(step)
+
+    @property
+    def shows_pad(self) -> bool:
+        """Whether the model saw the scratchpad, and with it the lessons in its description."""
+        return self.shown_tools is None or SCRATCHPAD in self.shown_tools
 
     @property
     def redactor(self) -> Redactor:

@@ -17,6 +17,7 @@ from habitus.text import BLOCK, block, one_line, unmarked
 
 _NEWS_TOKENS = 300
 _MOST_OPENED = 20  # lines
+CUE = 160  # characters of a skill's cue beside a request
 
 
 @cache
@@ -53,6 +54,7 @@ class Note:
     text: str
     version: int = 0
     label: str = ""  # Always, Never or When, for a rule
+    is_sure: bool = False  # a person said it, so it is never withheld
 
     @property
     def line(self) -> str:
@@ -70,6 +72,7 @@ class Remembered:
     rules: tuple[Note, ...] = ()
     lessons: tuple[Note, ...] = ()
     cut: tuple[str, ...] = ()
+    tied: tuple[Note, Note] | None = None  # lessons: one got the last place by lot, the other did not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,7 +151,7 @@ def invoked(skill: Skill, files: str = "") -> Text:
 
 def opened(summaries: Sequence[Summary]) -> Section:
     """What a resource or a feature of this request opens; one line each."""
-    lines = [line(summary, 160) for summary in summaries[:_MOST_OPENED]]
+    lines = [line(summary, CUE) for summary in summaries[:_MOST_OPENED]]
     cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])
     more = [f"({len(cut)} more skills are not listed here; search_skills finds them.)"] if cut else []
     heading = "## More available skills for this request (load with recall_skill)"
@@ -157,7 +160,7 @@ def opened(summaries: Sequence[Summary]) -> Section:
 
 def fitting(summaries: Sequence[Summary]) -> Section:
     """What search finds for the request; one line each."""
-    lines = [line(summary, 160) for summary in summaries]
+    lines = [line(summary, CUE) for summary in summaries]
     heading = "## Skills that may fit this request (load with recall_skill)"
     return Section(name="fitting skills", text="\n".join([heading, "", *lines]) if lines else "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from habitus.agent import outcome
 from habitus.agent.history import pack
 from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
-from habitus.skills.menu import tokens
 from habitus.skills.model import Skill
 
 if TYPE_CHECKING:
     from habitus.agent.open_turn import OpenTurn
 
+AT_RANDOM = "withheld from this conversation at random (evidence.withhold)"
 _MOST_LINES = 2000  # of a menu that are written down for one turn
 
 
@@ -24,11 +24,13 @@ def journal_turn(
     *,
     session: str,
     ended_on: datetime | None,
-    loaded: Sequence[Skill],
-    tools: Sequence[tuple[str, int]],
+    exposures: Sequence[Exposure] = (),
+    withheld: Collection[str] = (),
 ) -> Turn:
-    """`loaded` are the skills that the model or the person asked for; `tools` the code tools that were offered, with
-    their versions. Of a turn that has not ended, only what was asked."""
+    """`exposures` are those that began in it or were used, `withheld` the skills that chance keeps from it.
+
+    Of a turn that has not ended, only what was asked.
+    """
     request = turn.said.request
     kept = Turn(
         id=turn.id,
@@ -49,8 +51,8 @@ def journal_turn(
         return kept
     return replace(
         kept,
-        selected=(*_selected(turn), *(_loaded(skill, turn.said.invoked) for skill in loaded)),
-        exposures=(*_exposures(turn, loaded), *(Exposure(item=name, kind="tool", version=v) for name, v in tools)),
+        selected=(*_selected(turn, withheld), *(_loaded(skill, turn.said.invoked) for skill in turn.loaded)),
+        exposures=tuple(exposures),
         outcomes=() if turn.is_cancelled else (_went(turn),),
     )
 
@@ -74,7 +76,7 @@ def _usage(turn: OpenTurn) -> dict[str, float]:
     return counted if used.cost is None else {**counted, "cost": used.cost}
 
 
-def _selected(turn: OpenTurn) -> list[Selected]:
+def _selected(turn: OpenTurn, withheld: Collection[str]) -> list[Selected]:
     """Where selection put what; nothing where no prompt was made of it."""
     if turn.selection is None or turn.composed is None or turn.composed.menu is None:
         return []
@@ -88,6 +90,7 @@ def _selected(turn: OpenTurn) -> list[Selected]:
             version=choice.summary.version,
         )
         for choice in turn.selection.eager
+        if choice.name not in withheld
     ]
     menu = [
         Selected(
@@ -98,9 +101,17 @@ def _selected(turn: OpenTurn) -> list[Selected]:
             version=summary.version,
         )
         for summary in turn.selection.menu[:_MOST_LINES]
+        if summary.name not in withheld
+    ]
+    kept_out = [
+        Selected(
+            name=summary.name, place=Place.WITHHELD, reason=AT_RANDOM, layer=summary.layer, version=summary.version
+        )
+        for summary in (*(choice.summary for choice in turn.selection.eager), *turn.selection.menu)
+        if summary.name in withheld
     ]
     out = [Selected(name=name, place=Place.LEFT_OUT, reason=why) for name, why in turn.selection.left_out.items()]
-    return [*chosen, *menu, *out[:_MOST_LINES]]
+    return [*chosen, *menu, *kept_out, *out[:_MOST_LINES]]
 
 
 def _loaded(skill: Skill, invoked: Skill | None) -> Selected:
@@ -108,17 +119,3 @@ def _loaded(skill: Skill, invoked: Skill | None) -> Selected:
     return Selected(
         name=skill.name, place=Place.LOADED, reason=f"{who} asked for it", layer=skill.layer, version=skill.version
     )
-
-
-def _exposures(turn: OpenTurn, loaded: Sequence[Skill]) -> list[Exposure]:
-    composed = turn.composed
-    shown = {skill.name: skill for skill in (*(composed.skills if composed else ()), *loaded)}
-    skills = [
-        Exposure(item=name, kind="skill", version=skill.version, tokens=tokens(skill.body))
-        for name, skill in shown.items()
-    ]
-    notes = [
-        Exposure(item=note.id, kind="lesson", version=note.version, tokens=tokens(note.text))
-        for note in ((*composed.rules, *composed.notes, *composed.in_tools) if composed else ())
-    ]
-    return [*skills, *notes]

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from habitus.agent import outcome
 from habitus.agent.memory import SessionMemory
+from habitus.agent.offers import of_skill
 from habitus.agent.outage import away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
+from habitus.errors import NotFound
 from habitus.events import EventKind, OutcomeKind, TurnEnded
+from habitus.evidence.request_kind import kind_of
+from habitus.evidence.traces import left_trace
 from habitus.journal.journal import Journal
-from habitus.journal.model import Place, Turn, TurnOutcome
+from habitus.journal.model import Exposure, Place, Turn, TurnOutcome
+from habitus.llm.model import Answered
 from habitus.skills import fingerprint
 from habitus.skills.finding import Finder
 from habitus.skills.listing import Snapshot
+from habitus.skills.model import Skill
 from habitus.skills.selection import INTERACTIVE
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_UNWRITTEN = 100  # turns that wait for a database that is away
+_LOOKING = frozenset({"recall_skill", "search_skills", "read_skill", "list_skills"})  # no trace of following a skill
 _SEEMED_GOOD, _SAID_GOOD = 0.5, 1.0  # how much a request that went well teaches search
 
 
@@ -46,7 +54,7 @@ class TurnRecorder:
 
     def begin(self, turn: OpenTurn) -> None:
         """Write down what was asked, so that not even a killed process loses it."""
-        so_far = journal_turn(turn, session=self._session, ended_on=None, loaded=(), tools=())
+        so_far = journal_turn(turn, session=self._session, ended_on=None)
         self._outage.safely(lambda: self._parts.journal.begin(so_far), "write down that a turn began")
 
     def finish(self, turn: OpenTurn, *, has_news: bool) -> Recorded:
@@ -55,9 +63,9 @@ class TurnRecorder:
         kept = journal_turn(
             turn,
             session=self._session,
-            ended_on=parts.clock(),
-            loaded=turn.loaded,
-            tools=[(tool.name, tool.version) for tool in parts.tools.code],
+            ended_on=max(parts.clock(), turn.began_on),
+            exposures=self._exposures(turn),
+            withheld=parts.view.offers.withheld_skills,
         )
         self._unwritten = [*self._unwritten, kept][-MOST_UNWRITTEN:]
         self.write_down()
@@ -66,6 +74,26 @@ class TurnRecorder:
         waiting = outage.unless_away(lambda: parts.review.waiting_count() + parts.memory.waiting(), 0)
         notices = (f"{outage.trouble} {self._consequence()}",) if outage.trouble else ()
         return Recorded(notices=notices, waiting=waiting)
+
+    def _exposures(self, turn: OpenTurn) -> tuple[Exposure, ...]:
+        """What the conversation was offered from this turn on, and what the turn used of all that."""
+        parts, request = self._parts, turn.said.request
+        parts.tools.note_offers(turn.shown_tools)
+        if turn.shows_pad:
+            for note in (*parts.memory.in_scratchpad, *parts.memory.kept_from_scratchpad):
+                parts.view.offers.takes_note(note, is_steady=True)
+        kind = kind_of(request.text, has_files=bool(request.attachments or request.paths))
+        called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
+        used = dict.fromkeys(parts.tools.items(called), False)
+        used |= {of_skill(skill): not self._left_trace(turn, skill) for skill in turn.loaded}
+        return parts.view.offers.of_turn(kind, used)
+
+    def _left_trace(self, turn: OpenTurn, skill: Skill) -> bool:
+        answers = [message for message in turn.messages if isinstance(message, Answered)]
+        calls = [call for answer in answers for call in answer.calls if call.name not in _LOOKING]
+        done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers), turn.reply]
+        tools = [tool.name for tool in self._parts.tools.code if tool.skill == skill.name]
+        return left_trace(skill.body, tools, request=turn.said.request.text, done="\n".join(done))
 
     def _consequence(self) -> str:
         if not self._unwritten:
@@ -97,13 +125,17 @@ class TurnRecorder:
         went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
         shown = turn.composed.skills if turn.composed else ()
         used = {skill.name: skill for skill in (*turn.loaded, *shown)}
+        for name in (skill.name for skill in turn.loaded if skill.version):
+            with suppress(NotFound):  # it was removed meanwhile
+                view.library.count_recommended(name, at=view.snapshot)
         view.library.count_use(
             *(name for name, skill in used.items() if skill.version), succeeded=went, at=view.snapshot
         )
         if turn.composed is not None:
             ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
             # Lessons about cells had their chance only where a cell was run.
-            notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if ran_cells else ())]
+            has_seen = turn.shows_pad and ran_cells
+            notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if has_seen else ())]
             parts.memory.shown([note.id for note in notes], cut=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
                 parts.review.told(one.id for one in turn.composed.turned_down)
@@ -159,9 +191,8 @@ def judge(
     journal: Journal, finder: Finder, memory: SessionMemory, turn: str, said: TurnOutcome, *, user: str | None
 ) -> None:
     """Keep what somebody says of a turn, and credit what served it where it went well. `user` None may judge all."""
-    id = journal.judge(turn, said, user=user)
-    if said.kind is OutcomeKind.OK:
-        judged = journal.turn(id)
+    judged = journal.brief(journal.judge(turn, said, user=user))
+    if said.kind is OutcomeKind.OK and judged is not None:  # its words may have gone
         loaded = [entry.name for entry in judged.selected if entry.place is Place.LOADED]
         credit(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 from habitus.agent.background import CLOSING_S
 from habitus.agent.budget import Section
@@ -33,10 +32,31 @@ class Session:
 
     # Turns
 
-    async def turn(self, text: str, attach: Sequence[Path] = (), **more: Any) -> Done:
-        """Say something and wait for the answer."""
+    async def turn(
+        self,
+        text: str,
+        attach: Sequence[Path] = (),
+        *,
+        caller_id: str = "",
+        reply_to: str = "",
+        paths: Sequence[str] = (),
+        resources: Collection[str] = (),
+        features: Collection[str] = (),
+        invoked: Skill | None = None,
+    ) -> Done:
+        """Say something and wait for the answer; what else may be said is explained at `turn_stream`."""
+        events = self.turn_stream(
+            text,
+            attach,
+            caller_id=caller_id,
+            reply_to=reply_to,
+            paths=paths,
+            resources=resources,
+            features=features,
+            invoked=invoked,
+        )
         done: Done | None = None
-        async with aclosing(self.turn_stream(text, attach, **more)) as stream:
+        async with aclosing(events) as stream:
             async for seen in stream:
                 done = seen if isinstance(seen, Done) else done
         if done is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 from functools import partial
 
 from habitus.agent.history import History
+from habitus.agent.offers import Offers
 from habitus.agent.outage import Outage
 from habitus.redact import Redactor
 from habitus.skills.copies import SkillFiles
@@ -38,6 +39,7 @@ class View:
         history: History | None = None,
         forgets: bool = False,
         user: User = User(),  # noqa: B008  # frozen
+        offers: Offers | None = None,
     ) -> None:
         self.library = library
         self.conversation = conversation
@@ -45,6 +47,7 @@ class View:
         self.selection = Selection()  # the last one, also for when the database is away
         self.menu = Menu(text="", tokens=0, budget=0, shown=())  # of the prompt, where there is one
         self.loaded: dict[str, Skill] = {}  # asked for in this turn
+        self.offers = offers or Offers()
         self.looks = 0  # how often it was looked at; whoever keeps something beside the snapshot looks again, too
         self._review = review
         self._outage = outage
@@ -54,7 +57,7 @@ class View:
         self._user = user
         self._snapshot: Snapshot | None = None
         self._waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the look it belongs to
-        self._may_load: tuple[Snapshot, Selection, set[str]] | None = None
+        self._may_load: tuple[Snapshot, Selection, frozenset[str]] | None = None
         self._shown: dict[str, Skill] = {}  # those whose text was put into this conversation
 
     @property
@@ -96,12 +99,12 @@ class View:
         """Notice what was changed by hand in a large library; the next turn sees it."""
         self._outage.safely(self.library.snapshot, "look at the skill directories")
 
-    def may_load(self) -> set[str]:
+    def may_load(self) -> frozenset[str]:
         """The skills the model may have in this turn: what selection let through, and what has come since."""
         known, now, chosen = self._may_load, self.snapshot, self.selection
         if known is None or known[0] is not now or known[1] is not chosen:
             eligible, left_out = chosen.eligible(), chosen.left_out
-            names = {name for name in loadable(now) if name in eligible or name not in left_out}
+            names = frozenset(name for name in loadable(now) if name in eligible or name not in left_out)
             self._may_load = known = (now, chosen, names)
         return known[2]
 
@@ -176,9 +179,6 @@ class View:
         """The model, or the person, has asked for a skill and has it."""
         self.loaded[skill.name] = skill
         self.saw(skill)
-        if skill.version:
-            count = partial(self.library.count_recommended, skill.name, at=self.snapshot)
-            self._outage.safely(count, "count a skill that was loaded")
 
 
 def loadable(snapshot: Snapshot) -> set[str]:

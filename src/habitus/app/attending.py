@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from habitus.agent.background import Background, in_thread
-from habitus.agent.host_turn import AsyncHostTurn
+from habitus.agent.offers import Offers
 from habitus.agent.prompt import Composed
+from habitus.agent.turn_door import AsyncHostTurn
 from habitus.app import spool
 from habitus.app.habitus import Habitus
 from habitus.app.hooks import SOURCE, Prompter
@@ -53,6 +54,7 @@ class _Session:
 
     place: _Place
     conversation: str
+    offers: Offers
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     turn: AsyncHostTurn | None = None
 
@@ -109,14 +111,14 @@ class Attendant:
             self._background.spawn(self._learn())
         place, is_new = session.place, told.get("source", "startup") == "startup"
         async with place.lock:
-            said = await in_thread(lambda: place.prompter.at_start(is_new=is_new))
+            said = await in_thread(lambda: place.prompter.at_start(session.offers, is_new=is_new))
         self._background.spawn(self._warm_up(place))
         return said
 
     async def _asked(self, told: Mapping[str, Any]) -> str:
         session, text = await self._session(told), str(told.get("prompt", ""))
-        async with session.place.lock:
-            composed = await in_thread(lambda: session.place.prompter.beside_request(text))
+        async with session.lock, session.place.lock:
+            composed = await in_thread(lambda: session.place.prompter.beside_request(text, session.offers))
         self._background.spawn(self._begin(session, text, composed))  # the person does not wait for the journal
         return session.place.habitus.redacted(composed.prompt.context_text)
 
@@ -159,6 +161,7 @@ class Attendant:
             source_type=SOURCE,
             shows_prompt=False,
             told=told,
+            offers=session.offers,
             learns=False,
         )
         async with session.lock:
@@ -175,7 +178,9 @@ class Attendant:
         id = _id(told)
         if id not in self._sessions:
             place = await self._at(Path(str(told.get("cwd") or self._settings.user_home)))
-            self._sessions.setdefault(id, _Session(place=place, conversation=f"{SOURCE}-{id}"))
+            conversation = f"{SOURCE}-{id}"
+            offers = await in_thread(lambda: place.prompter.offers(conversation))
+            self._sessions.setdefault(id, _Session(place=place, conversation=conversation, offers=offers))
         self._sessions.move_to_end(id)
         while len(self._sessions) > _MOST_SESSIONS:
             self._sessions.popitem(last=False)  # its turn is ended when its conversation is
@@ -206,7 +211,7 @@ class Attendant:
     async def _warm_up(self, place: _Place) -> None:
         """Open the index before the first request waits for it."""
         async with place.lock:
-            await in_thread(lambda: place.prompter.beside_request("warm up"))
+            await in_thread(lambda: place.prompter.beside_request("warm up", Offers()))
 
     async def _learn(self) -> None:
         live = set(self._sessions)

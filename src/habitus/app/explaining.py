@@ -86,7 +86,9 @@ def why_in_session(habitus: Habitus, session: Session, name: str) -> tuple[Why, 
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or Menu(text="", tokens=0, budget=0, shown=())
     found = _why(habitus, item, last.said.request.text, last.selection, drawn)
-    return found, why_in_turn(habitus, item.name, last.id, user=last.said.request.user.name)
+    past = why_in_turn(habitus, item.name, last.id, user=last.said.request.user.name)
+    withheld = next((entry for entry in past.selected if entry.place is Place.WITHHELD), None)
+    return found if withheld is None else replace(found, place=withheld.place, reason=withheld.reason), past
 
 
 def _why(habitus: Habitus, item: Listed, text: str, selection: Selection, drawn: Menu) -> Why:

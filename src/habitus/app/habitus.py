@@ -41,8 +41,8 @@ from habitus.skills.selection import User
 from habitus.skills.trust import Trust
 
 if TYPE_CHECKING:
-    from habitus.agent.host_turn import TurnDoor
     from habitus.agent.session import Session
+    from habitus.agent.turn_door import TurnDoor
     from habitus.app.hosting import Hosting
     from habitus.learning.observer import Learner
     from habitus.llm.model import Model

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from habitus.agent.background import Background, in_thread
 from habitus.agent.consent import AskPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
-from habitus.agent.host_turn import TurnDoor
 from habitus.agent.hosted_turn import HostedTurn
 from habitus.agent.loop_thread import LoopThread
+from habitus.agent.offers import Offers
 from habitus.agent.outage import Outage
 from habitus.agent.prompt import Composed
+from habitus.agent.tools.registry import Tool
+from habitus.agent.turn_door import TurnDoor
 from habitus.agent.user_input import Asking
 from habitus.app.learning import open_adviser, open_learner
 from habitus.app.running_code import open_tools
@@ -26,7 +28,6 @@ from habitus.app.sessions import let_go_of_the_old, open_conversation
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
 from habitus.learning.observer import Learner
-from habitus.llm.model import ToolSpec
 from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class HostRequest:
     tools: frozenset[str] = frozenset()  # names of the host's own
     ask: AskPerson = nobody
     shows_prompt: bool = True  # whether its model reads our texts; else what tools return is all that was shown
-    told: Composed | None = None  # what its model was told of ours before the turn was opened
+    told: Composed | None = None  # what its model was told of ours before the turn was opened,
+    offers: Offers | None = None  # and where that is noted
     learns: bool = True  # whether we learn from what we see of it; else somebody learns from all of it later
 
     @property
@@ -99,7 +101,7 @@ class Hosting:
 
         return TurnDoor(self._loop, begin)
 
-    async def offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
+    async def offered(self, request: HostRequest) -> tuple[Tool, ...]:
         """What a turn of this conversation would be offered now, without beginning one."""
         return await self._loop.ask(self._offered(request))
 
@@ -139,14 +141,14 @@ class Hosting:
             raise _somebody_elses(id)
         return place.conversation
 
-    async def _offered(self, request: HostRequest) -> tuple[ToolSpec, ...]:
+    async def _offered(self, request: HostRequest) -> tuple[Tool, ...]:
         async with self._held(request.conversation) as place:
             conversation = await self._found(place, request.conversation, request)
             asked = Request(text="", user=request.user) if place.turn is None else place.turn.turn.said.request
 
-            def look() -> tuple[ToolSpec, ...]:
+            def look() -> tuple[Tool, ...]:
                 conversation.parts.view.refresh()
-                return conversation.parts.tools.registry(asked).specs()
+                return conversation.parts.tools.registry(asked).listed()
 
             return await in_thread(look)
 
@@ -178,6 +180,7 @@ class Hosting:
             is_hosted=True,
             shows_prompt=request.shows_prompt,
             learner=self._learner(request),
+            offers=request.offers,
         )
 
     def _learner(self, request: HostRequest) -> Learner:

@@ -11,6 +11,7 @@ from habitus.agent.prompt import is_context
 from habitus.app.habitus import Habitus
 from habitus.errors import Refused
 from habitus.learning.drafting import draft_skill
+from habitus.learning.spending import Spending
 from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
 from habitus.sandbox.model import Cell
 from habitus.skills import names, trees
@@ -30,7 +31,9 @@ class Saved:
     proposal: int | None = None
 
 
-async def draft(habitus: Habitus, model: Model, messages: Sequence[Message], hint: str) -> Skill:
+async def draft(
+    habitus: Habitus, model: Model, messages: Sequence[Message], hint: str, *, spending: Spending | None = None
+) -> Skill:
     """A skill of what the messages worked out, saved by nobody yet."""
     waiting = {proposal.change.name for proposal in habitus.review.list(with_contents=False)}
     return await draft_skill(
@@ -40,6 +43,7 @@ async def draft(habitus: Habitus, model: Model, messages: Sequence[Message], hin
         hint=hint,
         is_taken=lambda name: name in waiting or habitus.skills.is_taken(name),
         redactor=habitus.redactor,
+        spending=spending,
     )
 
 

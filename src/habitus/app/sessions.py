@@ -16,6 +16,7 @@ from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
+from habitus.agent.offers import Offers
 from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
@@ -31,6 +32,7 @@ from habitus.app.learning import open_learner
 from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
+from habitus.evidence.assignment import Fixed, Lots
 from habitus.journal.model import Turn
 from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
@@ -61,6 +63,7 @@ def open_session(
     cheap: Model | None,
     learner: Learner | None,
     read: Sequence[Path],
+    fixed: Fixed | None = None,
 ) -> Session:
     """A session of its own, or one that goes on where the journal has it."""
     habitus.refuse_if_read_only()
@@ -85,6 +88,7 @@ def open_session(
         learner=learner or open_learner(habitus, memory, cheap),
         learned=memory.take,
         read=read,
+        fixed=fixed,
     )
     closing = conversation.parts.closing
     if model is None:
@@ -110,10 +114,14 @@ def open_conversation(
     shows_prompt: bool = True,
     learned: Callable[[], tuple[Encoded, ...]] = tuple,
     read: Sequence[Path] = (),
+    fixed: Fixed | None = None,
+    offers: Offers | None = None,
 ) -> Conversation:
     """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
-    seen, and takes a list of tools that changes."""
+    seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere. `offers` is where
+    whoever told its model something before has noted it."""
     outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
+    offers = offers or Offers(lots(habitus, id, outage, fixed))
     view = View(
         habitus.skills,
         habitus.review,
@@ -123,6 +131,7 @@ def open_conversation(
         history=history,
         forgets=not shows_prompt,
         user=user,
+        offers=offers,
     )
     given = open_given(habitus, f"{PADS}/{id}")
     files = OtherFiles(view, given)
@@ -130,7 +139,7 @@ def open_conversation(
     pads = _scratchpads(habitus, person, view, given, can_read)
     is_own = user.name == habitus.settings.user
     cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
-    memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project, outage=outage)
+    memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project, outage=outage, offers=offers)
     changes = Changes(
         view=view,
         review=habitus.review,
@@ -189,6 +198,13 @@ def open_conversation(
     if shows_prompt:
         conversation.settle()
     return conversation
+
+
+def lots(habitus: Habitus, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
+    """What chance decides in a conversation: nothing unless somebody has set it, nor without the seed."""
+    share = habitus.settings.evidence.withhold if fixed is None else 0.0
+    seed = outage.unless_away(habitus.journal.seed, "") if share else ""
+    return Lots(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})
 
 
 def let_go_of_the_old(habitus: Habitus, user: str) -> None:

@@ -44,12 +44,15 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("rollback", "going_back:rollback", panel=_CURATE),
         Command("pause", "pausing:pause", panel=_CURATE),
         Command("resume", "pausing:resume", panel=_CURATE),
+        Command("up", "up:up", panel=_EVERYDAY),
         Command("mcp", "mcp:mcp", panel=_OPERATE),
         Command("connect", "connecting:connect", panel=_OPERATE),
         Command("disconnect", "connecting:disconnect", panel=_OPERATE),
         Command("sync", "syncing:sync", panel=_OPERATE),
         Command("hooks", "hooks:hooks", panel=_OPERATE, hidden=True),
         Command("doctor", "checking:doctor", panel=_OPERATE),
+        Command("worker", "jobs:worker", panel=_OPERATE),
+        _jobs(),
         _config(),
         _skills(),
         _tools(),
@@ -59,6 +62,17 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _sessions(),
         _review(),
     ]
+
+
+def _jobs() -> TyperGroup:
+    below = [
+        Command("add", "jobs:add"),
+        Command("list", "jobs:list_jobs"),
+        Command("show", "jobs:show"),
+        Command("cancel", "jobs:cancel"),
+        Command("retry", "jobs:retry"),
+    ]
+    return group("jobs", "Long work that is left to a worker, and survives one.", below, panel=_OPERATE)
 
 
 def _config() -> TyperGroup:

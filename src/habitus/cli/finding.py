@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus, evaluating, explaining
-from habitus.app.explaining import PastWhy, Prospect
+from habitus.app import Habitus, evaluating, explaining, json_of
+from habitus.app.explaining import PastWhy
 from habitus.app.whose import whose
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
@@ -75,7 +75,7 @@ def select(
         )
         seen = explaining.prospect(habitus, asked)
         if as_json:
-            output.print_json(_as_json(seen))
+            output.print_json(json_of.prospect(seen))
             return
         for choice in seen.selection.eager:
             output.say(f"in full   {choice.name}: {choice.reason}", style="green")
@@ -109,20 +109,6 @@ def _request(
         resources=frozenset(resource or ()),
         features=frozenset(feature or ()),
     )
-
-
-def _as_json(seen: Prospect) -> dict[str, Any]:
-    selection = seen.selection
-    return {
-        "eager": [{"name": choice.name, "reason": choice.reason} for choice in selection.eager],
-        "menu": seen.on_menu,
-        "cut": seen.cut,
-        "left_out": [{"name": name, "reason": reason} for name, reason in sorted(selection.left_out.items())],
-        "menu_tokens": seen.menu.tokens,
-        "menu_budget": seen.menu.budget,
-        "drops_memory": selection.drops_memory,
-        "drops_persona": selection.drops_persona,
-    }
 
 
 def why(

@@ -26,4 +26,5 @@ def outcome(
     with opened(context) as habitus:
         judged = judge(habitus, turn, ok=ok, by=by, reason=reason)
         request = output.clean(" ".join(judged.request.split()))[:60]
-        output.done(context, as_json, judged, f"{judged.turn} ({request}): {judged.outcome.kind.value}, says {by}.")
+        which = f"{judged.turn} ({request})" if request else judged.turn
+        output.done(context, as_json, judged, f"{which}: {judged.outcome.kind.value}, says {by}.")

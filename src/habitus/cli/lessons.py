@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus, retracting
+from habitus.app import Habitus, json_of, retracting
 from habitus.app.undoing import of_lessons
 from habitus.app.whose import memory_of
 from habitus.cli import completion, moments, output
@@ -41,7 +41,7 @@ def list_lessons(
     """What is remembered, the newest first."""
     with opened(context) as habitus:
         found = memory_of(habitus, all_users).list_lessons(scope, limit, kind=kind)
-        data = {"lessons": [as_plain(engram) for engram in found]}
+        data = {"lessons": [json_of.lesson(engram) for engram in found]}
         when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(scope, " yet")
         empty = f"Nothing was learned{when}. Add something: habitus lessons add 'Dates are day-first.'"
         rows = [(e.id, e.kind.value, _whom(e), e.trust.value, _counted(e), e.text) for e in found]
@@ -58,13 +58,6 @@ def _counted(engram: Engram) -> str:
     return f"{counters.helpful} of {counters.retrievals}" if counters.retrievals else "–"
 
 
-def as_plain(engram: Engram) -> dict[str, Any]:
-    """A lesson as JSON."""
-    told: dict[str, Any] = output.plain(engram)
-    counters = told.pop("counters")
-    return {**told, **counters, "utility": round(utility(engram), 4)}
-
-
 def show(context: typer.Context, id: Id, all_users: AllUsers = False, as_json: AsJson = False) -> None:
     """One lesson: where it comes from, what it rests on, how it did, and how it came to be as it is."""
     with opened(context) as habitus:
@@ -76,7 +69,7 @@ def show(context: typer.Context, id: Id, all_users: AllUsers = False, as_json: A
                 | {"reason": v.cause.reason}
                 for v in history
             ]
-            output.print_json(as_plain(engram) | {"history": versions})
+            output.print_json(json_of.lesson(engram) | {"history": versions})
             return
         output.say(engram.text)
         output.say()
@@ -132,7 +125,7 @@ def add(
 
 
 def _encoded(encoded: Encoded) -> dict[str, Any]:
-    lesson = as_plain(encoded.engram) if encoded.engram else None
+    lesson = json_of.lesson(encoded.engram) if encoded.engram else None
     archived = [engram.id for engram in encoded.archived]
     return {"status": encoded.status, "lesson": lesson, "archived": archived, "redacted": encoded.redacted}
 
@@ -165,7 +158,7 @@ def edit(
         with memory.noting() as made:
             after = memory.edit(id, by=by, text=text, kind=kind, scope=scope, topic=topic, project=project)
         said = f"Changed: {after.id}  {after.text}" if made else "Nothing was changed."
-        output.done(context, as_json, {"changed": bool(made), "lesson": as_plain(after)}, said, undo=_undo(made))
+        output.done(context, as_json, {"changed": bool(made), "lesson": json_of.lesson(after)}, said, undo=_undo(made))
 
 
 def _undo(made: Sequence[Engram]) -> tuple[str, ...]:
@@ -225,7 +218,7 @@ def _print_understood(found: FoundPages) -> None:
 
 def _looked(looked: Looked) -> dict[str, Any]:
     changes = {"added": looked.added, "changed": looked.changed, "removed": looked.removed}
-    return {name: [as_plain(engram) for engram in engrams] for name, engrams in changes.items()} | {
+    return {name: [json_of.lesson(engram) for engram in engrams] for name, engrams in changes.items()} | {
         "notes": looked.notes
     }
 
@@ -243,7 +236,7 @@ def remove(
         gone = [memory.remove(engram.id, by=habitus.settings.signature) for engram in found]
         lines = [f"Removed: {engram.id}  {engram.text}" for engram in gone]
         undo = ("lessons", "restore", *(engram.id for engram in gone))
-        output.done(context, as_json, {"removed": [as_plain(engram) for engram in gone]}, *lines, undo=undo)
+        output.done(context, as_json, {"removed": [json_of.lesson(engram) for engram in gone]}, *lines, undo=undo)
 
 
 def retract(
@@ -256,7 +249,7 @@ def retract(
     """Withdraw all that one conversation taught; it goes to the archive and is not learned again by itself."""
     with opened(context) as habitus:
         gone = retracting.retract(habitus, turn=turn, session=session, all_users=all_users)
-        data = {"retracted": [as_plain(engram) for engram in gone.lessons], "undo": gone.undo}
+        data = {"retracted": [json_of.lesson(engram) for engram in gone.lessons], "undo": gone.undo}
         lines = [f"Withdrawn: {engram.id}  {engram.text}" for engram in gone.lessons]
         output.done(context, as_json, data, *lines, undo=gone.undo)
 
@@ -274,13 +267,13 @@ def restore(
         back = [memory.restore(engram.id, by=habitus.settings.signature) for engram in found]
         lines = [f"Restored: {engram.id}  {engram.text}" for engram in back]
         undo = ("lessons", "remove", *(engram.id for engram in back))
-        output.done(context, as_json, {"restored": [as_plain(engram) for engram in back]}, *lines, undo=undo)
+        output.done(context, as_json, {"restored": [json_of.lesson(engram) for engram in back]}, *lines, undo=undo)
 
 
 def archive(context: typer.Context, all_users: AllUsers = False, as_json: AsJson = False) -> None:
     """What was removed or had to make room, the last first."""
     with opened(context) as habitus:
         found = memory_of(habitus, all_users).archived()
-        data = {"archived": [as_plain(engram) for engram in found]}
+        data = {"archived": [json_of.lesson(engram) for engram in found]}
         rows = [(e.id, e.kind.value, e.reason, e.text) for e in found]
         output.listed(as_json, data, ("id", "kind", "why", "text"), rows, wide="text", empty="The archive is empty.")

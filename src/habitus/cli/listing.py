@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus
+from habitus.app import json_of
 from habitus.app import listing as use_case
 from habitus.app.listing import Counted, ShownSkill
 from habitus.cli import completion, moments, output
@@ -17,7 +17,7 @@ from habitus.cli.options import AsJson, SkillName, Wide
 from habitus.errors import Invalid, did_you_mean
 from habitus.skills.lifecycle import is_judged
 from habitus.skills.listing import Listed
-from habitus.skills.model import PLAIN_MANIFEST, Counters, Severity, Skill, State
+from habitus.skills.model import Counters, Severity, Skill, State
 from habitus.text import one_line
 
 
@@ -37,23 +37,9 @@ def list_skills(
         found = use_case.listing(habitus, tag=tag, state=state, layer=layer)
         counted = use_case.used(habitus, found)
         if as_json:
-            output.print_json({"skills": [_as_json(habitus, item, counted) for item in found]})
+            output.print_json({"skills": [json_of.skill(habitus, item, counted) for item in found]})
         else:
             _print_listing(found, counted, is_filtered=any((tag, state, layer)), is_wide=wide)
-
-
-def _as_json(habitus: Habitus, item: Listed, counted: Counted) -> dict[str, Any]:
-    """One skill of a listing, flat; the manifest is as the file states it."""
-    told: dict[str, Any] = output.plain(item)
-    summary, *_ = told.pop("summary"), told.pop("tree_hash"), told.pop("fills")
-    told["counters"] = output.plain(counted.get((item.layer, item.name), Counters()))
-    if summary is None:
-        return told
-    plain = output.plain(PLAIN_MANIFEST)
-    stated = output.plain(use_case.stated_manifest(habitus, item))
-    manifest = {key: value for key, value in stated.items() if value != plain[key]}
-    summary.pop("stated")
-    return {**summary, **told, "manifest": manifest}
 
 
 def _print_listing(found: Sequence[Listed], counted: Counted, *, is_filtered: bool, is_wide: bool) -> None:
@@ -113,10 +99,7 @@ def show(
         elif version is not None:
             output.print_json({"name": item.name, "version": version, "skill": shown.skill, "files": files})
         else:
-            body = {"body": shown.skill.body} if shown.skill is not None else {}
-            more = {"files": files, "told": list(shown.told), "lacks": list(shown.lacks)}
-            counted = {(item.layer, item.name): shown.counters}
-            output.print_json({**_as_json(habitus, item, counted), **body, **more})
+            output.print_json(json_of.shown_skill(habitus, shown))
 
 
 def _print_main_file(shown: ShownSkill, version: int | None) -> None:

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from habitus.agent.tools.profiles import in_profile
 from habitus.cli import output
+from habitus.errors import Invalid, NotFound
 from habitus.mcp.http import serve_http
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import serve_pipe
@@ -27,7 +29,8 @@ def mcp(
     """Serve skills, lessons and tools to an agent that speaks MCP, such as Claude Code."""
     chosen = tuple(name.strip() for name in layers.split(",") if name.strip())
     scope = Scope(home=context.find_root().obj, user=user, profile=tools, read_only=read_only, layers=chosen)
-    if http:
-        asyncio.run(serve_http(scope, port, output.say))
-    else:
-        asyncio.run(serve_pipe(scope))
+    try:
+        in_profile("", tools)
+        asyncio.run(serve_http(scope, port, output.say) if http else serve_pipe(scope))
+    except (Invalid, NotFound) as error:
+        raise typer.BadParameter(f"{error.message} {error.mend}") from None

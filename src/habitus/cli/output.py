@@ -8,16 +8,14 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass
-from datetime import datetime
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from habitus.errors import Invalid, UserError
+from habitus.plain import plain as plain
 from habitus.redact import taken_out
 from habitus.repl.plain import clean as clean
 from habitus.repl.plain import counted as counted
@@ -146,23 +144,6 @@ def json_text(data: object) -> str:
 def is_unicode() -> bool:
     """Whether standard output takes every character."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-
-
-def plain(data: object) -> Any:
-    """Dataclasses, dates, enums and paths as JSON values."""
-    if isinstance(data, Enum):
-        return data.value
-    if is_dataclass(data) and not isinstance(data, type):
-        return {field.name: plain(getattr(data, field.name)) for field in fields(data)}
-    if isinstance(data, Mapping):
-        return {str(plain(key)): plain(value) for key, value in data.items()}
-    if isinstance(data, (set, frozenset)):
-        return sorted(plain(item) for item in data)
-    if isinstance(data, (list, tuple)):
-        return [plain(item) for item in data]
-    if isinstance(data, datetime):
-        return data.isoformat()
-    return str(data) if isinstance(data, Path) else data
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str = "", is_cut: bool = False) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from habitus.app import inbox
+from habitus.app import inbox, json_of
 from habitus.app.inbox import Decided, InboxItem
 from habitus.app.writing import ByHand
 from habitus.cli import given, moments, output
@@ -33,42 +33,12 @@ def list_waiting(
     """What waits, and why: changes of skills by number, lessons by id."""
     with opened(context) as habitus:
         found = inbox.waiting(habitus, with_decided=everything, all_users=all_users)
-        data = {"proposals": [_as_json(item) for item in found]}
+        data = {"proposals": [json_of.waiting(item) for item in found]}
         rows = [(item.id, item.state, item.action, item.what, item.by, "; ".join(item.reasons)) for item in found]
         columns = ("id", "state", "action", "what", "by", "waits because")
         output.listed(
             as_json, data, columns, rows, wide="waits because", is_cut=not wide, empty="Nothing waits for you."
         )
-
-
-def _as_json(item: InboxItem) -> dict[str, Any]:
-    """Proposals and lessons have the same keys where they mean the same."""
-    told = {"state": item.state, "action": item.action, "reasons": item.reasons}
-    match item.subject:
-        case Proposal() as proposal:
-            return {
-                **told,
-                "id": proposal.id,
-                "name": proposal.change.name,
-                "layer": proposal.change.layer,
-                "by": proposal.author,
-                "made_on": proposal.made_on,
-                "decided_on": proposal.decided_on,
-                "decided_by": proposal.decided_by,
-                "decision": proposal.decision,
-                "files": sorted(proposal.change.tree),
-            }
-        case Engram() as lesson:
-            return {
-                **told,
-                "id": lesson.id,
-                "name": lesson.id,
-                "text": lesson.text,
-                "kind": lesson.kind,
-                "scope": lesson.scope,
-                "by": lesson.produced_by,
-                "made_on": lesson.created_on,
-            }
 
 
 def show(context: typer.Context, item: Item, all_users: AllUsers = False, as_json: AsJson = False) -> None:
@@ -77,7 +47,7 @@ def show(context: typer.Context, item: Item, all_users: AllUsers = False, as_jso
         found = inbox.get(habitus, item, all_users=all_users)
         diff = inbox.diff(habitus, found)
         if as_json:
-            output.print_json(_as_json(found) | {"diff": diff})
+            output.print_json(json_of.waiting(found) | {"diff": diff})
             return
         match found.subject:
             case Proposal() as proposal:
@@ -114,7 +84,7 @@ def approve(context: typer.Context, items: Items, all_users: AllUsers = False, a
     with opened(context) as habitus:
         told = []
         for done in inbox.approve(habitus, items, all_users=all_users):
-            told.append(_as_json(done.item) | _version(done))
+            told.append(json_of.waiting(done.item) | _version(done))
             if not as_json:
                 _print_approved(context, done)
         if as_json:
@@ -146,7 +116,7 @@ def reject(
         done = []
         for item in items:
             found = inbox.reject(habitus, item, reason, all_users=all_users)
-            done.append(_as_json(found))
+            done.append(json_of.waiting(found))
             if not as_json:
                 name = found.id if isinstance(found.subject, Engram) else found.subject.change.name
                 output.say(f"Turned down: {found.action} {name}.")
@@ -168,4 +138,4 @@ def edit(
             by_hand = lambda before, name: nullcontext(content)  # noqa: E731  # what an editor would do
         mended, is_changed = inbox.mend(habitus, item, by_hand)
         said = f"Proposal {item} is changed." if is_changed else "Nothing was changed."
-        output.done(context, as_json, _as_json(mended), said)
+        output.done(context, as_json, json_of.waiting(mended), said)

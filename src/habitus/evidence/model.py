@@ -34,6 +34,7 @@ class Observation:
     is_offered: bool  # else withheld
     propensity: float = 1.0  # how likely the offer was; 1 where nothing was drawn
     is_used: bool = False  # recalled, called or followed
+    has_trace: bool | None = None  # what was recalled left a trace: a step followed, a tool called; none: nobody looked
     success: float | None = None  # the mean of the outcomes since the assignment; none arrived: nothing
     is_explicit: bool = True  # somebody said how it went; else only weak signals did, which decide nothing
     request_kind: str = ""  # computed from the request alone, before the assignment

@@ -8,11 +8,11 @@ agent = Agent("anthropic:claude-sonnet-5-5", capabilities=[HabitusCapability(use
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,8 +32,9 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from habitus.agent.host_turn import AsyncHostTurn
+from habitus.agent.background import in_thread
 from habitus.agent.tools.profiles import DEFAULT
+from habitus.agent.turn_door import AsyncHostTurn
 from habitus.app import Habitus
 from habitus.errors import Invalid
 
@@ -45,41 +46,35 @@ _NO_RESULT = (ApprovalRequired, CallDeferred, SkipToolExecution)
 class HabitusCapability(AbstractCapability[Any]):
     """Skills, lessons and tools for every run, and every run written down.
 
-    Without `habitus` the home of the settings is opened with the first run. A program that ends soon opens its own,
-    so that what still learns is waited for when that is closed.
+    Without `habitus` the home of the settings is opened for a run and closed after it, when what still learns is
+    waited for. It stays open from run to run within `async with agent`.
     """
 
     user: str | None = None
     habitus: Habitus | None = None
     profile: str | Collection[str] = DEFAULT  # which of our tools
     source_type: str = "api"
-    _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _shared: _Shared = field(default_factory=lambda: _Shared(), repr=False)
     _turn: AsyncHostTurn | None = field(default=None, init=False, repr=False)
     _is_shown: bool = field(default=False, init=False, repr=False)
 
     async def for_run(self, ctx: RunContext[Any]) -> HabitusCapability:
-        await asyncio.to_thread(self._be_open)
         return replace(self)
 
-    def _be_open(self) -> None:
-        with self._opening:  # first runs may come side by side
-            if self.habitus is None:
-                self.habitus = Habitus.open()
-
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        assert self.habitus is not None
-        opening = self.habitus.turn(
-            _words(ctx.prompt),
-            user=self.user,
-            conversation=_conversation(ctx.conversation_id or ""),
-            source_type=self.source_type,
-            tools=_own_tools(ctx),
-        )
-        async with opening as self._turn:
-            result = await handler()
-            if not isinstance(result.output, DeferredToolRequests):  # it goes on in another run
-                await self._turn.done(str(result.output))
-        return result
+        async with self._shared.open(self.habitus) as habitus:
+            opening = habitus.turn(
+                _words(ctx.prompt),
+                user=self.user,
+                conversation=_conversation(ctx.conversation_id or ""),
+                source_type=self.source_type,
+                tools=_own_tools(ctx),
+            )
+            async with opening as self._turn:
+                result = await handler()
+                if not isinstance(result.output, DeferredToolRequests):  # it goes on in another run
+                    await self._turn.done(str(result.output))
+            return result
 
     def get_instructions(self) -> Any:
         def steady(ctx: RunContext[Any]) -> str:
@@ -145,11 +140,57 @@ class HabitusCapability(AbstractCapability[Any]):
         return self._turn
 
 
+class _Shared:
+    """The Habitus of an agent's runs: opened for the first of those that need one, closed after the last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._habitus: Habitus | None = None
+
+    @asynccontextmanager
+    async def open(self, own: Habitus | None) -> AsyncIterator[Habitus]:
+        """Whoever brings their own closes it themselves."""
+        if own is not None:
+            yield own
+            return
+        habitus = await in_thread(self._take)
+        try:
+            yield habitus
+        finally:
+            await in_thread(self._give_back)
+
+    def _take(self) -> Habitus:
+        with self._lock:
+            if self._habitus is None:
+                self._habitus = Habitus.open()
+            self._users += 1
+            return self._habitus
+
+    def _give_back(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._habitus is not None:
+                self._habitus.close()
+                self._habitus = None
+
+
 class _OurTools(AbstractToolset[Any]):
-    """The tools of the turn as they are at each step: one that was made in the run is there for the next."""
+    """The tools of the turn as they are at each step: one that was made in the run is there for the next.
+
+    Whoever enters it, which `async with agent` does, keeps Habitus open.
+    """
 
     def __init__(self, run: HabitusCapability) -> None:
         self._run = run
+        self._entered = AsyncExitStack()
+
+    async def __aenter__(self) -> _OurTools:
+        await self._entered.enter_async_context(self._run._shared.open(self._run.habitus))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._entered.aclose()
 
     @property
     def id(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,12 +13,15 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import NotFound
 from habitus.events import Event, EventKind, OutcomeKind
-from habitus.journal.model import Exposure, KeptSession, Message, Place, Selected, Turn, TurnOutcome
-from habitus.journal.tables import events, exposures, messages, outcomes, seen, selections, turns
+from habitus.journal import facts
+from habitus.journal.facts import JudgedTurn
+from habitus.journal.model import KeptExposure, KeptSession, Message, Place, Selected, Turn, TurnOutcome
+from habitus.journal.tables import events, messages, outcomes, seen, selections, turns
 from habitus.redact import Redactor
 from habitus.text import encodable
 
-_PARTS = (messages, events, selections, exposures, outcomes)
+_AT_ONCE = 200  # turns that are read together
+_PARTS = (messages, events, selections, outcomes)
 
 
 class Journal:
@@ -55,10 +58,10 @@ class Journal:
                 (messages, [{"role": m.role, "content": self._safe(m.content)} for m in turn.messages]),
                 (events, [self._event(event) for event in turn.events]),
                 (selections, [_packed_selected(selected) for selected in turn.selected]),
-                (exposures, [_packed_exposure(exposure) for exposure in turn.exposures]),
                 (outcomes, [*own, *added]),
             ):
                 _insert(connection, table, turn.id, rows)
+            facts.record(connection, turn, turn.outcomes, self._clock())
 
     # Of what follows, `user` is whose turns are looked at: another's is as if it were not there. None is everybody.
 
@@ -68,17 +71,22 @@ class Journal:
         Returns the turn's id.
         """
         with sql.writing(self._engine, lock="outcomes") as connection:
-            query = sa.select(turns.c.id).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _of(user))
-            found = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).scalar()
-            if found is None:
-                raise NotFound(f"There is no turn '{turn}'.", mend="Give its id, or the id you gave it.")
+            query = sa.select(turns).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _of(user))
+            row = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).mappings().first()
+            known = facts.judged_turn(connection, turn, user) if row is None else _judged(row)
+            if known is None:
+                raise NotFound(f"There is no turn '{turn}'.", mend="'habitus sessions show' has their ids.")
+            facts.judge(connection, known, [outcome], self._clock())
+            found = known.id
+            if row is None:
+                return found  # the turn itself has gone, and what it teaches stays
             same = (outcomes.c.turn == found, outcomes.c.source == outcome.source)
             connection.execute(outcomes.delete().where(*same))
             last = sa.select(sa.func.max(outcomes.c.number)).where(outcomes.c.turn == found)
             number = (connection.execute(last).scalar() or 0) + 1
-            row = self._outcome(outcome) | {"turn": found, "number": number}
-            connection.execute(outcomes.insert().values(row))
-        return str(found)
+            packed = self._outcome(outcome) | {"turn": found, "number": number}
+            connection.execute(outcomes.insert().values(packed))
+        return found
 
     def turn(self, id: str, *, user: str | None = None) -> Turn:
         """One turn with everything that was written of it."""
@@ -86,7 +94,8 @@ class Journal:
             row = connection.execute(sa.select(turns).where(turns.c.id == id, _of(user))).mappings().first()
             if row is None:
                 raise NotFound(f"There is no turn '{id}'.", mend="See 'habitus sessions list'.")
-            return _turn(row, {table.name: _entries(connection, table, id) for table in _PARTS})
+            turn = _turn(row, {table.name: _entries(connection, table, id) for table in _PARTS})
+            return replace(turn, exposures=facts.of_turn(connection, id))
 
     def turns_of(self, session: str, *, user: str | None = None) -> list[Turn]:
         query = sa.select(turns.c.id).where(turns.c.session == session, _of(user))
@@ -111,14 +120,24 @@ class Journal:
         query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _of(user))
         return next(iter(self._brief(query.order_by(turns.c.started_on.desc()).limit(1))), None)
 
-    def _brief(self, query: sa.Select[Any]) -> list[Turn]:
+    def past(self, *, limit: int, user: str | None = None) -> Iterator[Turn]:
+        """The latest turns that ended, oldest first: what was said and done, chosen or loaded, and how it went."""
+        query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _of(user))
+        with sql.reading(self._engine) as connection:
+            latest = query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit)
+            ids = connection.execute(latest).scalars().all()[::-1]
+        for start in range(0, len(ids), _AT_ONCE):
+            some = sa.select(turns).where(turns.c.id.in_(ids[start : start + _AT_ONCE]))
+            yield from self._brief(some.order_by(turns.c.started_on, turns.c.id), messages, events)
+
+    def _brief(self, query: sa.Select[Any], *more: sa.Table) -> list[Turn]:
         with sql.reading(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
             ids = [row["id"] for row in rows]
             parts: dict[str, dict[str, list[Mapping[Any, Any]]]] = {id: {} for id in ids}
             for table, wanted in (
                 (selections, selections.c.place.in_([Place.EAGER.value, Place.LOADED.value])),
-                (outcomes, sa.true()),
+                *((table, sa.true()) for table in (outcomes, *more)),
             ):
                 chosen = sa.select(table).where(table.c.turn.in_(ids), wanted).order_by(table.c.number)
                 for entry in connection.execute(chosen).mappings() if ids else ():
@@ -168,6 +187,23 @@ class Journal:
         with sql.writing(self._engine) as connection:
             gone = turns.delete().where(turns.c.started_on < self._clock() - self.kept_for)
             return connection.execute(gone).rowcount
+
+    # What outlives the turns
+
+    def exposures(self, items: Sequence[str] | None = None) -> list[KeptExposure]:
+        """What was offered or withheld, of these items or of all, and how it went from then on."""
+        with sql.reading(self._engine) as connection:
+            return facts.kept(connection, items)
+
+    def erase_evidence(self, user: str) -> int:
+        """Everything that outlives the turns of a user; how many entries went."""
+        with sql.writing(self._engine) as connection:
+            return facts.erase(connection, user)
+
+    def seed(self) -> str:
+        """What every draw of this installation begins with, the same for every host."""
+        with sql.writing(self._engine) as connection:
+            return facts.seed(connection)
 
     # What users have seen of the library
 
@@ -230,6 +266,16 @@ def loaded_or_ruled(turn: Turn) -> tuple[str, ...]:
     return tuple(entry.name for entry in turn.selected if entry.place in (Place.LOADED, Place.EAGER))
 
 
+def _judged(row: Mapping[Any, Any]) -> JudgedTurn:
+    return JudgedTurn(
+        id=row["id"],
+        unit=row["session"],
+        user=row["user"],
+        caller_id=row["caller_id"],
+        began_on=row["started_on"],
+    )
+
+
 def _of(user: str | None) -> sa.ColumnElement[bool]:
     return sa.true() if user is None else turns.c.user == user
 
@@ -251,17 +297,6 @@ def _packed_selected(selected: Selected) -> dict[str, Any]:
         "version": selected.version,
         "place": selected.place.value,
         "reason": selected.reason,
-    }
-
-
-def _packed_exposure(exposure: Exposure) -> dict[str, Any]:
-    return {
-        "item": exposure.item,
-        "kind": exposure.kind,
-        "version": exposure.version,
-        "shown": exposure.shown,
-        "tokens": exposure.tokens,
-        "propensity": exposure.propensity,
     }
 
 
@@ -316,17 +351,6 @@ def _turn(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[Any, Any]
             )
             for s in parts.get("turn_selections", ())
             if s["place"] in _PLACES
-        ),
-        exposures=tuple(
-            Exposure(
-                item=e["item"],
-                kind=e["kind"],
-                version=e["version"],
-                shown=e["shown"],
-                tokens=e["tokens"],
-                propensity=e["propensity"],
-            )
-            for e in parts.get("turn_exposures", ())
         ),
         outcomes=tuple(
             TurnOutcome(

@@ -20,6 +20,7 @@ class Place(StrEnum):
     CUT = "cut"  # eligible, and there was no room for its line
     LEFT_OUT = "left_out"
     LOADED = "loaded"  # the model asked for it
+    WITHHELD = "withheld"  # eligible, and kept out of this conversation at random
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,14 +34,32 @@ class Selected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exposure:
-    """Something that was put into a prompt, or deliberately kept out of it."""
+    """Something that a conversation was offered, or that was kept from it at random; no text.
 
+    What stands in a steady part of the prompt is assigned when the session opens, the rest when it is first chosen.
+    """
+
+    kind: str  # skill, lesson, recipe, tool
     item: str
-    kind: str  # skill, lesson, tool
     version: int = 0
-    shown: bool = True
-    tokens: int = 0
-    propensity: float = 1.0  # how likely it was to be shown
+    is_steady: bool = False
+    is_offered: bool = True  # else withheld
+    propensity: float = 1.0  # how likely it was to be offered
+    request_kind: str = ""  # of the request at which it was assigned
+    tokens: int = 0  # of the offer, in one turn
+    is_used: bool = False  # recalled, called, or read as a whole
+    is_ignored: bool = False  # loaded, and it left no trace in the turn
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptExposure:
+    """An exposure as it outlives its turn, with what is known of how the conversation went from then on."""
+
+    exposure: Exposure
+    unit: str  # the conversation
+    at: datetime
+    said: tuple[float, ...] = ()  # 1 or 0 for each later turn that somebody who knows has judged
+    seemed: tuple[float, ...] = ()  # the same by weak signals, where nobody said anything
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +94,7 @@ class Turn:
     messages: tuple[Message, ...] = ()
     events: tuple[Event, ...] = ()
     selected: tuple[Selected, ...] = ()
-    exposures: tuple[Exposure, ...] = ()
+    exposures: tuple[Exposure, ...] = ()  # that began in this turn
     outcomes: tuple[TurnOutcome, ...] = ()
     usage: Mapping[str, float] = field(default_factory=dict)  # tokens and cost
 

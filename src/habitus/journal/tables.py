@@ -56,17 +56,6 @@ selections = _of_turn(
     sa.Column("reason", sa.Text, nullable=False),
 )
 
-exposures = _of_turn(
-    "turn_exposures",
-    sa.Column("item", sa.String, nullable=False),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("shown", sa.Boolean, nullable=False),
-    sa.Column("tokens", sa.Integer, nullable=False),
-    sa.Column("propensity", sa.Float, nullable=False),
-    sa.Index("turn_exposures_by_item", "kind", "item"),
-)
-
 outcomes = _of_turn(
     "turn_outcomes",
     sa.Column("kind", sa.String, nullable=False),
@@ -83,4 +72,53 @@ seen = sa.Table(
     sa.Column("user", sa.String, primary_key=True),
     sa.Column("hashes", sa.Text, nullable=False),
     sa.Column("seen_on", Utc, nullable=False),
+)
+
+# Exposures and outcomes without any text: they outlive the turns they belong to.
+
+exposures = sa.Table(
+    "exposures",
+    metadata,
+    sa.Column("unit", sa.String, primary_key=True),
+    sa.Column("is_steady", sa.Boolean, primary_key=True),
+    sa.Column("kind", sa.String, primary_key=True),
+    sa.Column("item", sa.String, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("turn", sa.String, nullable=False),
+    sa.Column("user", sa.String, nullable=False),
+    sa.Column("is_offered", sa.Boolean, nullable=False),
+    sa.Column("propensity", sa.Float, nullable=False),
+    sa.Column("request_kind", sa.String, nullable=False),
+    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("is_used", sa.Boolean, nullable=False),
+    sa.Column("is_ignored", sa.Boolean, nullable=False),
+    sa.Column("at", Utc, nullable=False),
+    sa.Index("exposures_by_item", "kind", "item"),
+    sa.Index("exposures_by_turn", "turn"),
+    sa.Index("exposures_by_user", "user"),
+)
+
+lasting_outcomes = sa.Table(
+    "lasting_outcomes",
+    metadata,
+    sa.Column("turn", sa.String, primary_key=True),
+    sa.Column("source", sa.String, primary_key=True),
+    sa.Column("unit", sa.String, nullable=False),
+    sa.Column("user", sa.String, nullable=False),
+    sa.Column("caller_id", sa.String, nullable=False),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("weight", sa.Float, nullable=False),
+    sa.Column("began_on", Utc, nullable=False),
+    sa.Column("at", Utc, nullable=False),
+    sa.Index("lasting_outcomes_by_unit", "unit"),
+    sa.Index("lasting_outcomes_by_caller", "caller_id"),
+    sa.Index("lasting_outcomes_by_user", "user"),
+)
+
+# What every draw begins with: one row, the same for every host.
+evidence_seed = sa.Table(
+    "evidence_seed",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("seed", sa.String, nullable=False),
 )

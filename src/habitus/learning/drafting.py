@@ -9,6 +9,8 @@ from importlib.resources import files
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid
+from habitus.learning.asking import PATIENCE_S, ask_within
+from habitus.learning.spending import Spending
 from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
 from habitus.llm.structured import ask_for
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -18,6 +20,7 @@ from habitus.skills.model import Skill
 
 CELLS, MESSAGES = 20, 30  # the last ones are looked at
 _CELL_CHARS, _MESSAGE_CHARS = 24_000, 24_000
+_ROOM = 4_000  # tokens of an answer
 _LONGEST = 4_000  # characters of one cell or message
 
 
@@ -45,16 +48,22 @@ async def draft_skill(
     hint: str = "",
     is_taken: Callable[[str], bool],
     redactor: Redactor = PATTERNS_ONLY,
+    spending: Spending | None = None,
 ) -> Skill:
-    """A skill that is not saved yet, under a name that is free."""
+    """A skill that is not saved yet, under a name that is free. With `spending` it is not a person who asks for it."""
     material = redactor.redact(_material(cells, messages)).text
     if not material:
         raise Invalid("There is nothing to save yet.", mend="Do some work first, then save how it is done.")
     if hint.strip():
         material += f"\n\n# What the person wants kept\n\n{redactor.redact(hint.strip()).text}"
-    asked = await ask_for(
-        model, SkillDraft, system=_prompt(), messages=(Asked(parts=(Text(text=material),)),), max_tokens=4_000
-    )
+    if spending is None:
+        asked = await ask_for(
+            model, SkillDraft, system=_prompt(), messages=(Asked(parts=(Text(text=material),)),), max_tokens=_ROOM
+        )
+    else:
+        asked = await ask_within(
+            spending, model, SkillDraft, system=_prompt(), record=material, room=_ROOM, patience_s=PATIENCE_S
+        )
     return _skill(asked.value, is_taken, redactor)
 
 

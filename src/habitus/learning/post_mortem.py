@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
@@ -13,9 +12,10 @@ from importlib.resources import files
 
 from pydantic import BaseModel, Field
 
+from habitus.learning import asking
+from habitus.learning.asking import PATIENCE_S, ask_within
 from habitus.learning.spending import Spending
-from habitus.llm.model import Asked, Model, NoUsableAnswer, Text
-from habitus.llm.structured import ask_for
+from habitus.llm.model import Model
 from habitus.redact import MARKER, Redactor
 from habitus.sandbox.model import Cell
 
@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 MOST_LESSONS = 3
 MOST_CELLS = 12  # in one call
 ROOM = 800  # tokens of an answer; three sentences need a fifth of that
-ATTEMPTS = 2
-PATIENCE_S = 60.0
 
 
 class PostMortemAnswer(BaseModel):
@@ -59,40 +57,17 @@ async def post_mortem(
 ) -> PostMortem:
     """One call about all the cells; `CapReached`, `ProviderFault`, `NoUsableAnswer` and `TimeoutError` go through."""
     record = written(cells, redactor)
-    # In a thread: a database that somebody keeps busy must not hold up the turn that runs meanwhile.
-    reserved = await asyncio.to_thread(spending.reserve, worst_case(record))
-    used = 0
-    try:
-        async with asyncio.timeout(patience_s):
-            answer = await ask_for(
-                model,
-                PostMortemAnswer,
-                system=_prompt(),
-                messages=(Asked(parts=(Text(text=record),)),),
-                max_tokens=ROOM,
-                attempts=ATTEMPTS,
-            )
-        used = answer.usage.input_tokens + answer.usage.output_tokens or estimate(record)
-    except NoUsableAnswer as error:
-        used = error.usage.input_tokens + error.usage.output_tokens or estimate(record)
-        raise
-    except (TimeoutError, asyncio.CancelledError):
-        used = estimate(record)  # it was read, and nobody will say what it took
-        raise
-    finally:
-        await asyncio.to_thread(spending.settle, reserved, used)
+    answer = await ask_within(
+        spending, model, PostMortemAnswer, system=_prompt(), record=record, room=ROOM, patience_s=patience_s
+    )
     lessons, refused = checked(answer.value.lessons, cells, redactor)
+    used = answer.usage.input_tokens + answer.usage.output_tokens or estimate(record)
     return PostMortem(lessons=lessons, refused=refused, tokens=used)
 
 
 def estimate(record: str) -> int:
-    """About the tokens that one call takes: what is read, and a short answer."""
-    return (len(_prompt()) + len(record)) // 4 + ROOM // 4
-
-
-def worst_case(record: str) -> int:
-    """What a call may take when the first answer is of no use: read twice, and three times the room."""
-    return 2 * ((len(_prompt()) + len(record)) // 3 + 500) + 3 * ROOM
+    """About the tokens that one call takes."""
+    return asking.estimate(_prompt(), record, ROOM)
 
 
 # What the model is given

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from habitus.agent.conversation import new_id
-from habitus.agent.host_turn import AsyncHostTurn
 from habitus.agent.hosted_turn import Watch
+from habitus.agent.tools.registry import Tool
+from habitus.agent.turn_door import AsyncHostTurn
 from habitus.app.hosting import Hosting, HostRequest
 from habitus.events import ToolResult
-from habitus.llm.model import ToolSpec
 from habitus.skills.selection import User
 
 _ENDS_IT = "report_outcome"
@@ -31,7 +31,7 @@ class Client:
         self._timer: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def tools(self) -> Sequence[ToolSpec]:
+    async def tools(self) -> Sequence[Tool]:
         async with self._one_at_a_time:
             return await self._hosting.offered(self._request(""))
 

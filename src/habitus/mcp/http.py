@@ -23,25 +23,26 @@ async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> Non
     """Serve until somebody stops it; `say` tells the address and the token."""
     import uvicorn  # for those who serve HTTP
 
-    token, behind = secrets.token_urlsafe(24), Behind(scope)
-    with _listening(port) as listening:
-        port = listening.getsockname()[1]
+    token, behind = secrets.token_urlsafe(24), await Behind(scope).checked()
+    with listening(HOST, port) as door:
+        port = door.getsockname()[1]
         say(f"Habitus listens on http://{HOST}:{port}{PATH}")
         say(f"Send with every request: Authorization: Bearer {token}")
-        config = uvicorn.Config(Guarded(_app(behind, port, scope), token, behind), log_level="warning", lifespan="on")
+        config = uvicorn.Config(guarded_app(behind, port, scope, token), log_level="warning", lifespan="on")
         try:
-            await uvicorn.Server(config).serve(sockets=[listening])
+            await uvicorn.Server(config).serve(sockets=[door])
         finally:
             await behind.close()
 
 
-def _app(behind: Behind, port: int, scope: Scope) -> ASGIApp:
-    """The SDK's own, which looks at Host and Origin."""
+def guarded_app(behind: Behind, port: int, scope: Scope, token: str) -> ASGIApp:
+    """The SDK's own, which looks at Host and Origin, for whoever has the token."""
     hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
-    return make_server(behind).streamable_http_app(
+    app = make_server(behind).streamable_http_app(
         streamable_http_path=PATH, transport_security=security, session_idle_timeout=scope.idle_s * 2
     )
+    return Guarded(app, token, behind)
 
 
 class Guarded:
@@ -59,7 +60,7 @@ class Guarded:
         headers = Headers(scope=asked)
         given = headers.get("authorization", "").encode("utf-8", "replace")
         if not secrets.compare_digest(given, self._expected):
-            said = "Send the token that 'habitus mcp --http' printed, as 'Authorization: Bearer TOKEN'.\n"
+            said = "Send the token that Habitus printed when it was started, as 'Authorization: Bearer TOKEN'.\n"
             refused = PlainTextResponse(said, status_code=401, headers={"WWW-Authenticate": "Bearer"})
             await refused(asked, receive, send)
             return
@@ -68,12 +69,12 @@ class Guarded:
         await self._app(asked, receive, send)
 
 
-def _listening(port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((HOST, port))
+        made.bind((host, port))
     except OSError as error:
         made.close()
-        raise Invalid(f"Can't listen on {HOST}:{port}: {error.strerror}.", mend="Choose another --port.") from None
+        raise Invalid(f"Can't listen on {host}:{port}: {error.strerror}.", mend="Choose another --port.") from None
     return made

@@ -49,6 +49,12 @@ class Behind:
         serving: Serving = importlib.import_module("habitus.mcp.serving").open_serving(self._scope, self.bus)
         return serving
 
+    async def checked(self) -> Behind:
+        """Itself; a layer that is not there is said now, before anybody connects."""
+        if self._scope.layers:
+            await self()
+        return self
+
     async def leave(self, client: str) -> None:
         if self._serving is not None:
             await self._serving.leave(client)
@@ -173,7 +179,7 @@ def _told(
 
 async def serve_pipe(scope: Scope) -> None:
     """Serve one client on standard input and output until it goes away."""
-    behind = Behind(scope)
+    behind = await Behind(scope).checked()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_stop(behind)))
     server = make_server(behind)

@@ -33,7 +33,6 @@ def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
     try:
         for layer in scope.layers:
             habitus.skills.layer(layer)  # an error that names those there are
-        is_offered("why", scope)  # and one for a profile that is none
         return Serving(habitus, scope, bus)
     except BaseException:
         habitus.close()
@@ -49,7 +48,7 @@ class Serving:
         self.skills = SkillResources(Publisher(habitus, self._user))
         self._clients: dict[str, Client] = {}
         self._sessions: dict[str, ServerSession] = {}  # the last of each client, to send word to
-        self._listed: dict[str, frozenset[str]] = {}  # the names of the tools that each client has seen
+        self._listed: dict[str, Mapping[str, types.Tool]] = {}  # by name, the tools as each client has seen them
         self._mark: Hashable = None
         self._looked_at = 0.0
         self._one_look = asyncio.Lock()  # who comes second waits until the first has told everybody
@@ -57,9 +56,11 @@ class Serving:
         self._watching: asyncio.Task[None] | None = None
 
     async def tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
-        found = [spec for spec in await self._known(client, session).tools() if is_offered(spec.name, self._scope)]
-        self._listed[client] = frozenset(spec.name for spec in found)
-        return types.ListToolsResult(tools=[as_tool(spec) for spec in found])
+        self._listed[client] = found = await self._offered(self._known(client, session))
+        return types.ListToolsResult(tools=list(found.values()))
+
+    async def _offered(self, client: Client) -> Mapping[str, types.Tool]:
+        return {tool.name: as_tool(tool) for tool in await client.tools() if is_offered(tool.name, self._scope)}
 
     async def call(
         self, client: str, session: ServerSession, params: types.CallToolRequestParams
@@ -81,7 +82,7 @@ class Serving:
             return refusal(f"{error.message} {error.mend}".strip())
         if params.name not in READ_ONLY:
             await self.look()
-        return as_result(result)
+        return as_result(result, self._listed.get(client, {}).get(params.name))
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         return prompt(name, arguments, await asyncio.to_thread(waiting, self._habitus))
@@ -136,8 +137,7 @@ class Serving:
         known, before = self._clients.get(client), self._listed.get(client)
         if known is None:
             return  # it has left meanwhile
-        specs = await known.tools()
-        now = frozenset(spec.name for spec in specs if is_offered(spec.name, self._scope))
+        now = await self._offered(known)
         if before is not None and now != before:
             self._listed[client] = now
             await session.send_tool_list_changed()

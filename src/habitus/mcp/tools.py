@@ -8,8 +8,8 @@ from typing import Any
 import mcp_types as types
 
 from habitus.agent.tools.profiles import READ_ONLY, in_profile
+from habitus.agent.tools.registry import Reach, Tool
 from habitus.events import ToolResult
-from habitus.llm.model import ToolSpec
 from habitus.mcp.scope import Scope
 from habitus.skills.names import BUILT_IN_TOOLS
 
@@ -28,21 +28,27 @@ def is_offered(name: str, scope: Scope) -> bool:
     return in_profile(name, scope.profile)
 
 
-def as_tool(spec: ToolSpec) -> types.Tool:
-    always: Any = {"anthropic/alwaysLoad": True} if spec.name in _ALWAYS_LOADED else None
+def as_tool(tool: Tool) -> types.Tool:
+    always: Any = {"anthropic/alwaysLoad": True} if tool.name in _ALWAYS_LOADED else None
     return types.Tool(
-        name=spec.name,
-        description=within(spec.description),
-        input_schema={"type": "object", **spec.parameters},
-        annotations=_annotations(spec.name),
+        name=tool.name,
+        description=within(tool.description),
+        input_schema={"type": "object", **tool.parameters},
+        output_schema=None if tool.returns is None else dict(tool.returns),
+        annotations=_annotations(tool),
         _meta=always,
     )
 
 
-def _annotations(name: str) -> types.ToolAnnotations | None:
-    """What a client may rely on when it asks the person; nothing is said of code that others wrote."""
+def _annotations(tool: Tool) -> types.ToolAnnotations:
+    """What a client may rely on when it asks the person; of code and recipes, what the person has granted them."""
+    name = tool.name
     if name not in BUILT_IN_TOOLS:
-        return None
+        return types.ToolAnnotations(
+            read_only_hint=tool.reach is Reach.NOTHING,
+            destructive_hint=tool.reach is not Reach.NOTHING,
+            open_world_hint=tool.reach is Reach.NETWORK,
+        )
     if name in READ_ONLY:
         return types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
     return types.ToolAnnotations(
@@ -53,11 +59,14 @@ def _annotations(name: str) -> types.ToolAnnotations | None:
     )
 
 
-def as_result(result: ToolResult) -> types.CallToolResult:
-    """What is one JSON object is handed over as such, too."""
+def as_result(result: ToolResult, declared: types.Tool | None = None) -> types.CallToolResult:
+    """What is one JSON object is handed over as such, too, and so is whatever a tool returns that declared one."""
+    structured = _structured(result.content)
+    if structured is None and declared is not None and declared.output_schema is not None:
+        structured = {"result": result.content}
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=result.content)],
-        structured_content=_structured(result.content),
+        structured_content=structured,
         is_error=not result.outcome.is_ok,
     )
 

@@ -96,10 +96,15 @@ def lessons(found: Results, known: Mapping[str, Engram], budget: int, most: int 
         return Chosen(
             left_out=tuple(LeftOut(engram=one.engram, reason="does not fit the request") for one in near[:most])
         )
-    fitting.sort(key=lambda one: (-one.score * (0.5 + one.utility), one.id))
+    fitting.sort(key=lambda one: (-worth(one), one.id))
     chosen = _within(fitting[:most], budget)
     beyond = tuple(LeftOut(engram=one.engram, reason="others fit better") for one in fitting[most : 2 * most])
     return Chosen(taken=chosen.taken, left_out=(*chosen.left_out, *beyond))
+
+
+def worth(one: Recalled) -> float:
+    """What orders lessons: how well they fit, and how they have served."""
+    return one.score * (0.5 + one.utility)
 
 
 def fits(hit: Hit) -> bool:

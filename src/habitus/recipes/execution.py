@@ -118,7 +118,7 @@ async def _call(now: _Now, step: PlannedStep) -> None:
         )
     )
     if step.save_as:
-        now.values[step.save_as] = _value(result.content)
+        now.values[step.save_as] = value_of(result.content)
         now.outcomes[step.save_as] = result.outcome
     if result.outcome.is_ok:
         return
@@ -162,7 +162,7 @@ def filled(value: Any, values: Mapping[str, Any]) -> Any:
         if match["dollar"]:
             return "$"
         found, is_there = _looked_up(values, match["plain"] or match["path"])
-        return _as_text(found) if is_there else str(match[0])
+        return as_text(found) if is_there else str(match[0])
 
     return REFERENCE.sub(put, value)
 
@@ -179,11 +179,11 @@ def _looked_up(values: Mapping[str, Any], path: str) -> tuple[Any, bool]:
     return found, True
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _value(content: str) -> Any:
+def value_of(content: str) -> Any:
     """A result as later steps see it."""
     try:
         return json.loads(content)

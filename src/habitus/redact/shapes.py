@@ -20,8 +20,10 @@ def marker(kind: str) -> str:
 
 def without_shapes(text: str, counts: Counter[str]) -> str:
     for shape in _SHAPES:
-        if any(literal in text for literal in shape.literals):
-            text = shape.taken_out(text, counts)
+        for literal in shape.literals:
+            if literal in text:
+                text = shape.taken_out(text, counts)
+                break
     return text
 
 

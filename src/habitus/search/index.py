@@ -53,6 +53,7 @@ class Index:
         self._corpus = Corpus(embedder)
         self._learned = learned.Learned(embedder.width)
         self._generation = 0
+        self._among: tuple[Collection[str], Slots] | None = None  # the last ids that can't change, and their slots
         self._notes: list[str] = []
         self._lock = threading.RLock()  # never held by one who waits to write: who writes may want to search
 
@@ -110,8 +111,13 @@ class Index:
     def _slots_of(self, among: Collection[str] | None) -> Slots | None:
         if among is None:
             return None
-        known = self._corpus.slots
-        return np.array(sorted(known[id] for id in among if id in known), dtype=np.int64)
+        if self._among is None or self._among[0] is not among:
+            known = self._corpus.slots
+            slots = np.array(sorted(known[id] for id in among if id in known), dtype=np.int64)
+            if not isinstance(among, frozenset):
+                return slots
+            self._among = (among, slots)
+        return self._among[1]
 
     def _liked(self, liking: learned.Liking | None) -> Slots:
         """The slots of the documents whose learned requests are most like this one."""
@@ -260,6 +266,7 @@ class Index:
                 return
             loaded = store.load(connection, space, after=self._generation)
             requests = store.load_requests(connection, space, after=self._generation)
+            self._among = None
             self._corpus.replace(loaded.entries, loaded.vectors)
             self._learned.take(requests.sound)
             if len(self._corpus) + len(loaded.damaged) != store.count(connection, space.collection):

@@ -86,6 +86,6 @@ def one_folder(copies: Sequence[Copy], outside: Outside) -> SkillFiles:
         is_trusted = outside.is_trusted(copy.layer, name, tree_hash(own))  # of what is read now, whatever was listed
         tree |= own
         untrusted = (untrusted - own.keys()) | {p for p, file in own.items() if not is_trusted and is_code(p, file)}
-        if (folder := store.directory(name)) is not None:
+        if (folder := store.directory(name, look=False)) is not None:
             folders |= dict.fromkeys(own, folder)
     return SkillFiles(tree=tree, untrusted=frozenset(untrusted), folders=folders)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from habitus.skills.model import Counters, Stage, Summary
 from habitus.skills.selection import Selection
@@ -27,6 +27,19 @@ class Menu:
     shown: tuple[str, ...]
     cut: tuple[str, ...] = ()
     cue_length: int = _CAPS[0]
+    edge: tuple[str, str] | None = None  # used as often: the last one in, and the first for which there was no room
+
+    def without(self, names: Collection[str]) -> Menu:
+        """The lines of these left out, and nothing in their place."""
+        if not names:
+            return self
+        first, *rest = self.text.split("\n\n", 1)
+        lines = rest[0].split("\n") if rest else []
+        kept = [line for name, line in zip(self.shown, lines, strict=False) if name not in names]
+        kept += lines[len(self.shown) :]
+        text = "\n".join([first, "", *kept]) if kept else ""
+        shown = tuple(name for name in self.shown if name not in names)
+        return replace(self, text=text, tokens=tokens(text), shown=shown)
 
 
 def tokens(text: str) -> int:
@@ -39,13 +52,21 @@ def budget_for(context_tokens: int) -> int:
 
 
 def offered(
-    selection: Selection, counters: Mapping[tuple[str, str], Mapping[Stage, Counters]], context_tokens: int
+    selection: Selection,
+    counters: Mapping[tuple[str, str], Mapping[Stage, Counters]],
+    context_tokens: int,
+    prefer: str = "",
 ) -> Menu:
-    """The menu of a selection, with the skills used most where there is no room for all."""
-    used = {
+    """The menu of a selection, with the skills used most where there is no room for all.
+
+    Among those used as often, the one to `prefer` comes first.
+    """
+    used: dict[str, float] = {
         name: sum(counted.used + counted.recommended for counted in stages.values())
         for (_, name), stages in counters.items()
     }
+    if prefer:
+        used[prefer] = used.get(prefer, 0) + 0.5
     return compose(selection.menu, budget_for(context_tokens), utility=used)
 
 
@@ -89,16 +110,21 @@ def _most_useful(summaries: Sequence[Summary], budget: int, utility: Mapping[str
     if utility:
         ranked = sorted(summaries, key=lambda summary: (-utility.get(summary.name, 0.0), summary.name))
     kept: dict[str, str] = {}
+    edge: tuple[str, str] | None = None
     for summary in ranked:
         drawn = line(summary, cap)
         room -= len(drawn) + 1
         if room < 0:
+            last = next(reversed(kept), summary.name)
+            is_tie = last != summary.name and utility.get(last, 0.0) == utility.get(summary.name, 0.0)
+            edge = (last, summary.name) if is_tie else None
             break
         kept[summary.name] = drawn
     # Without utility the kept ones are simply the first.
     shown = [summary for summary in summaries if summary.name in kept] if utility else summaries[: len(kept)]
     others = [summary for summary in summaries if summary.name not in kept] if utility else summaries[len(kept) :]
-    return _menu([kept[s.name] for s in shown], shown, tuple(map(_by_name, others)), budget, cap)
+    menu = _menu([kept[s.name] for s in shown], shown, tuple(map(_by_name, others)), budget, cap)
+    return replace(menu, edge=edge)
 
 
 def _menu(lines: Sequence[str], shown: Sequence[Summary], cut: tuple[str, ...], budget: int, cap: int) -> Menu:

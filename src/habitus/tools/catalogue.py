@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from habitus.errors import HabitusError, Invalid, NotFound
@@ -13,7 +14,7 @@ from habitus.skills.model import Source, Stage, State
 from habitus.skills.trust import APPROVED, IMPORTED, Trust
 from habitus.tools.code_stage import program_of
 from habitus.tools.health import Health, ToolHealth
-from habitus.tools.model import CodeTool, ToolProgram, ToolStatus
+from habitus.tools.model import Case, CodeTool, Json, ToolProgram, ToolStatus
 from habitus.tools.workshop import fingerprint
 
 
@@ -153,8 +154,17 @@ def code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool
         example=program.cases[-1].payload if program.cases else None,
         permissions=program.permissions,
         dependencies=program.dependencies,
+        returns=_returns(program.cases),
         cases=len(program.cases),
     )
+
+
+def _returns(cases: Sequence[Case]) -> dict[str, Json] | None:
+    """Which keys the object has that every case printed; nothing of their types, which other payloads may change."""
+    if not cases or any(case.shape.get("type") != "object" for case in cases):
+        return None
+    keys = dict.fromkeys(key for case in cases for key in case.shape.get("properties", {}))
+    return {"type": "object", "properties": {key: {} for key in keys}}
 
 
 def _has_code(item: Listed) -> bool:

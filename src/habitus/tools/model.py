@@ -99,6 +99,7 @@ class CodeTool:
     example: Json = None
     permissions: Permissions = field(default_factory=Permissions)
     dependencies: tuple[str, ...] = ()
+    returns: Mapping[str, Json] | None = None  # JSON Schema of the object it prints; none where it prints anything else
     cases: int = 0
     proved_on: datetime | None = None  # when its cases last passed as it is now, here
     version: int = 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable
 
-from habitus.agent.tools.registry import Running, Tool
+from habitus.agent.tools.registry import Reach, Running, Tool
 from habitus.events import ToolResult
-from habitus.sandbox.model import ToolRun
+from habitus.evidence.model import Item, ItemKind
+from habitus.sandbox.model import Permissions, ToolRun
 from habitus.text import block, one_line
 from habitus.tools.model import CodeTool
 
@@ -33,7 +34,16 @@ def _offered(tool: CodeTool, run: Run) -> Tool:
         is_parallel=True,
         version=tool.version,
         skill=tool.name,
+        item=Item(kind=ItemKind.TOOL, name=tool.name, version=tool.version) if tool.version else None,
+        reach=_reach(tool.permissions),
+        returns=tool.returns,
     )
+
+
+def _reach(granted: Permissions) -> Reach:
+    if granted.network:
+        return Reach.NETWORK
+    return Reach.HERE if granted.write else Reach.NOTHING
 
 
 def described(tool: CodeTool) -> str:

@@ -9,8 +9,10 @@ from functools import partial
 from typing import Any
 
 from habitus.agent.background import in_thread
-from habitus.agent.tools.registry import Registry, Running, Tool
+from habitus.agent.tools.profiles import READ_ONLY
+from habitus.agent.tools.registry import Reach, Registry, Running, Tool
 from habitus.events import ToolCall, ToolResult, tool_called, tool_returned
+from habitus.evidence.model import Item, ItemKind
 from habitus.recipes.catalogue import RecipeCatalogue, SkillRecipe
 from habitus.recipes.execution import RecipeRun, execute
 from habitus.text import one_line
@@ -47,13 +49,23 @@ def _offered(recipe: SkillRecipe, catalogue: RecipeCatalogue, others: Callable[[
         run=call,
         version=recipe.version,
         skill=recipe.skill,
+        item=Item(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version),
+        reach=max(
+            (_reach(tool) for tool in others().listed() if tool.name in recipe.plan.tools), default=Reach.NOTHING
+        ),
     )
 
 
+def _reach(tool: Tool) -> Reach:
+    return Reach.NOTHING if tool.name in READ_ONLY else tool.reach
+
+
 async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolResult:
-    """One call, seen by the observers as any other."""
+    """One call, seen by the observers as any other; no message has its arguments, so the event keeps them."""
     at, redactor = running.round_idx, running.redactor
-    running.observe(tool_called(call.name, call.arguments, round_idx=at, call_id=call.id, redactor=redactor))
+    running.observe(
+        tool_called(call.name, call.arguments, round_idx=at, call_id=call.id, keeps_args=True, redactor=redactor)
+    )
     result = await registry.run(call, replace(running, call=call.id))
     running.observe(
         tool_returned(

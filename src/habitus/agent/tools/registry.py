@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.tools.advice import advised
 from habitus.errors import ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
+from habitus.evidence.model import Item
 from habitus.llm.model import ToolSpec
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.text import block, encodable, encodable_value, unmarked
@@ -46,6 +48,14 @@ class Running:
     sees_images: bool = False  # whether the model that called it does
 
 
+class Reach(IntEnum):
+    """How far what a call does can go, as long as the sandbox holds."""
+
+    NOTHING = 0  # it changes nothing
+    HERE = 1  # files of this machine, or what Habitus keeps
+    NETWORK = 2
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tool:
     """`arguments` is the type of what it takes, or the JSON Schema where the tool checks for itself."""
@@ -58,6 +68,9 @@ class Tool:
     keeps: bool = False  # what it is given is stored: secrets are taken out first
     version: int = 0
     skill: str = ""  # whose code or recipe it is
+    item: Item | None = None  # what is learned about it; none for the built-in ones
+    reach: Reach = Reach.HERE
+    returns: Mapping[str, object] | None = None  # JSON Schema of the object it returns, where that is known
 
     @property
     def spec(self) -> ToolSpec:
@@ -90,8 +103,11 @@ class Registry:
         else:
             self._tools[tool.name] = tool
 
+    def listed(self) -> tuple[Tool, ...]:
+        return tuple(self._tools.values())
+
     def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self._tools.values())
+        return tuple(tool.spec for tool in self.listed())
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._tools)

@@ -102,9 +102,9 @@ class VersionedStore:
     def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
         return names.closest_match(name, self._fresh().loadable, cutoff=cutoff)
 
-    def directory(self, name: str) -> Path | None:
+    def directory(self, name: str, *, look: bool = True) -> Path | None:
         """Where the skill's files lie, for those who run or open them."""
-        row = self._fresh().taken.get(names.canonical(name))
+        row = (self._fresh() if look else self._index).taken.get(names.canonical(name))
         return None if row is None else self._shelf.directory(row.folder)
 
     def _body(self, folder: str) -> str:

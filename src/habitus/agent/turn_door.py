@@ -1,4 +1,4 @@
-"""The turn as an object for any loop: `with habitus.turn(…)`, or `async with` and the same methods awaited."""
+"""The door into a turn for any loop: `with habitus.turn(…)`, or `async with` and the same methods awaited."""
 
 from __future__ import annotations
 

@@ -1,0 +1,228 @@
+"""How well the evidence tells which items help, where the truth is known because the use is made up.
+
+    python benchmarks/utility.py [--episodes 10000] [--seeds 20]
+
+Every scenario at a tenth, three tenths and all of the episodes. `spearman` and `coverage` of a system are those of the
+scenario `hidden` with all episodes: the rank correlation with the true effects, and how often its 90 % interval holds
+the truth. Items of the same true effect may stand in any order; `spearman_ties_averaged` expects them side by side,
+where no estimate without ties can reach more than 0.935. Decisions are looked at after every episode.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import _report
+from _simulated_use import COUNT, EFFECTIVE, ITEMS, SCENARIOS, Floats, Use, simulate
+from habitus.evidence.association import association
+from habitus.evidence.bounds import ERROR, games
+from habitus.evidence.contrast import contrast
+from habitus.evidence.fusion import WIDTH
+from habitus.evidence.lift import estimates
+from habitus.evidence.model import Observation
+from habitus.evidence.table import Table
+from habitus.memory import retention
+from habitus.memory.model import Engram, Kind, LessonCounters, Scope
+
+HEADLINE = "hidden"
+LARGE = 0.15  # a lift that should be decided
+_BARS = "▁▂▃▄▅▆▇█"
+_TENTHS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Guess:
+    """What a system says of each item; nan where it says nothing. Some systems give no interval."""
+
+    values: Floats
+    lows: Floats | None = None
+    highs: Floats | None = None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=10_000)
+    parser.add_argument("--seeds", type=int, default=20)
+    arguments = parser.parse_args()
+    sizes = [arguments.episodes // 10, 3 * arguments.episodes // 10, arguments.episodes]
+    systems: dict[str, dict[str, Any]] = defaultdict(lambda: {"scenarios": defaultdict(dict)})
+    for scenario in SCENARIOS:
+        for size in sizes:
+            found = _scenario(scenario, size, arguments.seeds)
+            for system, scores in found.items():
+                systems[system]["scenarios"][scenario][str(size)] = scores
+        _show(scenario, systems)
+    for found in systems.values():
+        headline = found["scenarios"][HEADLINE][str(arguments.episodes)]
+        found |= {name: headline[name] for name in ("spearman", "coverage") if name in headline}
+    systems["habitus"]["goals"] = _goals(systems["habitus"]["scenarios"], str(arguments.episodes))
+    _report.show("utility", arguments, systems)
+
+
+def _scenario(name: str, episodes: int, seeds: int) -> dict[str, dict[str, Any]]:
+    """Of each system its mean scores over the seeds."""
+    scores: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for seed in range(seeds):
+        use = simulate(SCENARIOS[name], episodes, seed)
+        observations = list(use.observations())
+        for system, guess in _guesses(use, observations).items():
+            scores[system].append(_scores(guess, use.truth))
+        scores["habitus"][-1] |= _decisions(observations, use.truth)
+    return {system: _means(each) for system, each in scores.items()}
+
+
+def _guesses(use: Use, observations: list[Observation]) -> dict[str, Guess]:
+    table = Table.of(observations)
+    unaged = np.ones(len(table.item))
+    seen = association(table, unaged)
+    drawn = contrast(table, table.success - seen.expected, unaged, seen.noise, seen.leverage)
+    offered = np.bincount(use.chosen[use.is_offered], minlength=COUNT)
+    worked = np.bincount(use.chosen[use.is_offered], weights=_whole(use), minlength=COUNT)
+    used = np.bincount(use.chosen[use.is_used], minlength=COUNT)
+    return {
+        "habitus": _habitus(observations),
+        "habitus_randomised_only": _normal(table, np.where(drawn.is_known, drawn.effects, np.nan), drawn.variances),
+        "regression_only": _normal(table, seen.effects, seen.variances),
+        "memory_worth": Guess(values=(worked + 1) / (offered + 2)),
+        "source_utility": Guess(values=np.array([_utility(*each) for each in zip(offered, worked, strict=True)])),
+        "use_count": Guess(values=used.astype(np.float64)),
+    }
+
+
+def _whole(use: Use) -> Floats:
+    """The success of each offer's conversation."""
+    return np.broadcast_to(use.success[:, None], use.chosen.shape)[use.is_offered]
+
+
+def _habitus(observations: list[Observation]) -> Guess:
+    found = estimates(observations)
+    effects = [found[item].offering if item in found else None for item in ITEMS]
+    columns = [[effect.value, effect.low, effect.high] if effect else [np.nan] * 3 for effect in effects]
+    values, lows, highs = np.array(columns).T
+    return Guess(values=values, lows=lows, highs=highs)
+
+
+def _normal(table: Table, effects: Floats, variances: Floats) -> Guess:
+    places = [ITEMS.index(item) for item in table.items]
+    values, margins = np.full(COUNT, np.nan), np.full(COUNT, np.nan)
+    values[places], margins[places] = effects, WIDTH * np.sqrt(variances)
+    return Guess(values=values, lows=values - margins, highs=values + margins)
+
+
+def _utility(offered: int, worked: float) -> float:
+    """What LP-06 says of a lesson with these counts."""
+    counters = LessonCounters(retrievals=int(offered), helpful=round(worked))
+    return retention.utility(Engram(id="", text="", kind=Kind.LESSON, scope=Scope.GLOBAL, counters=counters))
+
+
+def _scores(guess: Guess, truth: Floats) -> dict[str, float]:
+    """Of the items that were ever chosen; a system that says nothing of one takes it for useless."""
+    chosen = ~np.isnan(truth)
+    values, true = np.nan_to_num(guess.values[chosen]), truth[chosen]
+    scores = {"spearman": _spearman(true, values), "spearman_ties_averaged": _correlation(_ranks(true), _ranks(values))}
+    if guess.lows is not None and guess.highs is not None:
+        known = chosen & ~np.isnan(guess.lows)
+        covered = (guess.lows[known] <= truth[known]) & (truth[known] <= guess.highs[known])
+        scores |= {"coverage": _mean(covered), "half_width": _mean((guess.highs - guess.lows)[known] / 2)}
+    return scores
+
+
+def _spearman(true: Floats, values: Floats) -> float:
+    """Items without effect have no order among themselves: they may stand as the values have them."""
+    places = np.empty(len(true))
+    places[np.lexsort((values, true))] = np.arange(len(true))
+    return _correlation(places, _ranks(values))
+
+
+def _ranks(values: Floats) -> Floats:
+    """Equal values share the mean of their places."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((counts.cumsum() - (counts - 1) / 2)[place], dtype=np.float64)
+
+
+def _correlation(one: Floats, other: Floats) -> float:
+    return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) and np.ptp(other) else float("nan")
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def _decisions(observations: list[Observation], truth: Floats) -> dict[str, Any]:
+    """Whether the bound ever left out zero, when first, and on which side."""
+    enough = np.log(2 / ERROR)
+    when, side = np.full(COUNT, np.inf), np.zeros(COUNT)
+    for item, game in games(observations).items():
+        for sign in (1, -1):
+            decided = np.flatnonzero(game.fortunes(0, up=sign > 0) >= enough)
+            share = (decided[0] + 1) / len(game.pays) if len(decided) else np.inf
+            if share < when[ITEMS.index(item)]:
+                when[ITEMS.index(item)], side[ITEMS.index(item)] = share, sign
+    is_large = np.abs(np.nan_to_num(truth)) >= LARGE
+    right = np.where(side == np.sign(truth), when, np.inf)[is_large]
+    effectless = when[EFFECTIVE:]
+    tenths = np.arange(1, _TENTHS + 1) / _TENTHS
+    return {
+        "effectless_ever_decided": _mean(effectless < np.inf),
+        "large_decided": _mean(right < np.inf),
+        "large_decided_wrongly": _mean(side[is_large] == -np.sign(truth[is_large])),
+        "large_decided_by_tenth": [_mean(right <= tenth) for tenth in tenths],
+    }
+
+
+def _means(each: list[dict[str, Any]]) -> dict[str, Any]:
+    """The mean over the seeds that have the score; a score that none has is left out."""
+    means: dict[str, Any] = {}
+    for name in each[0]:
+        values = np.array([scores[name] for scores in each], dtype=np.float64)
+        known = ~np.isnan(values.reshape(len(values), -1)).any(1)
+        if known.any():
+            means[name] = np.round(values[known].mean(0), 4).tolist()
+    return means
+
+
+def _goals(scenarios: Mapping[str, Any], size: str) -> dict[str, Any]:
+    hidden, independent = scenarios[HEADLINE][size], scenarios["independent"][size]
+    goals = {
+        "hidden_spearman": (hidden["spearman"], 0.90, 1.0),
+        "hidden_coverage": (hidden["coverage"], 0.87, 0.93),
+        "independent_spearman": (independent["spearman"], 0.95, 1.0),
+        "effectless_ever_decided": (hidden["effectless_ever_decided"], 0.0, 0.05),
+        "large_decided": (hidden["large_decided"], 0.75, 1.0),
+    }
+    return {
+        name: {"value": value, "least": least, "most": most, "met": least <= value <= most}
+        for name, (value, least, most) in goals.items()
+    }
+
+
+def _show(scenario: str, systems: Mapping[str, Mapping[str, Any]]) -> None:
+    """A row for each system: its rank correlation as the episodes grow, and what its interval covers."""
+    sizes = list(systems["habitus"]["scenarios"][scenario])
+    _report.progress(f"\n{scenario:26}{'spearman at ' + ', '.join(sizes):44}coverage")
+    for system, found in systems.items():
+        each = [found["scenarios"][scenario][size] for size in sizes]
+        ranks = [scores.get("spearman") for scores in each]
+        covered = " ".join(f"{100 * scores['coverage']:4.0f} %" for scores in each if "coverage" in scores)
+        told = " ".join("   - " if rank is None else f"{rank:5.2f}" for rank in ranks)
+        _report.progress(f"  {system:24}{told}  {_bars([rank or 0 for rank in ranks]):22}{covered}")
+    decided = systems["habitus"]["scenarios"][scenario][sizes[-1]]
+    if "large_decided" in decided:
+        _report.progress(
+            f"  decided: {100 * decided['large_decided']:.0f} % of the large effects "
+            f"{_bars(decided['large_decided_by_tenth'])}, {100 * decided['effectless_ever_decided']:.1f} % of none"
+        )
+
+
+def _bars(shares: list[float]) -> str:
+    return "".join(_BARS[min(int(max(share, 0) * len(_BARS)), len(_BARS) - 1)] for share in shares)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Offers: what a conversation is offered and what is kept from it at random, each item assigned once and noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from habitus.agent.prompt import CUE, Note, Remembered
+from habitus.evidence.assignment import Assignment, Lots
+from habitus.evidence.model import Item, ItemKind
+from habitus.journal.model import Exposure
+from habitus.skills.layers import USER
+from habitus.skills.menu import Menu, line, tokens
+from habitus.skills.model import Skill, Summary
+from habitus.skills.selection import Choice, Selection
+
+
+class Offers:
+    """What was offered once stays in the history, so later turns inherit the first assignment.
+
+    Every method that begins with `takes` says whether an item may be offered, and notes it either way.
+    """
+
+    def __init__(self, lots: Lots | None = None) -> None:
+        self.lots = lots or Lots()
+        self._noted: dict[tuple[bool, Item], Exposure] = {}
+        self._told: set[tuple[bool, Item]] = set()  # those that the journal has
+
+    def takes(
+        self,
+        item: Item,
+        *,
+        tokens: int,
+        is_steady: bool = False,
+        is_sure: bool = False,
+        is_read: bool = False,
+        at_edge: bool | None = None,
+    ) -> bool:
+        """`is_sure` is never withheld; `is_read` is used as it stands there. `at_edge` says of one of two near-ties
+        whether it got the last place."""
+        assigned = self.lots.assign(item, is_sure=is_sure)
+        if at_edge is not None:
+            assigned = Assignment(is_offered=assigned.is_offered and at_edge, propensity=assigned.propensity / 2)
+        exposure = Exposure(
+            kind=item.kind.value,
+            item=item.name,
+            version=item.version,
+            is_steady=is_steady,
+            is_offered=assigned.is_offered,
+            propensity=assigned.propensity,
+            tokens=tokens,
+            is_used=is_read and assigned.is_offered,
+        )
+        return self._noted.setdefault((is_steady, item), exposure).is_offered
+
+    def takes_line(
+        self, summary: Summary, *, cue: int = CUE, is_steady: bool = False, at_edge: bool | None = None
+    ) -> bool:
+        """A skill by its line, on the menu or beside a request."""
+        size, is_sure = tokens(line(summary, cue)), summary.manifest.always_include
+        return self.takes(of_skill(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge)
+
+    def takes_text(self, skill: Skill) -> bool:
+        """A skill in full."""
+        is_sure = skill.manifest.always_include
+        return self.takes(of_skill(skill), tokens=tokens(skill.body), is_sure=is_sure, is_read=True)
+
+    def takes_note(self, note: Note, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
+        return self.takes(
+            of_note(note),
+            tokens=tokens(note.line),
+            is_steady=is_steady,
+            is_sure=note.is_sure,
+            is_read=True,
+            at_edge=at_edge,
+        )
+
+    def lessons(self, remembered: Remembered) -> tuple[Note, ...]:
+        """Those that fit and may be shown."""
+        last, left = remembered.tied or (None, None)
+        if left is not None:
+            self.takes_note(left, at_edge=False)
+        return tuple(note for note in remembered.lessons if self.takes_note(note, at_edge=(note == last) or None))
+
+    def rules_of(self, selection: Selection) -> Selection:
+        """What the rules chose without what is withheld, so that this claims nothing for itself either."""
+        return replace(selection, eager=tuple(choice for choice in selection.eager if self._may_be_eager(choice)))
+
+    def _may_be_eager(self, choice: Choice) -> bool:
+        if not self.is_withheld(of_skill(choice.summary), is_sure=choice.summary.manifest.always_include):
+            return True
+        return self.takes_line(choice.summary)
+
+    def steady(self, selection: Selection, drawn: Callable[[str], Menu]) -> Menu:
+        """The menu of a session without what is withheld. `drawn` gives the menu that prefers a skill to others that
+        are used as often."""
+        known = {summary.name: summary for summary in selection.menu}
+        menu, tied = self._at_edge(drawn(""), drawn, known)
+        return menu.without(
+            {
+                name
+                for name in {**dict.fromkeys(menu.shown), **tied}
+                if not self.takes_line(known[name], cue=menu.cue_length, is_steady=True, at_edge=tied.get(name))
+            }
+        )
+
+    def _at_edge(
+        self, menu: Menu, drawn: Callable[[str], Menu], known: Mapping[str, Summary]
+    ) -> tuple[Menu, dict[str, bool]]:
+        """Where the last line is as good as the first without room, and one fits for the other, chance decides."""
+        if menu.edge is None or not self.lots.are_drawn:
+            return menu, {}
+        last, left = menu.edge
+        other = drawn(left)
+        if {*menu.shown} ^ {*other.shown} != {last, left}:
+            return menu, {}
+        if self.lots.prefers_second(of_skill(known[last]), of_skill(known[left])):
+            return other, {left: True, last: False}
+        return menu, {last: True, left: False}
+
+    @property
+    def withheld_skills(self) -> frozenset[str]:
+        """Those that would have been offered."""
+        items = [item for (_, item), noted in self._noted.items() if not noted.is_offered]
+        return frozenset(item.name.partition("@")[0] for item in items if item.kind is ItemKind.SKILL)
+
+    def is_withheld(self, item: Item, *, is_sure: bool = False) -> bool:
+        """Whether it would be, of what may yet not be shown."""
+        return not self.lots.assign(item, is_sure=is_sure).is_offered
+
+    def of_turn(self, request_kind: str, used: Mapping[Item, bool]) -> tuple[Exposure, ...]:
+        """What began in a turn, and what was used in it; of the used, whether it was ignored."""
+        found = []
+        for (is_steady, item), noted in self._noted.items():
+            is_new = (is_steady, item) not in self._told
+            if is_new:
+                noted = self._noted[is_steady, item] = replace(noted, request_kind=request_kind)
+            if item in used:
+                found.append(replace(noted, is_used=True, is_ignored=used[item]))
+            elif is_new:
+                found.append(noted)
+        self._told.update(self._noted)
+        return tuple(found)
+
+
+def of_skill(skill: Summary) -> Item:
+    """A skill in its layer, and its version there."""
+    name = skill.name if skill.layer in ("", USER) else f"{skill.name}@{skill.layer}"
+    return Item(kind=ItemKind.SKILL, name=name, version=skill.version)
+
+
+def of_note(note: Note) -> Item:
+    return Item(kind=ItemKind.LESSON, name=note.id, version=note.version)

@@ -1,0 +1,144 @@
+"""Jobs over the use cases: the kinds of work that can be left to a worker, the queue they wait in, and the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from habitus.app import curating, studying, updating
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid, NotFound
+from habitus.files import given_path
+from habitus.jobs.model import Work
+from habitus.jobs.owners import Owners
+from habitus.jobs.queue import JobQueue
+from habitus.jobs.worker import working
+from habitus.skills.formats import detect
+from habitus.skills.formats.base import Incoming
+
+_AT_A_TIME = 200  # skills of an import that are one part
+
+
+class Curate:
+    """Everything that ages, at once: what it does twice it does once."""
+
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [{}]
+
+    def do(self, part: Any, key: str) -> Any:
+        done = asyncio.run(curating.curate(self._habitus, apply=True))
+        return Counter(step.action.value for step in done.steps)
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return _added(results)
+
+
+class Learn:
+    """Transcripts, a file at a time; the ledger of turns keeps one from teaching twice."""
+
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [str(path) for path in studying.found_files(given["files"])]
+
+    def do(self, part: Any, key: str) -> Any:
+        study = studying.Study(self._habitus, apply=True, wants_failures=False)
+        study.read(Path(part))
+        report = study.report()
+        return {"files": 1, "turns": sum(file.turns for file in report.files)}
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return _added(results)
+
+
+class Import:
+    """Skills of any layout, some hundred at a time; those that are here already stay as they are."""
+
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        found = [entry.name for entry in detect.read(_source(given)) if isinstance(entry, Incoming)]
+        parts = [found[start : start + _AT_A_TIME] for start in range(0, len(found), _AT_A_TIME)]
+        return [{**given, "only": names} for names in parts]
+
+    def do(self, part: Any, key: str) -> Any:
+        manner = updating.Manner(overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False))
+        taken = updating.take_in(self._habitus, _source(part), part["only"], part.get("layer", "user"), manner)
+        return Counter(result.verdict.value for result in taken.results)
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return _added(results)
+
+
+WANTS = {"curate": range(1), "import": range(1, 2), "learn": range(1, 10_000)}  # kind → how many words
+_USAGE = {
+    "curate": "It takes none.",
+    "import": "Say where from: a file, directory, archive or database address.",
+    "learn": "Name transcripts: files, folders or patterns.",
+}
+
+
+def kinds(habitus: Habitus) -> dict[str, Work]:
+    return {"curate": Curate(habitus), "import": Import(habitus), "learn": Learn(habitus)}
+
+
+def leave(queue: JobQueue, kind: str, words: Sequence[str]) -> str:
+    """Add a job as a person writes it, and return its id. A path is that of whoever adds it, not of the worker."""
+    if kind not in WANTS:
+        raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(WANTS)}.")
+    if len(words) not in WANTS[kind]:
+        raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=_USAGE[kind])
+    paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
+    given: dict[str, Any] = {}
+    if kind == "import":
+        given["source"] = paths[0]
+    elif kind == "learn":
+        given["files"] = paths
+    return queue.add(kind, given)
+
+
+@contextmanager
+def opened_queue(habitus: Habitus) -> Iterator[JobQueue]:
+    habitus.refuse_if_read_only()
+    queue = JobQueue(_url(habitus))
+    try:
+        yield queue
+    finally:
+        queue.close()
+
+
+@contextmanager
+def at_work(habitus: Habitus, *, concurrency: int = 1) -> Iterator[str]:
+    """Do jobs in this process until the block is left."""
+    habitus.refuse_if_read_only()
+    owners = Owners(habitus.settings.home / "workers")
+    with working(_url(habitus), kinds(habitus), owners, concurrency=concurrency) as name:
+        yield name
+
+
+def _url(habitus: Habitus) -> str:
+    """The engine has a database of its own beside ours, as private."""
+    path = habitus.settings.home / "jobs.db"
+    path.touch(mode=0o600)
+    return f"sqlite:///{path}"
+
+
+def _source(given: Mapping[str, Any]) -> Path | str:
+    source = str(given["source"])
+    return source if "://" in source else given_path(source)
+
+
+def _added(results: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result)
+    return dict(total)

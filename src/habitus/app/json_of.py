@@ -1,0 +1,88 @@
+"""Skills, lessons and what waits as JSON: the same shape on the command line and over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from habitus.app.explaining import Prospect
+from habitus.app.habitus import Habitus
+from habitus.app.inbox import InboxItem
+from habitus.app.listing import Counted, ShownSkill, stated_manifest
+from habitus.memory.model import Engram
+from habitus.memory.retention import utility
+from habitus.plain import plain
+from habitus.skills.listing import Listed
+from habitus.skills.model import PLAIN_MANIFEST, Counters
+from habitus.skills.review import Proposal
+
+
+def skill(habitus: Habitus, item: Listed, counted: Counted) -> dict[str, Any]:
+    """One skill of a listing, flat; the manifest is as the file states it."""
+    told: dict[str, Any] = plain(item)
+    summary, *_ = told.pop("summary"), told.pop("tree_hash"), told.pop("fills")
+    told["counters"] = plain(counted.get((item.layer, item.name), Counters()))
+    if summary is None:
+        return told
+    defaults = plain(PLAIN_MANIFEST)
+    stated = plain(stated_manifest(habitus, item))
+    manifest = {key: value for key, value in stated.items() if value != defaults[key]}
+    summary.pop("stated")
+    return {**summary, **told, "manifest": manifest}
+
+
+def shown_skill(habitus: Habitus, shown: ShownSkill) -> dict[str, Any]:
+    """One skill whole."""
+    item = shown.item
+    body = {"body": shown.skill.body} if shown.skill is not None else {}
+    more = {"files": list(shown.files), "told": list(shown.told), "lacks": list(shown.lacks)}
+    return {**skill(habitus, item, {(item.layer, item.name): shown.counters}), **body, **more}
+
+
+def lesson(engram: Engram) -> dict[str, Any]:
+    told: dict[str, Any] = plain(engram)
+    counters = told.pop("counters")
+    return {**told, **counters, "utility": round(utility(engram), 4)}
+
+
+def waiting(item: InboxItem) -> dict[str, Any]:
+    """Proposals and lessons have the same keys where they mean the same."""
+    told = {"state": item.state, "action": item.action, "reasons": item.reasons}
+    match item.subject:
+        case Proposal() as proposal:
+            return {
+                **told,
+                "id": proposal.id,
+                "name": proposal.change.name,
+                "layer": proposal.change.layer,
+                "by": proposal.author,
+                "made_on": proposal.made_on,
+                "decided_on": proposal.decided_on,
+                "decided_by": proposal.decided_by,
+                "decision": proposal.decision,
+                "files": sorted(proposal.change.tree),
+            }
+        case Engram() as engram:
+            return {
+                **told,
+                "id": engram.id,
+                "name": engram.id,
+                "text": engram.text,
+                "kind": engram.kind,
+                "scope": engram.scope,
+                "by": engram.produced_by,
+                "made_on": engram.created_on,
+            }
+
+
+def prospect(seen: Prospect) -> dict[str, Any]:
+    selection = seen.selection
+    return {
+        "eager": [{"name": choice.name, "reason": choice.reason} for choice in selection.eager],
+        "menu": seen.on_menu,
+        "cut": seen.cut,
+        "left_out": [{"name": name, "reason": reason} for name, reason in sorted(selection.left_out.items())],
+        "menu_tokens": seen.menu.tokens,
+        "menu_budget": seen.menu.budget,
+        "drops_memory": selection.drops_memory,
+        "drops_persona": selection.drops_persona,
+    }

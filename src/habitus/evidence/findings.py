@@ -1,0 +1,60 @@
+"""All that evidence says at once: of each item its estimate, bound, verdict and plan, and the versions to roll back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from habitus.evidence.bounds import Bound, Game, bound, games
+from habitus.evidence.lift import HALF_LIFE_DAYS, Estimate, estimates
+from habitus.evidence.model import Item, Observation
+from habitus.evidence.plan import Plan, plan
+from habitus.evidence.policy import Judgement, Rollback, judge, rollbacks
+from habitus.evidence.words import prospect, sentence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    item: Item
+    estimate: Estimate
+    bound: Bound
+    judgement: Judgement
+    plan: Plan
+    sentence: str  # what is known, in plain words
+    prospect: str  # when more will be
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    items: tuple[Finding, ...] = ()
+    rollbacks: tuple[Rollback, ...] = ()
+
+
+def findings(
+    observations: Iterable[Observation], *, withhold: float, half_life_days: float = HALF_LIFE_DAYS
+) -> Findings:
+    """`withhold` is the share that is withheld from now on, for the plans; nothing else depends on it."""
+    rows = list(observations)
+    mine: dict[Item, list[Observation]] = {}
+    for one in rows:
+        mine.setdefault(one.item, []).append(one)
+    played = games(rows)
+    found = [
+        _finding(estimate, played[item], mine[item], withhold)
+        for item, estimate in sorted(estimates(rows, half_life_days=half_life_days).items())
+    ]
+    return Findings(items=tuple(found), rollbacks=tuple(rollbacks(played)))
+
+
+def _finding(estimate: Estimate, game: Game, mine: Iterable[Observation], withhold: float) -> Finding:
+    limit = bound(game)
+    ahead = plan(estimate, game, mine, withhold=withhold)
+    return Finding(
+        item=estimate.item,
+        estimate=estimate,
+        bound=limit,
+        judgement=judge(estimate, limit),
+        plan=ahead,
+        sentence=sentence(estimate, limit),
+        prospect=prospect(ahead),
+    )

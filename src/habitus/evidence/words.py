@@ -1,0 +1,72 @@
+"""Evidence in plain words: how many of a hundred, how sure, from how many conversations, and at what cost."""
+
+from __future__ import annotations
+
+from habitus.evidence.bounds import Bound
+from habitus.evidence.lift import Basis, Effect, Estimate
+from habitus.evidence.plan import Plan
+
+
+def sentence(estimate: Estimate, bound: Bound) -> str:
+    """`Helps: probably, 8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn.`"""
+    cost = f" Costs {estimate.tokens:,} tokens a turn." if estimate.tokens else ""
+    return f"{_effect(estimate, bound)}{cost}"
+
+
+def _effect(estimate: Estimate, bound: Bound) -> str:
+    offered, withheld = estimate.offered, estimate.withheld
+    if estimate.offering is None:
+        if estimate.weak is None:
+            return "Not known yet: nobody said how it went."
+        return f"Not known yet: weak signs alone, {_range(estimate.weak)}, from {units(offered.weak + withheld.weak)}."
+    source = f"{_range(estimate.offering)}, from {units(offered.explicit + withheld.explicit)}"
+    if estimate.basis is Basis.ASSOCIATIONAL:
+        return f"Not known: it goes with {source}, and none was withheld to compare."
+    return f"{_claim(estimate.offering, bound)}, {source}."
+
+
+def _claim(effect: Effect, bound: Bound) -> str:
+    if bound.low > 0 or bound.high < 0:
+        return "Helps: surely" if bound.low > 0 else "Harms: surely"
+    if effect.low > 0 or effect.high < 0:
+        return "Helps: probably" if effect.low > 0 else "Harms: probably"
+    return "Not known yet"
+
+
+def _range(effect: Effect) -> str:
+    """`8 more of 100 (1 to 15)`: counted in the direction of the effect."""
+    sign = -1 if effect.value < 0 else 1
+    value, *ends = (round(100 * sign * part) for part in (effect.value, effect.low, effect.high))
+    low, high = sorted(ends)
+    return f"{value} {'fewer' if sign < 0 else 'more'} of 100 ({_signed(low)} to {_signed(high)})"
+
+
+def _signed(number: int) -> str:
+    return f"−{-number}" if number < 0 else str(number)
+
+
+def prospect(plan: Plan) -> str:
+    """`An effect of 10 of 100 would be known in 43 days, by 420 more conversations; withholding costs some 2 …`"""
+    if plan.missing is None:
+        return "Nothing is withheld, so nothing will be known."
+    sought = f"An effect of {of_100(plan.effect)} would be known"
+    if plan.days is None:
+        return f"{sought} by {units(plan.missing, 'more ')}, but none comes with an outcome now."
+    return f"{sought} in {plan.days:,.0f} days, by {units(plan.missing, 'more ')}{_price(plan)}."
+
+
+def _price(plan: Plan) -> str:
+    meanwhile = round(plan.cost_a_day * (plan.days or 0))
+    if not meanwhile:
+        return ""
+    return f"; withholding {'costs' if meanwhile > 0 else 'saves'} some {units(abs(meanwhile), 'good ')} meanwhile"
+
+
+def of_100(share: float) -> str:
+    """A share of a whole as a person counts it; what is smaller than one of a hundred is not nothing."""
+    hundredths = 100 * share
+    return f"{hundredths:.0f} of 100" if hundredths >= 1 else f"{max(hundredths, 0):.1f} of 100"
+
+
+def units(count: int, which: str = "") -> str:
+    return f"{count:,} {which}conversation{'' if count == 1 else 's'}"

@@ -1,0 +1,51 @@
+"""What a job is: its kind, its parts and how far it has come; and what somebody writes to make a kind of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class JobState(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    PARKED = "parked"  # too many processes have died of it; only a person lets it run again
+
+    @property
+    def is_over(self) -> bool:
+        return self not in (JobState.WAITING, JobState.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    id: str
+    kind: str
+    given: Mapping[str, Any]
+    state: JobState
+    done: int = 0  # parts
+    of: int | None = None  # parts there are; nothing before they are planned
+    result: Any = None
+    reason: str = ""  # why it failed
+    worker: str = ""
+    added_on: datetime | None = None
+    changed_on: datetime | None = None
+
+
+class Work(Protocol):
+    """One kind of job. What goes in and out is JSON, because it is kept between two processes."""
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        """The parts, in their order. Planned once: who takes the job over does the same parts."""
+
+    def do(self, part: Any, key: str) -> Any:
+        """Do one part. A process can die after the effect and before it is recorded, and then the part is done
+        again: with the same key, which must not have the effect twice."""
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        """What the job came to."""

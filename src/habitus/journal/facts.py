@@ -1,0 +1,147 @@
+"""Exposures and outcomes without any text: kept when their turns go, until somebody is erased."""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.events import OutcomeKind
+from habitus.journal.model import Exposure, KeptExposure, Turn, TurnOutcome
+from habitus.journal.tables import evidence_seed, exposures, lasting_outcomes
+
+EXPLICIT = 1.0  # the weight from which on somebody who knows has said so
+_OF_EXPOSURE = tuple(Exposure.__dataclass_fields__)
+_MOST_UNITS = 500  # asked for at once
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedTurn:
+    """A turn as its outcomes know it, also when nothing else of it is left."""
+
+    id: str
+    unit: str
+    user: str
+    caller_id: str
+    began_on: datetime
+
+
+def record(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime) -> None:
+    """What began or was used in a turn, and how it went; written again, it is the same."""
+    belongs = {"unit": turn.session, "turn": turn.id, "user": turn.user, "at": turn.started_on}
+    rows = [belongs | {name: getattr(one, name) for name in _OF_EXPOSURE} for one in turn.exposures]
+    sql.upsert(
+        connection,
+        exposures,
+        rows,
+        lambda new: {
+            "is_used": sa.or_(exposures.c.is_used, new.is_used),
+            "is_ignored": sa.case((new.is_used, new.is_ignored), else_=exposures.c.is_ignored),
+        },
+    )
+    known = JudgedTurn(
+        id=turn.id, unit=turn.session, user=turn.user, caller_id=turn.caller_id, began_on=turn.started_on
+    )
+    judge(connection, known, judged, now)
+
+
+def judge(connection: sa.Connection, turn: JudgedTurn, judged: Iterable[TurnOutcome], now: datetime) -> None:
+    """The last word of each source counts."""
+    rows = [
+        {
+            "turn": turn.id,
+            "source": one.source,
+            "unit": turn.unit,
+            "user": turn.user,
+            "caller_id": turn.caller_id,
+            "kind": one.kind.value,
+            "weight": one.weight,
+            "began_on": turn.began_on,
+            "at": one.at or now,
+        }
+        for one in judged
+    ]
+    sql.upsert(connection, lasting_outcomes, rows, lambda new: {name: new[name] for name in ("kind", "weight", "at")})
+
+
+def judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurn | None:
+    """By its id or the caller's own, the latest."""
+    table = lasting_outcomes.c
+    whose = sa.true() if user is None else table.user == user
+    query = sa.select(lasting_outcomes).where(sa.or_(table.turn == turn, table.caller_id == turn), whose)
+    row = connection.execute(query.order_by(table.began_on.desc()).limit(1)).mappings().first()
+    if row is None:
+        return None
+    return JudgedTurn(
+        id=row["turn"], unit=row["unit"], user=row["user"], caller_id=row["caller_id"], began_on=row["began_on"]
+    )
+
+
+def of_turn(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
+    """What began in a turn, in a fixed order."""
+    table = exposures.c
+    query = sa.select(exposures).where(table.turn == turn).order_by(table.is_steady.desc(), table.kind, table.item)
+    return tuple(map(_exposure, connection.execute(query).mappings()))
+
+
+def kept(connection: sa.Connection, items: Sequence[str] | None = None) -> list[KeptExposure]:
+    """The exposures of these items, or all, oldest first, each with how its conversation went from then on."""
+    query = sa.select(exposures).order_by(exposures.c.at, exposures.c.unit)
+    rows = connection.execute(query if items is None else query.where(exposures.c.item.in_(items))).mappings().all()
+    went = _outcomes(connection, None if items is None else sorted({row["unit"] for row in rows}))
+    found = []
+    for row in rows:
+        later = [judged for began_on, judged in went[row["unit"]].values() if began_on >= row["at"]]
+        said, seemed = _scores(later)
+        found.append(KeptExposure(exposure=_exposure(row), unit=row["unit"], at=row["at"], said=said, seemed=seemed))
+    return found
+
+
+_Judgements = dict[str, tuple[datetime, list[Mapping[Any, Any]]]]  # by turn, with when it began
+
+
+def _outcomes(connection: sa.Connection, units: Sequence[str] | None) -> Mapping[str, _Judgements]:
+    found: defaultdict[str, _Judgements] = defaultdict(dict)
+    query = sa.select(lasting_outcomes)
+    parts: Iterable[sa.Select[Any]] = [query]
+    if units is not None:
+        starts = range(0, len(units), _MOST_UNITS)
+        parts = [query.where(lasting_outcomes.c.unit.in_(units[n : n + _MOST_UNITS])) for n in starts]
+    for part in parts:
+        for row in connection.execute(part).mappings():
+            found[row["unit"]].setdefault(row["turn"], (row["began_on"], []))[1].append(row)
+    return found
+
+
+def _scores(turns: Iterable[Sequence[Mapping[Any, Any]]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What was said of turns, and what weak signals tell of the others; nobody's mistake counts neither way."""
+    said: list[float] = []
+    seemed: list[float] = []
+    for judged in turns:
+        heaviest = max(judged, key=lambda one: (one["weight"], one["at"], one["source"]))
+        if heaviest["kind"] != OutcomeKind.INFRA.value:
+            score = float(heaviest["kind"] == OutcomeKind.OK.value)
+            (said if heaviest["weight"] >= EXPLICIT else seemed).append(score)
+    return tuple(said), tuple(seemed)
+
+
+def erase(connection: sa.Connection, user: str) -> int:
+    """Everything of a user; how many exposures and outcomes went."""
+    tables = (exposures, lasting_outcomes)
+    return sum(connection.execute(table.delete().where(table.c.user == user)).rowcount for table in tables)
+
+
+def seed(connection: sa.Connection) -> str:
+    """What every draw of this installation begins with; made when it is first asked for."""
+    sql.insert_missing(connection, evidence_seed, [{"id": 1, "seed": secrets.token_hex(16)}])
+    return str(connection.execute(sa.select(evidence_seed.c.seed)).scalar_one())
+
+
+def _exposure(row: Mapping[Any, Any]) -> Exposure:
+    return Exposure(**{name: row[name] for name in _OF_EXPOSURE})

@@ -1,0 +1,26 @@
+"""Plain values: dataclasses, dates, enums and paths as what JSON knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+
+def plain(data: object) -> Any:
+    if isinstance(data, Enum):
+        return data.value
+    if is_dataclass(data) and not isinstance(data, type):
+        return {field.name: plain(getattr(data, field.name)) for field in fields(data)}
+    if isinstance(data, Mapping):
+        return {str(plain(key)): plain(value) for key, value in data.items()}
+    if isinstance(data, (set, frozenset)):
+        return sorted(plain(item) for item in data)
+    if isinstance(data, (list, tuple)):
+        return [plain(item) for item in data]
+    if isinstance(data, datetime):
+        return data.isoformat()
+    return str(data) if isinstance(data, Path) else data

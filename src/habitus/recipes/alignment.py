@@ -1,0 +1,264 @@
+"""Alignment: calls that were made again and again become one recipe, which is replayed on the calls it came from.
+
+What never varies is a literal, what an earlier argument or result had is a reference, and what is left is a parameter.
+Text that varies only in part keeps the rest: `sales-${month}.csv`. Nothing that a secret was taken out of is a literal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from habitus.recipes.execution import as_text, filled, value_of
+from habitus.recipes.observed import ObservedCall, Path, key_of
+from habitus.recipes.plan import Plan, plan
+from habitus.redact import MARKER
+from habitus.skills.formats import recipes_md
+from habitus.skills.formats.foreign_values import Notes
+from habitus.skills.formats.recipes_md import Recipe
+from habitus.text import one_line
+
+Calls = Sequence[ObservedCall]  # one for each step
+_LONGEST_LIST = 20  # a longer one is compared as a whole
+_SHORTEST_PART = 3  # characters of a value that is looked for within a text
+_LONGEST_EXAMPLE = 40
+_TOKEN = re.compile(r"\ue000\d+\ue001|\d+(?:[-:./T]\d+)*|[^\W\d_]+|.", re.DOTALL)
+_SHAPES = {"date": r"\d{4}-\d\d-\d\d", "month": r"\d{4}-(?:0\d|1[012])", "version": r"\d+\.\d+\.\d+"}
+_MARK = re.compile(r"\ue000(\d+)\ue001")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aligned:
+    """A recipe, what each of its occurrences gave for its parameters, and how much of the arguments it knows itself."""
+
+    recipe: Recipe
+    params: tuple[Mapping[str, Any], ...]
+    known: int  # arguments that are literals or references
+    asked: int  # parameters
+
+
+def aligned(name: str, occurrences: Sequence[Calls]) -> Aligned:
+    """What the occurrences have in common, each a call for every step."""
+    alignment = _Alignment(occurrences)
+    steps = [alignment.step(number) for number in range(len(occurrences[0]))]
+    for number, saved in alignment.saved.items():
+        steps[number]["save_as"] = saved
+    params = {name: _described(values) for name, values in alignment.params.items()}
+    return Aligned(
+        recipe=Recipe(name=name, steps=tuple(steps), params=params),
+        params=tuple(
+            {name: values[member] for name, values in alignment.params.items()} for member in range(len(occurrences))
+        ),
+        known=alignment.known,
+        asked=len(alignment.params),
+    )
+
+
+def replays(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
+    """Whether the recipe, as it would be written and read again, makes the very calls that were made."""
+    made, is_sound = _as_written(recipe)
+    if not is_sound or len(made.steps) != len(calls) or set(params) != {one.name for one in made.parameters}:
+        return False
+    values = dict(params)
+    for step, call in zip(made.steps, calls, strict=True):
+        if step.tool != call.name or _plain(filled(step.params, values)) != _plain(call.arguments):
+            return False
+        if step.save_as:
+            values[step.save_as] = value_of(call.result)
+    return True
+
+
+def _as_written(recipe: Recipe) -> tuple[Plan, bool]:
+    notes = Notes("chunks.md")
+    read = recipes_md.parse(recipes_md.render([recipe]), notes)
+    if len(read) != 1 or notes.found:
+        return Plan(name=recipe.name, description=""), False
+    made, problems = plan(read[0])
+    return made, not problems
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+
+
+class _Alignment:
+    def __init__(self, occurrences: Sequence[Calls]) -> None:
+        self._occurrences = occurrences
+        self._results = [[value_of(call.result) for call in calls] for calls in occurrences]
+        self.params: dict[str, list[Any]] = {}
+        self.saved: dict[int, str] = {}  # step → the name of its result
+        self.known = 0
+
+    def step(self, number: int) -> dict[str, Any]:
+        calls = [calls[number] for calls in self._occurrences]
+        given = {
+            key: self._value(number, (key,), [call.arguments[key] for call in calls]) for key in calls[0].arguments
+        }
+        return {"tool": calls[0].name, **({"params": given} if given else {})}
+
+    def _value(self, step: int, path: Path, values: Sequence[Any]) -> Any:
+        """What stands for these values, one of each occurrence."""
+        has_secret = any(isinstance(value, str) and MARKER.search(value) for value in values)
+        if has_secret:
+            return self._parameter(step, path, values)
+        if len({_plain(value) for value in values}) == 1 and not MARKER.search(_plain(values[0])):
+            self.known += 1
+            return _escaped(values[0])
+        if reference := self._reference(step, values):
+            self.known += 1
+            return reference
+        first = values[0]
+        if isinstance(first, Mapping) and all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
+            return {key: self._value(step, (*path, str(key)), [value[key] for value in values]) for key in first}
+        if _are_short_lists(values):
+            items = enumerate(zip(*values, strict=True))
+            return [self._value(step, (*path, str(number)), item) for number, item in items]
+        if all(isinstance(value, str) for value in values):
+            return self._text(step, path, values)
+        return self._parameter(step, path, values)
+
+    def _reference(self, step: int, values: Sequence[Any]) -> str:
+        """An earlier argument or result that is the same in every occurrence; nothing when there is none."""
+        keys = [key_of(value) for value in values]
+        if None in keys:
+            return ""
+        for name, known in self.params.items():
+            if keys == [key_of(value) for value in known]:
+                return f"${name}"
+        for earlier in reversed(range(step)):
+            path = self._occurrences[0][earlier].returned.get(str(keys[0]))
+            if path is not None and all(
+                key_of(_at(results[earlier], path)) == key for results, key in zip(self._results, keys, strict=True)
+            ):
+                return self._result(earlier, path)
+        return ""
+
+    def _result(self, step: int, path: Path) -> str:
+        if step not in self.saved:
+            self.saved[step] = self._free(_word(self._occurrences[0][step].name), str(step + 1))
+        name = self.saved[step]
+        return f"${{{'.'.join((name, *path))}}}" if path else f"${name}"
+
+    def _parameter(self, step: int, path: Path, values: Sequence[Any]) -> str:
+        by_key = next((word for part in reversed(path) if not (word := _word(part)).isdigit()), "value")
+        named = next((name for name, shape in _SHAPES.items() if _all_are(values, shape)), by_key)
+        name = self._free(named, _word(self._occurrences[0][step].name))
+        self.params[name] = list(values)
+        return f"${{{name}}}"
+
+    def _free(self, name: str, more: str) -> str:
+        taken = {*self.params, *self.saved.values()}
+        wished = [name, f"{name}_{more}", *(f"{name}_{number}" for number in range(2, len(taken) + 4))]
+        return next(one for one in wished if one not in taken)
+
+    def _text(self, step: int, path: Path, values: Sequence[str]) -> str:
+        """Texts that vary: with what is known already put in its place, and what still varies as one parameter."""
+        if any("\ue000" in value for value in values):
+            return self._parameter(step, path, values)
+        marked, references = self._with_marks(step, values)
+        start, end = _same_ends([_TOKEN.findall(text) for text in marked])
+        middles = [text[len(start) : len(text) - len(end)] for text in marked]
+        has_words = references or re.search(r"\w\w", _MARK.sub("", start + end))
+        if any(middles) and (not has_words or any("\ue000" in middle for middle in middles)):
+            return self._parameter(step, path, values)
+        self.known += 1
+        middle = ""
+        if any(middles):
+            middle = self._reference(step, middles) or self._parameter(step, path, middles)
+            middle = middle if middle.startswith("${") else f"${{{middle[1:]}}}"
+        used = {int(found) for found in _MARK.findall(start + end)}
+        names = {number: self._result(*references[number]) for number in used if isinstance(references[number], tuple)}
+
+        def put(match: re.Match[str]) -> str:
+            number = int(match[1])
+            name = names.get(number) or f"${references[number]}"
+            return name if name.startswith("${") else f"${{{name[1:]}}}"
+
+        return _MARK.sub(put, _escaped(start)) + middle + _MARK.sub(put, _escaped(end))
+
+    def _with_marks(self, step: int, values: Sequence[str]) -> tuple[list[str], list[str | tuple[int, Path]]]:
+        """The texts with marks where all of them have the same parameter or the same part of a result."""
+        known: list[tuple[str | tuple[int, Path], list[str]]] = [
+            (name, [as_text(value) for value in one]) for name, one in self.params.items()
+        ]
+        for earlier in reversed(range(step)):
+            for path in self._occurrences[0][earlier].returned.values():
+                parts = [_at(results[earlier], path) for results in self._results]
+                if all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in parts):
+                    known.append(((earlier, path), [as_text(part) for part in parts]))
+        texts = list(values)
+        references: list[str | tuple[int, Path]] = []
+        for reference, parts in sorted(known, key=lambda one: -min(map(len, one[1]))):
+            is_long = all(len(part) >= _SHORTEST_PART and not MARKER.search(part) for part in parts)
+            if is_long and len(set(parts)) > 1 and all(part in text for part, text in zip(parts, texts, strict=True)):
+                mark = f"\ue000{len(references)}\ue001"
+                texts = [text.replace(part, mark) for part, text in zip(parts, texts, strict=True)]
+                references.append(reference)
+        return texts, references
+
+
+def _same_ends(texts: Sequence[Sequence[str]]) -> tuple[str, str]:
+    """With what all begin and end, in whole words, numbers and dates; the two never overlap."""
+    shortest = min(map(len, texts))
+    start = 0
+    while start < shortest and len({text[start] for text in texts}) == 1:
+        start += 1
+    end = 0
+    while end < shortest - start and len({text[-1 - end] for text in texts}) == 1:
+        end += 1
+    first = texts[0]
+    return "".join(first[:start]), "".join(first[len(first) - end :])
+
+
+def _at(value: Any, path: Path) -> Any:
+    for part in path:
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, Mapping):
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _are_short_lists(values: Sequence[Any]) -> bool:
+    """Whether all are lists of one length."""
+    lengths = {len(value) if isinstance(value, list) else -1 for value in values}
+    return len(lengths) == 1 and 0 <= lengths.pop() <= _LONGEST_LIST
+
+
+def _all_are(values: Sequence[Any], shape: str) -> bool:
+    return all(isinstance(value, str) and re.fullmatch(shape, value) for value in values)
+
+
+def _word(text: str) -> str:
+    """A name that a reference can have."""
+    word = re.sub(r"\W+|_+", "_", text, flags=re.ASCII).strip("_").lower()
+    return f"_{word}" if word[:1].isdigit() and not word.isdigit() else word or "value"
+
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+
+
+def _described(values: Sequence[Any]) -> Any:
+    """What a parameter is, by what was given for it: an example or two, and the type where it is not text."""
+    clean = [value for value in values if not MARKER.search(_plain(value))]
+    shown = dict.fromkeys(one_line(as_text(value)) for value in clean)
+    examples = [text for text in shown if 0 < len(text) <= _LONGEST_EXAMPLE][:2]
+    means = f"For example {', '.join(examples)}" if examples else "It differs every time"
+    if all(isinstance(value, str) for value in values):
+        return means
+    kinds = {_TYPES.get(type(value), "") for value in values}
+    kinds = {"number"} if kinds == {"integer", "number"} else kinds
+    return {**({"type": kinds.pop()} if len(kinds) == 1 and "" not in kinds else {}), "description": means}

@@ -1,0 +1,1 @@
+"""The web page and REST: they parse, call `app` and render what comes back."""

@@ -1,0 +1,1 @@
+"""REST, a module each for skills, what waits, lessons, conversations and requests."""

@@ -1,0 +1,106 @@
+"""Parts of every request: Habitus behind the application, pages of a list, versions, and requests sent twice."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Header, Query, Request
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from habitus.app import Habitus
+from habitus.errors import Invalid
+from habitus.plain import plain
+from habitus.text import encodable_value
+from habitus.web.problems import PreconditionRequired
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+async def _opened(request: Request) -> Habitus:
+    habitus: Habitus = request.app.state.habitus
+    return habitus
+
+
+Opened = Annotated[Habitus, Depends(_opened)]
+Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
+After = Annotated[str, Query(description="What 'next' of the page before said.")]
+IfMatch = Annotated[str | None, Header(description="The ETag that the change starts from.")]
+OnceKey = Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="Sent twice, it is done once.")]
+Words = Annotated[str, StringConstraints(max_length=100_000)]
+Line = Annotated[str, StringConstraints(max_length=2_000)]
+
+
+class Body(BaseModel):
+    """What a program sends; a field that nobody knows is a mistake worth saying."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reason(Body):
+    reason: Line = ""
+
+
+def told(data: object) -> Any:
+    """As JSON can say it."""
+    return encodable_value(plain(data))
+
+
+def paged(name: str, found: Sequence[T], key: Callable[[T], str], limit: int, after: str) -> tuple[Json, Sequence[T]]:
+    """A page of a list: what comes behind `after`, and what to ask for next; the caller says what the entries are."""
+    keys = [key(item) for item in found]
+    start = keys.index(after) + 1 if after in keys else 0
+    if after and not start:
+        raise Invalid(f"No page of {name} begins after '{after}'.", mend="Begin anew, without 'after'.")
+    page = found[start : start + limit]
+    has_more = start + limit < len(found)
+    return {"next": keys[start + limit - 1] if has_more else None, "total": len(found)}, page
+
+
+def etag(version: int, layer: str = "") -> str:
+    return f'"{version}-{layer}"' if layer else f'"{version}"'
+
+
+def expected(if_match: str | None) -> int:
+    """The version that a change starts from."""
+    found = re.fullmatch(r'"(\d{1,9})(?:-[\w-]*)?"', if_match or "")
+    if if_match is None:
+        raise PreconditionRequired("Say which version this changes.", mend="Send the ETag you read as 'If-Match'.")
+    if found is None:
+        raise Invalid(f"'{if_match}' is no ETag of ours.", mend="Send it as it came, quotes included.")
+    return int(found[1])
+
+
+class Answers:
+    """What was answered to requests with a key: the same request gets the same answer, and nothing is done twice."""
+
+    MOST = 1000
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[object, Json]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def once(self, key: str, asked: object, make: Callable[[], Json]) -> Json:
+        if not key:
+            return make()
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = (asked, make())
+                while len(self._known) > self.MOST:
+                    self._known.popitem(last=False)
+            before, answer = self._known[key]
+        if before != asked:
+            raise Invalid("This Idempotency-Key belongs to another request.", mend="Take a new one for a new request.")
+        return answer
+
+
+async def _answers(request: Request) -> Answers:
+    answers: Answers = request.app.state.answers
+    return answers
+
+
+Once = Annotated[Answers, Depends(_answers)]

@@ -1,0 +1,121 @@
+"""REST for what is remembered: lessons, rules and facts."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from habitus.app import json_of
+from habitus.app.undoing import of_lessons
+from habitus.errors import Stale
+from habitus.memory.model import Kind, Scope
+from habitus.web.api.asking import (
+    After,
+    Body,
+    IfMatch,
+    Json,
+    Limit,
+    Line,
+    Once,
+    OnceKey,
+    Opened,
+    etag,
+    expected,
+    paged,
+    told,
+)
+
+router = APIRouter(prefix="/lessons", tags=["lessons"])
+
+_ALL = 100_000
+
+
+class NewLesson(Body):
+    text: Line
+    kind: Kind = Kind.LESSON
+    scope: Scope = Scope.USER
+    topic: Line = ""
+
+
+class ChangedLesson(Body):
+    text: Line | None = None
+    kind: Kind | None = None
+    scope: Scope | None = None
+    topic: Line | None = None
+
+
+@router.get("")
+def list_lessons(
+    habitus: Opened, kind: Kind | None = None, since: str = "all", limit: Limit = 100, after: After = ""
+) -> Json:
+    """What is remembered, the newest first; `since` is today, week, all or self-play."""
+    found = habitus.memory.list_lessons(since, _ALL, kind=kind)
+    around, page = paged("lessons", found, lambda engram: engram.id, limit, after)
+    return {"lessons": [told(json_of.lesson(engram)) for engram in page], **around}
+
+
+@router.post("", status_code=201)
+def add(habitus: Opened, wanted: NewLesson, once: Once, key: OnceKey = "") -> Json:
+    """Remember something; what is known already is made stronger."""
+
+    def make() -> Json:
+        with habitus.memory.noting() as made:
+            encoded = habitus.memory.add(
+                wanted.text, kind=wanted.kind, scope=wanted.scope, topic=wanted.topic, project=habitus.project
+            )
+        assert encoded.engram is not None
+        return {
+            "status": encoded.status.value,
+            "lesson": told(json_of.lesson(encoded.engram)),
+            "redacted": dict(encoded.redacted),
+            "undo": ("undo", *of_lessons(made)) if made else (),
+        }
+
+    return once.once(key, wanted, make)
+
+
+@router.get("/archive")
+def archive(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
+    """What was put away, the last first."""
+    around, page = paged("the archive", habitus.memory.archived(), lambda engram: engram.id, limit, after)
+    return {"archived": [told(json_of.lesson(engram)) for engram in page], **around}
+
+
+@router.get("/{id}")
+def show(habitus: Opened, id: str, response: Response) -> Json:
+    """One lesson, and how it came to be as it is."""
+    engram = habitus.memory.get(id)
+    response.headers["ETag"] = etag(engram.version)
+    versions = [
+        {"number": one.number, "text": one.engram.text, "state": one.engram.state, "cause": one.cause}
+        for one in habitus.memory.history(id)
+    ]
+    answer: Json = told(json_of.lesson(engram) | {"history": versions})
+    return answer
+
+
+@router.patch("/{id}")
+def edit(habitus: Opened, id: str, wanted: ChangedLesson, response: Response, if_match: IfMatch = None) -> Json:
+    """Change it; from then on it is yours. 412 where somebody was faster."""
+    before, version = habitus.memory.get(id), expected(if_match)
+    if before.version != version:
+        raise Stale(f"'{before.id}' is at version {before.version}.", mend="Read it again, then change it.")
+    with habitus.memory.noting() as made:
+        after = habitus.memory.edit(
+            id, by=habitus.settings.signature, project=habitus.project, **wanted.model_dump(exclude_unset=True)
+        )
+    response.headers["ETag"] = etag(after.version)
+    return {**told(json_of.lesson(after)), "undo": ("undo", *of_lessons(made)) if made else ()}
+
+
+@router.delete("/{id}")
+def remove(habitus: Opened, id: str) -> Json:
+    """Put it into the archive; it is not learned again by itself."""
+    gone = habitus.memory.remove(id, by=habitus.settings.signature)
+    return {**told(json_of.lesson(gone)), "undo": ("lessons", "restore", gone.id)}
+
+
+@router.post("/{id}/restore")
+def restore(habitus: Opened, id: str) -> Json:
+    """Bring it back from the archive."""
+    back = habitus.memory.restore(id, by=habitus.settings.signature)
+    return {**told(json_of.lesson(back)), "undo": ("lessons", "remove", back.id)}

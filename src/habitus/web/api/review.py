@@ -1,0 +1,55 @@
+"""REST for what waits for a person: look at it, approve it, turn it down, or mend it first."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from fastapi import APIRouter
+
+from habitus.app import inbox, json_of
+from habitus.web.api.asking import After, Body, Json, Limit, Opened, Reason, Words, paged, told
+
+router = APIRouter(prefix="/review", tags=["review"])
+
+
+class Text(Body):
+    text: Words
+
+
+@router.get("")
+def list_waiting(habitus: Opened, decided: bool = False, limit: Limit = 100, after: After = "") -> Json:
+    """What waits and why: changes of skills by number, lessons by id; with `decided`, what was decided too."""
+    found = inbox.waiting(habitus, with_decided=decided)
+    around, page = paged("what waits", found, lambda item: item.id, limit, after)
+    return {"proposals": [told(json_of.waiting(item)) for item in page], **around}
+
+
+@router.get("/{id}")
+def show(habitus: Opened, id: str) -> Json:
+    """One of them, with what approving it would change."""
+    found = inbox.get(habitus, id)
+    answer: Json = told(json_of.waiting(found) | {"diff": inbox.diff(habitus, found)})
+    return answer
+
+
+@router.post("/{id}/approve")
+def approve(habitus: Opened, id: str) -> Json:
+    """Carry it out, or let the lesson in."""
+    (done,) = inbox.approve(habitus, [id])
+    answer: Json = told(json_of.waiting(done.item) | {"version": done.version, "undo": done.undo})
+    return answer
+
+
+@router.post("/{id}/reject")
+def reject(habitus: Opened, id: str, wanted: Reason) -> Json:
+    """Turn it down; the agent that proposed it sees the reason."""
+    answer: Json = told(json_of.waiting(inbox.reject(habitus, id, wanted.reason)))
+    return answer
+
+
+@router.put("/{id}/text")
+def mend(habitus: Opened, id: str, wanted: Text) -> Json:
+    """Change the text of a proposal before it is approved: its main file, whole."""
+    content = wanted.text.encode("utf-8", "replace")
+    item, is_changed = inbox.mend(habitus, id, lambda before, name: nullcontext(content))
+    return {**told(json_of.waiting(item)), "changed": is_changed}

@@ -1,0 +1,219 @@
+"""REST for skills: list, read, write, switch, put away, bring back, history and files."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response, UploadFile
+from pydantic import Field
+
+from habitus.agent.background import in_thread
+from habitus.app import going_back, json_of, listing, uploading, writing
+from habitus.errors import Refused, Stale
+from habitus.skills import names
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.library import Fields
+from habitus.skills.model import State
+from habitus.web.api.asking import (
+    After,
+    Body,
+    IfMatch,
+    Json,
+    Limit,
+    Line,
+    Once,
+    OnceKey,
+    Opened,
+    Reason,
+    Words,
+    etag,
+    expected,
+    paged,
+    told,
+)
+
+router = APIRouter(tags=["skills"])
+
+
+class NewSkill(Body):
+    name: Line
+    title: Line | None = None
+    description: Line | None = None
+    when_to_use: Line | None = None
+    tags: tuple[Line, ...] | None = None
+    body: Words | None = Field(default=None, description="Markdown; without it, a skeleton to fill in.")
+    layer: Line | None = None
+
+
+class ChangedSkill(Body):
+    title: Line | None = None
+    description: Line | None = None
+    when_to_use: Line | None = None
+    tags: tuple[Line, ...] | None = None
+    body: Words | None = Field(default=None, description="The new text, whole.")
+    reason: Line = ""
+
+
+class ToVersion(Reason):
+    to: int = Field(ge=1, le=2**31)
+
+
+class NewName(Body):
+    name: Line | None = None
+
+
+@router.get("/skills")
+def list_skills(
+    habitus: Opened,
+    tag: str | None = None,
+    state: State | None = None,
+    layer: str | None = None,
+    limit: Limit = 100,
+    after: After = "",
+) -> Json:
+    """Every skill with its state, and how often it was used."""
+    found = listing.listing(habitus, tag=tag, state=state, layer=layer)
+    around, page = paged("skills", found, lambda item: f"{item.name}@{item.layer}", limit, after)
+    counted = listing.used(habitus, page)
+    return {"skills": [told(json_of.skill(habitus, item, counted)) for item in page], **around}
+
+
+@router.post("/skills", status_code=201)
+def create(habitus: Opened, wanted: NewSkill, response: Response, once: Once, key: OnceKey = "") -> Json:
+    """Write a new skill."""
+
+    def make() -> Json:
+        fields = Fields(
+            title=wanted.title, description=wanted.description, when_to_use=wanted.when_to_use, tags=wanted.tags
+        )
+        content = None if wanted.body is None else wanted.body.encode("utf-8", "replace")
+        try:
+            made = writing.new(habitus, names.checked(wanted.name), fields, wanted.layer, content=content)
+        except Stale as error:
+            raise Refused(error.message, mend="Choose another name, or edit the one that is there.") from None
+        return {"name": made.name, "layer": made.layer, "version": made.version, "undo": made.undo}
+
+    answer = once.once(key, wanted, make)
+    response.headers["Location"] = f"/api/v1/skills/{answer['name']}"
+    response.headers["ETag"] = etag(answer["version"], answer["layer"])
+    return answer
+
+
+@router.get("/skills/{name}")
+def show(habitus: Opened, name: str, response: Response) -> Json:
+    """One skill whole."""
+    shown = listing.shown(habitus, name)
+    summary = shown.item.summary
+    response.headers["ETag"] = etag(0 if summary is None else summary.version, shown.item.layer)
+    answer: Json = told(json_of.shown_skill(habitus, shown))
+    return answer
+
+
+@router.patch("/skills/{name}")
+def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, if_match: IfMatch = None) -> Json:
+    """Change its text and fields; 412 where somebody was faster."""
+    change = Edit() if wanted.body is None else Edit(operation=Operation.REPLACE, content=wanted.body)
+    fields = Fields(
+        title=wanted.title, description=wanted.description, when_to_use=wanted.when_to_use, tags=wanted.tags
+    )
+    done = writing.edit(habitus, name, change, fields, expected(if_match), wanted.reason)
+    response.headers["ETag"] = etag(done.version, done.after.layer)
+    return {"name": done.after.name, "layer": done.after.layer, "version": done.version, "undo": done.undo}
+
+
+@router.delete("/skills/{name}")
+def remove(habitus: Opened, name: str, reason: Line = "") -> Json:
+    """Move it to the archive, from which it can be brought back."""
+    (gone,) = writing.remove(habitus, [name], reason)
+    return {"name": gone.item.name, "layer": gone.item.layer, "undo": gone.undo}
+
+
+@router.post("/skills/{name}/enable")
+def enable(habitus: Opened, name: str) -> Json:
+    """Switch it on."""
+    return _switched(habitus, name, on=True)
+
+
+@router.post("/skills/{name}/disable")
+def disable(habitus: Opened, name: str) -> Json:
+    """Switch it off: it stays, and no agent sees it."""
+    return _switched(habitus, name, on=False)
+
+
+def _switched(habitus: Opened, name: str, *, on: bool) -> Json:
+    done = writing.switch(habitus, [name], on=on)
+    (after,) = done.after
+    return {"name": after.name, "layer": after.layer, "state": after.state, "undo": done.undo}
+
+
+@router.get("/skills/{name}/history")
+def history(habitus: Opened, name: str) -> Json:
+    """Everything that was done to it, oldest first; also of one in the archive."""
+    found, layer, done = listing.history(habitus, name)
+    return {"name": found, "layer": layer, **told(done)}
+
+
+@router.get("/skills/{name}/diff")
+def diff(
+    habitus: Opened,
+    name: str,
+    before: Annotated[int | None, Query(alias="from", ge=1, le=2**31)] = None,
+    after: Annotated[int | None, Query(alias="to", ge=1, le=2**31)] = None,
+) -> Json:
+    """What changed between two versions; by default between the last two."""
+    return {"name": name, "diff": told(habitus.skills.diff(name, before, after))}
+
+
+@router.post("/skills/{name}/rollback")
+def rollback(habitus: Opened, name: str, wanted: ToVersion) -> Json:
+    """Make an earlier version the current one, as a new version."""
+    answer: Json = told(going_back.roll_back(habitus, name, wanted.to, wanted.reason))
+    return answer
+
+
+@router.get("/skills/{name}/files/{path:path}", response_class=Response)
+def file(habitus: Opened, name: str, path: str) -> Response:
+    """One of its files as it is, to be kept and not to be shown by a browser."""
+    content = listing.file_of(habitus, name, path)
+    return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
+
+
+@router.put("/skills/{name}/files/{path:path}")
+async def put_file(
+    habitus: Opened, name: str, path: str, request: Request, if_match: IfMatch = None, reason: Line = ""
+) -> Json:
+    """Replace one of its files whole by what is sent."""
+    content, version = await request.body(), expected(if_match)
+    return await in_thread(lambda: _put_file(habitus, name, path, content, version, reason))
+
+
+def _put_file(habitus: Opened, name: str, path: str, content: bytes, version: int, reason: str) -> Json:
+    author = habitus.person(reason)
+    made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
+    return {"name": name, "version": made}
+
+
+@router.get("/archive")
+def archive(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
+    """What can be brought back, newest first."""
+    around, page = paged("the archive", habitus.skills.archived(), lambda one: str(one.id), limit, after)
+    return {"archived": told(page), **around}
+
+
+@router.post("/archive/{id}/restore")
+def restore(habitus: Opened, id: int, wanted: NewName | None = None) -> Json:
+    """Bring a skill back."""
+    new_name = None if wanted is None or wanted.name is None else names.checked(wanted.name)
+    name, layer = habitus.skills.restore(f"#{id}", habitus.person("restored"), new_name=new_name)
+    return {"name": name, "layer": layer, "undo": ("skills", "remove", f"{name}@{layer}")}
+
+
+@router.post("/uploads")
+def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False) -> Json:
+    """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well."""
+    sent = uploading.Upload(name=file.filename or "", content=file.file.read())
+    if save:
+        taken = uploading.take(habitus, sent, overwrite=overwrite)
+        return {"results": told(taken.results), "undo": taken.undo}
+    answer: Json = told(uploading.look(habitus, sent))
+    return answer

@@ -1,0 +1,39 @@
+"""The application: pages, REST and what they look like, behind the guard. What calls `app` runs in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from importlib.metadata import version
+
+from fastapi import APIRouter, FastAPI
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from habitus.app import Habitus
+from habitus.web.api import lessons, requests, review, sessions, skills
+from habitus.web.api.asking import Answers
+from habitus.web.pages import entering
+from habitus.web.problems import handle
+from habitus.web.rendering import STATIC
+from habitus.web.security import Guard, Keys
+
+
+def make_app(habitus: Habitus, keys: Keys, hosts: Collection[str]) -> ASGIApp:
+    """`hosts` are the names, with their port, under which it answers."""
+    app = FastAPI(
+        title="Habitus",
+        version=version("habitus"),
+        summary="Skills that agents learn, prove and keep.",
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.habitus, app.state.keys, app.state.answers = habitus, keys, Answers()
+    rest = APIRouter(prefix="/api/v1")
+    for router in (requests.router, skills.router, review.router, lessons.router, sessions.router):
+        rest.include_router(router)
+    app.include_router(rest)
+    app.include_router(entering.router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    handle(app)
+    return Guard(app, keys, hosts)

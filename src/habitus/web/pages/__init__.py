@@ -1,0 +1,1 @@
+"""Pages, a module each, rendered on the server; htmx swaps what changes."""

@@ -1,0 +1,96 @@
+"""Problems: what went wrong, as problem+json for programs and as a page or a notice for people."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
+from habitus.web.rendering import is_swap, notice, page_of_problem
+
+log = logging.getLogger(__name__)
+
+API = "/api/"
+# The first class that fits says which status an error has.
+STATUS: Mapping[type[Exception], HTTPStatus] = {
+    NotFound: HTTPStatus.NOT_FOUND,
+    Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
+    Stale: HTTPStatus.PRECONDITION_FAILED,
+    Refused: HTTPStatus.CONFLICT,
+    StorageFailed: HTTPStatus.SERVICE_UNAVAILABLE,
+    UserError: HTTPStatus.BAD_REQUEST,
+    ToolFailed: HTTPStatus.UNPROCESSABLE_ENTITY,
+}
+
+
+class PreconditionRequired(UserError):
+    """A change that does not say which version it starts from."""
+
+
+def problem(status: HTTPStatus, what: str, mend: str = "", headers: Mapping[str, str] | None = None) -> Response:
+    """By RFC 9457; `detail` says what to do."""
+    told = {"type": "about:blank", "title": what, "status": status.value, "detail": mend}
+    return Response(
+        json.dumps({key: value for key, value in told.items() if value != ""}),
+        status_code=status,
+        media_type="application/problem+json",
+        headers=dict(headers or {}),
+    )
+
+
+def refusal(path: str, status: HTTPStatus, what: str, mend: str, headers: Mapping[str, str] | None = None) -> ASGIApp:
+    """An answer that stands before the application, so without a request to look at."""
+    if path.startswith(API):
+        return problem(status, what, mend, headers)
+    return page_of_problem(status, what, mend, headers)
+
+
+def handle(app: FastAPI) -> None:
+    """Every error that reaches the application becomes an answer."""
+
+    def answered(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
+        if request.url.path.startswith(API):
+            return problem(status, what, mend)
+        if is_swap(request):
+            return notice(what, mend, status)
+        return page_of_problem(status, what, mend)
+
+    async def of_user(request: Request, error: Exception) -> Response:
+        assert isinstance(error, (UserError, ToolFailed))
+        what, mend = (error.message, error.mend) if isinstance(error, UserError) else (str(error), "")
+        return answered(request, status_of(error), what, mend)
+
+    async def of_values(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:]) or "body"
+        return answered(request, HTTPStatus.UNPROCESSABLE_ENTITY, f"'{where}': {first['msg']}.", "")
+
+    async def of_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        status = HTTPStatus(error.status_code)
+        what = "There is no such page." if status is HTTPStatus.NOT_FOUND else str(error.detail)
+        return answered(request, status, what, "")
+
+    async def of_bug(request: Request, error: Exception) -> Response:
+        log.error("A request failed: %s %s", request.method, request.url.path, exc_info=error)
+        return answered(request, HTTPStatus.INTERNAL_SERVER_ERROR, "That should not have happened.", "It is logged.")
+
+    app.add_exception_handler(UserError, of_user)
+    app.add_exception_handler(ToolFailed, of_user)
+    app.add_exception_handler(RequestValidationError, of_values)
+    app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(Exception, of_bug)
+
+
+def status_of(error: Exception) -> HTTPStatus:
+    if isinstance(error, PreconditionRequired):
+        return HTTPStatus.PRECONDITION_REQUIRED
+    return next(status for kind, status in STATUS.items() if isinstance(error, kind))

@@ -1,0 +1,132 @@
+"""Rendering: templates, Markdown that can do no harm, moments and counts in words, and notices."""
+
+from __future__ import annotations
+
+import functools
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import nh3
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from habitus.app import Habitus
+from habitus.text import encodable
+from habitus.web import words
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """What was just done, and the command that takes it back."""
+
+    text: str
+    undo: tuple[str, ...] = ()
+    is_bad: bool = False
+
+
+def page(
+    request: Request, template: str, *, said: Said | None = None, status: int = 200, **values: Any
+) -> HTMLResponse:
+    """A whole page; a request of htmx takes what it wants out of it."""
+    habitus: Habitus = request.app.state.habitus
+    around = {
+        "path": request.url.path,
+        "csrf": request.state.csrf,
+        "said": said,
+        "waiting_count": habitus.waiting_count(),
+        "is_paused": habitus.pause.state() is not None,
+        "now": habitus.clock(),
+    }
+    return HTMLResponse(encodable(_templates().get_template(template).render(around | values)))
+
+
+def fragment(template: str, **values: Any) -> HTMLResponse:
+    """A part of a page, for htmx to put in its place."""
+    return HTMLResponse(encodable(_templates().get_template(template).render({"now": datetime.now(UTC)} | values)))
+
+
+def is_swap(request: Request) -> bool:
+    """Whether htmx asks, and so puts the answer into a page that is open."""
+    return "hx-request" in request.headers
+
+
+def notice(what: str, mend: str, status: HTTPStatus) -> HTMLResponse:
+    """What went wrong, said on the open page, which stays as it is."""
+    said = Said(text=f"{what} {mend}".strip(), is_bad=True)
+    answer = fragment("said.html", said=said)
+    answer.status_code = status
+    answer.headers.update({"HX-Retarget": "#said", "HX-Reswap": "outerHTML", "HX-Push-Url": "false"})
+    return answer
+
+
+def page_of_problem(status: HTTPStatus, what: str, mend: str, headers: Mapping[str, str] | None = None) -> HTMLResponse:
+    """A page that says what went wrong and needs nothing of Habitus to do so."""
+    text = _templates().get_template("problem.html").render(status=status, what=what, mend=mend)
+    return HTMLResponse(encodable(text), status_code=status, headers=dict(headers or {}))
+
+
+@functools.cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {"ago": ago, "markdown": markdown, "moment": moment, "counted": words.counted}
+    made.globals |= {"words": words, "version": version("habitus")}
+    return made
+
+
+@functools.cache
+def _reader() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
+
+
+_TAGS = {
+    *("a", "blockquote", "br", "code", "del", "em", "hr", "li", "ol", "p", "pre", "s", "strong", "ul"),
+    *("h1", "h2", "h3", "h4", "h5", "h6"),
+    *("table", "tbody", "td", "th", "thead", "tr"),
+}
+
+
+def markdown(text: str) -> Markup:
+    """As HTML without scripts, handlers, styles, images from elsewhere, or links that are none."""
+    rendered = _reader().render(encodable(text))
+    clean = nh3.clean(
+        rendered,
+        tags=_TAGS,
+        attributes={"a": {"href"}, "ol": {"start"}},
+        url_schemes={"http", "https", "mailto"},
+        link_rel="noopener noreferrer nofollow",
+    )
+    return Markup(clean)  # nh3 has just made it safe
+
+
+def ago(then: datetime | None, now: datetime) -> Markup:
+    """How long ago, with the moment itself for whoever points at it."""
+    if then is None:
+        return Markup("never")
+    seconds = max((now - then).total_seconds(), 0)
+    for name, length in (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            text = f"{words.counted(int(seconds // length), name)} ago"
+            break
+    else:
+        text = "just now"
+    exact = html.escape(then.isoformat(timespec="seconds"))
+    return Markup(f'<time datetime="{exact}" title="{moment(then)}">{text}</time>')
+
+
+def moment(then: datetime | None) -> str:
+    return "" if then is None else f"{then.astimezone():%Y-%m-%d %H:%M}"

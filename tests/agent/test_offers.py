@@ -1,0 +1,159 @@
+"""Offers in a session and in a hosted turn: what counts as one, what is withheld, and what never is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from habitus.agent.session import Session
+from habitus.app import Habitus
+from habitus.evidence.assignment import Lots
+from habitus.evidence.model import Item, ItemKind
+from habitus.journal.model import Exposure, Place
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.memory.model import Draft, Producer
+from habitus.skills.model import Manifest, Skill
+from tests.agent.test_code_tools import kept
+
+Talk = Callable[..., tuple[Session, ScriptedModel]]
+SHARE = 0.5
+
+
+def keep(habitus: Habitus, name: str, body: str = "1. Boil water.", **manifest: object) -> None:
+    made = Skill(name=name, description=f"How to {name}.", body=body, manifest=Manifest(**manifest))  # type: ignore[arg-type]  # the test's own
+    habitus.skills.create(made, habitus.person())
+
+
+def withholding(habitus: Habitus) -> None:
+    habitus.settings = habitus.settings.model_copy(
+        update={"evidence": habitus.settings.evidence.model_copy(update={"withhold": SHARE})}
+    )
+
+
+def unit_where(habitus: Habitus, offered: bool, *items: Item) -> str:
+    """A conversation whose lot decides so about all of these."""
+    seed = habitus.journal.seed()
+    ids = (f"c{n}" for n in range(10_000))
+    return next(
+        id
+        for id in ids
+        if all(Lots(unit=id, seed=seed, share=SHARE).assign(item).is_offered is offered for item in items)
+    )
+
+
+def tea(version: int = 1) -> Item:
+    return Item(kind=ItemKind.SKILL, name="brew-tea", version=version)
+
+
+def of(habitus: Habitus, item: str) -> list[Exposure]:
+    return [kept.exposure for kept in habitus.journal.exposures([item])]
+
+
+@pytest.mark.req("LA-05", "AG-10")
+async def test_an_offer_is_an_exposure_recall_is_use_and_later_turns_inherit(talk: Talk, habitus: Habitus) -> None:
+    keep(habitus, "brew-tea")
+    keep(habitus, "mow-lawn")
+    recall = calls("recall_skill", {"name": "brew-tea"})
+    session, _ = talk([says("Paris."), recall, says("Boil water, then wait."), says("Yes.")])
+    await session.turn("what is the capital of france?")
+    assert [(one.is_steady, one.is_used) for one in of(habitus, "brew-tea")] == [(True, False)]
+    await session.turn("how do I brew tea?")
+    await session.turn("how do I brew tea again?")
+    assert of(habitus, "brew-tea") == [
+        Exposure(
+            kind="skill",
+            item="brew-tea",
+            version=1,
+            is_steady=steady,
+            request_kind="short question",
+            tokens=n,
+            is_used=True,
+        )
+        for steady, n in ((True, 8), (False, 8))
+    ]
+    assert [one.is_used for one in of(habitus, "mow-lawn")] == [False]
+
+
+@pytest.mark.req("LA-05")
+async def test_what_is_withheld_is_on_no_list_and_still_answers_to_its_name(talk: Talk, habitus: Habitus) -> None:
+    keep(habitus, "brew-tea", triggers=("tea",))
+    withholding(habitus)
+    id = unit_where(habitus, False, tea())
+    script = [
+        calls("search_skills", {"query": "brew tea"}),
+        calls("recall_skill", {"name": "brew-tea"}),
+        says("Boil water, as it says."),
+    ]
+    session, model = talk(script, id=id)
+    done = await session.turn("how do I brew tea?")
+    assert "brew-tea" not in model.asked[0].system + str(model.asked[1].messages[:1])
+    searched, recalled = (str(model.asked[n].messages[-1]) for n in (1, 2))
+    assert "brew-tea" not in searched
+    assert "1. Boil water." in recalled
+    assert {(one.is_offered, one.propensity, one.is_used) for one in of(habitus, "brew-tea")} == {(False, 0.5, True)}
+    turn = habitus.journal.turn(done.turn)
+    assert [entry.place for entry in turn.selected if entry.name == "brew-tea"] == [Place.WITHHELD, Place.LOADED]
+    other, asked = talk([says("Boil water.")], id=unit_where(habitus, True, tea()))
+    await other.turn("how do I brew tea?")
+    assert "brew-tea" in asked.asked[0].system
+
+
+@pytest.mark.req("LA-05")
+async def test_rules_lessons_and_tools_are_drawn_but_never_what_a_person_wants_there(
+    talk: Talk, habitus: Habitus, tmp_path: Path
+) -> None:
+    keep(habitus, "brew-tea", body="Warm the pot.", file_types=("csv",))
+    keep(habitus, "house-rules", body="Mind the cat.", always_include=True)
+    await kept(habitus, "add-up", "Adds numbers up.")
+    lessons = {}
+    for by in (Producer.USER, Producer.CEREBELLUM):
+        draft = Draft(text=f"Tea leaves from {by} go into the blue pot.", kind="lesson", produced_by=by, user="ann")
+        engram = habitus.memory.encode(draft).engram
+        assert engram is not None
+        lessons[by] = engram
+    withholding(habitus)
+    learned = lessons[Producer.CEREBELLUM]
+    drawn = (
+        tea(),
+        Item(kind=ItemKind.LESSON, name=learned.id),
+        Item(kind=ItemKind.TOOL, name="add-up"),
+    )
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    for is_offered in (True, False):
+        session, model = talk([says("Done.")], id=unit_where(habitus, is_offered, *drawn))
+        await session.turn("which pot do tea leaves go into?", [tmp_path / "a.csv"])
+        said = str(model.asked[0].messages)
+        assert [text in said for text in ("Warm the pot.", learned.text)] == [is_offered] * 2
+        assert all(text in said for text in ("Mind the cat.", lessons[Producer.USER].text))
+        assert ("add_up" in [tool.name for tool in model.asked[0].tools]) is is_offered
+    arms = {item.name: {one.is_offered for one in of(habitus, item.name)} for item in drawn}
+    assert list(arms.values()) == [{True, False}] * 3
+    assert {one.propensity for one in of(habitus, lessons[Producer.USER].id)} == {1.0}
+
+
+@pytest.mark.req("LA-05", "CL-07")
+def test_a_hosted_turn_is_assigned_and_recorded_like_one_of_ours(habitus: Habitus) -> None:
+    keep(habitus, "brew-tea")
+    withholding(habitus)
+    for is_offered in (True, False):
+        id = unit_where(habitus, is_offered, tea())
+        with habitus.turn("how do I brew tea?", conversation=id, user="ann") as turn:
+            assert ("brew-tea" in turn.system) is is_offered
+            turn.done("Boil water.", ok=is_offered)
+    found = habitus.journal.exposures(["brew-tea"])
+    assert {(one.exposure.is_offered, one.said) for one in found} == {(True, (1.0,)), (False, (0.0,))}
+
+
+@pytest.mark.req("LA-05", "SE-01")
+async def test_without_withholding_nothing_is_left_to_chance(talk: Talk, habitus: Habitus) -> None:
+    for n in range(8):
+        keep(habitus, f"brew-tea-{n}", body="1. Boil water.")
+    systems = set()
+    for _ in range(3):
+        session, model = talk([says("Boil water.")])
+        await session.turn("how do I brew tea?")
+        systems.add(model.asked[0].system + str(model.asked[0].messages))
+    assert len(systems) == 1
+    assert {one.exposure.propensity for one in habitus.journal.exposures()} == {1.0}

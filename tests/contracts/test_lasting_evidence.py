@@ -1,0 +1,106 @@
+"""Exposures and outcomes outlive their turns, without any text, on every database that they may be kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.errors import NotFound
+from habitus.events import OutcomeKind
+from habitus.journal.journal import Journal
+from habitus.journal.model import Exposure, Message, Turn, TurnOutcome
+from habitus.redact import Redactor
+from tests.contracts import postgres
+from tests.homes import migrated
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+OFFER = Exposure(kind="skill", item="tea", version=2, propensity=0.9, request_kind="short task", tokens=12)
+TURN = Turn(
+    id="t1",
+    session="c1",
+    request="brew the secret blend",
+    started_on=NOW,
+    ended_on=NOW,
+    caller_id="ticket-7",
+    conversation="c1",
+    user="ann",
+    messages=(Message(role="user", content="brew the secret blend"),),
+    exposures=(OFFER, replace(OFFER, item="lawn", is_offered=False)),
+    outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", reason="the secret worked", at=NOW),),
+)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
+    if request.param == "sqlite":
+        engine = sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db")))
+        yield engine
+        engine.dispose()
+        return
+    with postgres.schema(request.getfixturevalue("postgres_server")) as url:
+        engine = sql.open_engine(url)
+        yield engine
+        engine.dispose()
+
+
+def journal(engine: sa.Engine, now: datetime = NOW) -> Journal:
+    return Journal(engine, clock=lambda: now, redactor=Redactor([]), kept_for=timedelta(days=30))
+
+
+def said(book: Journal, item: str = "tea") -> list[tuple[float, ...]]:
+    return [kept.said for kept in book.exposures([item])]
+
+
+def word(kind: OutcomeKind, source: str = "ci") -> TurnOutcome:
+    return TurnOutcome(kind=kind, weight=1.0, source=source, reason="the secret failed")
+
+
+@pytest.mark.req("LA-05", "AG-10")
+def test_outcomes_that_come_twice_late_or_corrected_are_followed_and_outlive_the_turn(engine: sa.Engine) -> None:
+    book = journal(engine)
+    book.record(TURN)
+    book.record(TURN)
+    (first,) = book.exposures(["tea"])
+    assert (first.exposure, first.unit, first.at, first.said, first.seemed) == (OFFER, "c1", NOW, (), (1.0,))
+    assert book.turn("t1") == replace(TURN, exposures=tuple(sorted(TURN.exposures, key=lambda one: one.item)))
+    used = replace(OFFER, is_used=True, is_ignored=True)
+    book.record(replace(TURN, id="t2", started_on=NOW + timedelta(minutes=1), exposures=(used,), outcomes=()))
+    assert [kept.exposure for kept in book.exposures(["tea"])] == [used]
+    later = journal(engine, NOW + timedelta(days=40))
+    assert later.prune() == 2
+    for kind, expected in ((OutcomeKind.OK, (1.0,)), (OutcomeKind.OK, (1.0,)), (OutcomeKind.FAILED, (0.0,))):
+        assert later.judge("ticket-7", word(kind), user="ann") == "t1"
+        assert said(later) == [expected]
+    later.judge("t1", word(OutcomeKind.INFRA))  # nobody's mistake: nothing is known
+    assert said(later) == [()]
+    with pytest.raises(NotFound):
+        later.judge("t1", word(OutcomeKind.OK), user="somebody else")
+    with engine.connect() as connection:
+        rows = [connection.execute(sa.text(f"SELECT * FROM {t}")).all() for t in ("exposures", "lasting_outcomes")]
+    assert all(rows)
+    assert "secret" not in str(rows)
+
+
+@pytest.mark.req("LA-05")
+def test_only_what_came_since_the_assignment_counts_and_a_forgotten_user_leaves_nothing(engine: sa.Engine) -> None:
+    book = journal(engine)
+    good, bad = (replace(TURN.outcomes[0], kind=kind, weight=1.0) for kind in (OutcomeKind.OK, OutcomeKind.FAILED))
+    book.record(replace(TURN, id="t0", started_on=NOW - timedelta(minutes=1), exposures=(), outcomes=(bad,)))
+    book.record(replace(TURN, outcomes=(good,)))
+    book.record(replace(TURN, id="t2", session="c2", user="bob", exposures=(OFFER,), outcomes=(bad,)))
+    assert said(book) == [(1.0,), (0.0,)]
+    assert book.erase_evidence("ann") == 4
+    assert [kept.unit for kept in book.exposures()] == ["c2"]
+    with pytest.raises(NotFound):
+        journal(engine, NOW + timedelta(days=40)).judge("nothing", good)
+
+
+@pytest.mark.req("LA-05")
+def test_every_host_draws_from_one_seed(engine: sa.Engine) -> None:
+    assert journal(engine).seed() == journal(engine).seed() != ""

@@ -1,0 +1,103 @@
+"""What decides: a bound that may be looked at after every conversation, and is still rarely wrong."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.evidence.bounds import ERROR, Bound, bound, games, is_worse
+from habitus.evidence.model import Observation
+from tests.evidence.observed import SKILL, drawn
+
+ENOUGH = math.log(2 / ERROR)
+
+
+def bound_of(observations: list[Observation]) -> Bound:
+    return bound(games(observations)[SKILL])
+
+
+@pytest.mark.req("LA-05")
+def test_looking_after_every_conversation_seldom_condemns_what_does_nothing() -> None:
+    ever = 0
+    for seed in range(100):
+        game = games(drawn(units=300, withheld=0.2, with_it=0.6, without=0.6, seed=seed))[SKILL]
+        ever += max(game.fortunes(0, up=True).max(), game.fortunes(0, up=False).max()) >= ENOUGH
+    assert ever <= 100 * ERROR
+
+
+@pytest.mark.req("LA-05")
+def test_a_bound_holds_the_truth_and_leaves_out_zero_where_there_is_enough() -> None:
+    helps = bound_of(list(drawn(units=1000, withheld=0.3, with_it=0.8, without=0.5)))
+    assert 0 < helps.low < 0.3 < helps.high
+    harms = bound_of(list(drawn(units=1000, withheld=0.3, with_it=0.4, without=0.7)))
+    assert harms.low < -0.3 < harms.high < 0
+    assert (helps.offered + helps.withheld, harms.offered > harms.withheld) == (1000, True)
+
+
+@pytest.mark.req("LA-05")
+@given(st.integers(1, 200))
+def test_good_and_bad_are_treated_alike(units: int) -> None:
+    rows = list(drawn(units=units, with_it=0.8, withheld=0.3))
+    found, mirrored = bound_of(rows), bound_of([replace(one, success=1 - (one.success or 0)) for one in rows])
+    assert (found.low, found.high) == pytest.approx((-mirrored.high, -mirrored.low), abs=1e-4)
+
+
+@pytest.mark.req("LA-05")
+@pytest.mark.parametrize("is_offered", [True, False])
+def test_one_arm_decides_nothing_however_well_it_went(is_offered: bool) -> None:
+    """As when only those who were offered it say how it went, and it goes better and better."""
+    rows = [one for one in drawn(units=300) if one.is_offered == is_offered]
+    better = [replace(one, success=float(number > len(rows) / 2)) for number, one in enumerate(rows)]
+    assert (bound_of(better).low, bound_of(better).high) == (-1, 1)
+
+
+@pytest.mark.req("LA-05")
+def test_only_drawn_and_explicit_exposures_of_the_version_itself_count() -> None:
+    rows = list(drawn(units=300, with_it=0.7))
+    noise = [
+        *(replace(one, propensity=1.0, unit=f"sure {one.unit}", success=0.0) for one in rows),
+        *(replace(one, propensity=0.0, unit=f"never {one.unit}", success=0.0) for one in rows),
+        *(replace(one, is_explicit=False, unit=f"weak {one.unit}", success=0.0) for one in rows),
+        *(replace(one, item=replace(SKILL, version=2), unit=f"two {one.unit}", success=0.0) for one in rows),
+    ]
+    assert bound_of([*noise, *rows]) == bound_of(rows)
+
+
+@pytest.mark.req("LA-05")
+def test_a_bound_is_neither_aged_nor_dependent_on_the_order_in_which_it_was_told() -> None:
+    rows = list(drawn(units=200, with_it=0.8))
+    older = [replace(one, age_days=one.age_days + 1000) for one in reversed(rows)]
+    assert bound_of(older) == bound_of(rows)
+
+
+@pytest.mark.req("SK-11", "LA-05")
+def test_a_version_is_worse_only_where_both_were_drawn_often_enough() -> None:
+    def version(number: int, units: int, with_it: float) -> list[Observation]:
+        item = replace(SKILL, version=number)
+        return list(drawn(item, units=units, with_it=with_it, seed=number))
+
+    def worse(first: list[Observation], second: list[Observation]) -> bool:
+        found = games([*first, *second])
+        return is_worse(found[replace(SKILL, version=2)], found[SKILL])
+
+    assert worse(version(1, 400, 0.8), version(2, 400, 0.3))
+    assert not worse(version(1, 400, 0.8), version(2, 10, 0.3))
+    assert not worse(version(1, 400, 0.8), version(2, 400, 0.8))
+    assert not worse(version(1, 400, 0.3), version(2, 400, 0.8))
+
+
+def test_capital_is_never_negative_whatever_the_draw_was() -> None:
+    rows = [
+        replace(one, propensity=chance, unit=f"{one.unit} {chance}", success=float(one.is_offered))
+        for chance in (0.001, 0.3, 0.999)
+        for one in drawn(units=50)
+    ]
+    game = games(rows)[SKILL]
+    for effect in (-1.0, 0.0, 1.0):
+        assert np.isfinite(game.fortunes(effect, up=True)).all()
+        assert np.isfinite(game.fortunes(effect, up=False)).all()

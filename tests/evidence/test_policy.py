@@ -1,0 +1,154 @@
+"""What is decided, said and planned, by evidence that is clear, thin or contradictory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from habitus.evidence.bounds import Bound
+from habitus.evidence.findings import Finding, findings
+from habitus.evidence.lift import Arm, Basis, Effect, Estimate
+from habitus.evidence.model import Observation
+from habitus.evidence.plan import Plan
+from habitus.evidence.policy import Verdict, judge
+from habitus.evidence.words import prospect, sentence
+from tests.evidence.observed import SKILL, drawn
+
+HELPS = Estimate(
+    item=SKILL,
+    basis=Basis.RANDOMISED,
+    offering=Effect(value=0.08, low=0.01, high=0.15),
+    using=None,
+    weak=None,
+    uptake=None,
+    offered=Arm(explicit=190),
+    withheld=Arm(explicit=22),
+    tokens=310,
+    used=40,
+    ignored=2,
+)
+
+
+def finding(observations: list[Observation]) -> Finding:
+    (found,) = findings(observations, withhold=0.1).items
+    return found
+
+
+@pytest.mark.req("LA-05")
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.02, 0.2, Verdict.PROMOTE),
+        (-0.2, -0.01, Verdict.RETIRE),
+        (-0.2, 0.04, Verdict.DEGRADE),
+        (-0.04, 0.3, Verdict.KEEP),
+        (-0.2, 0.3, Verdict.UNKNOWN),
+        (-1.0, 1.0, Verdict.UNKNOWN),
+    ],
+)
+def test_the_bound_decides(low: float, high: float, verdict: Verdict) -> None:
+    judgement = judge(HELPS, Bound(low=low, high=high, offered=190, withheld=22))
+    assert judgement.verdict is verdict
+    assert judgement.reason.endswith(".")
+
+
+@pytest.mark.req("LA-05")
+def test_what_is_recalled_and_never_followed_is_degraded_unless_it_helps() -> None:
+    ignored = replace(HELPS, used=20, ignored=18)
+    found = judge(ignored, Bound())
+    assert found.verdict is Verdict.DEGRADE
+    assert found.reason == "It was recalled 20 times and left no trace in 18 of them."
+    assert judge(replace(ignored, used=9, ignored=9), Bound()).verdict is Verdict.UNKNOWN
+    assert judge(ignored, Bound(low=0.1)).verdict is Verdict.PROMOTE
+
+
+@pytest.mark.req("LA-05")
+def test_what_is_recalled_without_a_trace_is_counted() -> None:
+    rows = [replace(one, has_trace=number % 4 == 0) for number, one in enumerate(drawn(units=80, withheld=0.2))]
+    found = finding(rows).estimate
+    assert found.used == sum(one.is_used for one in rows)
+    assert found.ignored == sum(one.is_used and one.has_trace is False for one in rows)
+    assert finding(list(drawn(units=80))).estimate.ignored == 0
+
+
+@pytest.mark.req("LA-05")
+def test_clear_evidence_promotes_and_retires_and_says_so() -> None:
+    good, bad = (finding(list(drawn(units=600, with_it=with_it))) for with_it in (0.9, 0.1))
+    assert (good.judgement.verdict, bad.judgement.verdict) == (Verdict.PROMOTE, Verdict.RETIRE)
+    assert good.sentence.startswith("Helps: surely, ")
+    assert bad.sentence.startswith("Harms: surely, ")
+
+
+@pytest.mark.req("LA-05")
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([replace(one, success=None) for one in drawn(units=9)], "Nobody said yet how it went."),
+        (list(drawn(units=9, withheld=0.0)), "It was never withheld at random."),
+        (
+            [one for one in drawn(units=9) if one.is_offered],
+            "It was offered in 6 conversations and withheld in none that was judged.",
+        ),
+        (
+            [one for one in drawn(units=9) if not one.is_offered],
+            "It was withheld in 3 conversations and offered in none that was judged.",
+        ),
+    ],
+)
+def test_why_it_is_not_known(rows: list[Observation], reason: str) -> None:
+    judgement = finding(rows).judgement
+    assert (judgement.verdict, judgement.reason) == (Verdict.UNKNOWN, reason)
+
+
+@pytest.mark.req("SK-11", "LA-05")
+def test_a_worse_version_is_to_be_rolled_back() -> None:
+    second = replace(SKILL, version=2)
+    rows = [*drawn(units=400, with_it=0.8), *drawn(second, units=400, with_it=0.3, seed=2)]
+    (found,) = findings(rows, withhold=0.1).rollbacks
+    assert (found.item, found.to) == (second, SKILL)
+    assert found.reason == "Version 2 does worse than version 1, by 400 conversations and 400 conversations."
+    assert findings(rows[:400], withhold=0.1).rollbacks == ()
+
+
+@pytest.mark.req("LA-05")
+def test_plain_words() -> None:
+    said = "8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn."
+    assert sentence(HELPS, Bound()) == f"Helps: probably, {said}"
+    assert sentence(HELPS, Bound(low=0.01)) == f"Helps: surely, {said}"
+    harms = replace(HELPS, offering=Effect(value=-0.08, low=-0.15, high=0.02), tokens=0)
+    assert sentence(harms, Bound()) == "Not known yet, 8 fewer of 100 (−2 to 15), from 212 conversations."
+    seen = replace(HELPS, basis=Basis.ASSOCIATIONAL, tokens=0)
+    assert sentence(seen, Bound()) == (
+        "Not known: it goes with 8 more of 100 (1 to 15), from 212 conversations, and none was withheld to compare."
+    )
+    assert sentence(replace(seen, offering=None), Bound()) == "Not known yet: nobody said how it went."
+
+
+@pytest.mark.req("LA-05")
+def test_a_plan_says_how_long_and_at_what_cost() -> None:
+    rows = list(drawn(units=200, withheld=0.1, with_it=0.6))
+    found = finding(rows).plan
+    assert found.a_day == pytest.approx(20)
+    assert found.missing is not None
+    assert found.days == pytest.approx(found.missing / 20)
+    assert 300 < found.missing < 5000
+    assert prospect(Plan(effect=0.1, a_day=10, missing=420, days=42, cost_a_day=0.1)) == (
+        "An effect of 10 of 100 would be known in 42 days, by 420 more conversations; "
+        "withholding costs some 4 good conversations meanwhile."
+    )
+    nothing = findings(rows, withhold=0.0).items[0]
+    assert nothing.plan.days is None
+    assert nothing.prospect == "Nothing is withheld, so nothing will be known."
+
+
+@pytest.mark.req("LA-05")
+def test_a_plan_is_about_right() -> None:
+    """As many as it asks for decide an effect of the planned size, more often than not."""
+    missing = finding(list(drawn(units=20, withheld=0.2, with_it=0.6))).plan.missing
+    assert missing is not None
+    decided = [
+        finding(list(drawn(units=missing, withheld=0.2, with_it=0.6, without=0.4, seed=seed))).judgement.verdict
+        for seed in range(3)
+    ]
+    assert decided.count(Verdict.PROMOTE) >= 2

@@ -1,0 +1,162 @@
+"""The engine, tried before anything is built on it: two workers, each killed at every step of the jobs they do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.errors import NotFound, Refused
+from habitus.jobs.model import Job, JobState
+from habitus.jobs.queue import JobQueue
+from tests.jobs.counting import counting, url
+
+_LONGEST_S = 120
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("effects", "deaths"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def queue(root: Path) -> Iterator[JobQueue]:
+    opened = JobQueue(url(root))
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def _nursed(root: Path) -> Iterator[None]:
+    command = [sys.executable, "-m", "tests.jobs.counting", str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as nurse:
+        yield
+        assert nurse.stdin is not None
+        nurse.stdin.close()
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + _LONGEST_S
+    while not is_so():
+        assert time.monotonic() < end, "It took too long."
+        time.sleep(0.05)
+
+
+def _all_over(queue: JobQueue) -> bool:
+    return all(job.state.is_over for job in queue.list())
+
+
+def _begun(root: Path) -> list[str]:
+    return (root / "began").read_text().splitlines()
+
+
+def _add(queue: JobQueue, *deaths: str, plan: str = "") -> str:
+    id = f"job-{len(queue.list())}"
+    parts = [{"die": die} for die in deaths]
+    return queue.add("count", {"job": id, "parts": parts, "die": plan}, id=id)
+
+
+def _check(root: Path, jobs: list[Job]) -> None:
+    """No job is lost, nothing is done twice, and no part begins again once the next one has begun: then it was kept."""
+    begun = _begun(root)
+    for job in jobs:
+        assert (job.state, job.result) == (JobState.DONE, job.of), job
+        keys = [f"{job.id}/plan", *(f"{job.id}/{number}" for number in range(job.of or 0))]
+        order = [keys.index(key) for key in begun if key in set(keys)]
+        assert order == sorted(order), order
+        assert set(order) == set(range(len(keys)))
+    deaths = {path.name.replace(":", "/") for path in (root / "deaths").iterdir()}
+    twice = {key for key, times in Counter(begun).items() if times > 1}
+    assert twice <= deaths | {f"{death}/plan" for death in deaths}
+    assert len(list((root / "effects").iterdir())) == sum(job.of or 0 for job in jobs)
+
+
+@pytest.mark.req("OP-01")
+def test_a_worker_killed_in_a_part_is_replaced_by_the_other(root: Path, queue: JobQueue) -> None:
+    _add(queue, "", "after", "")
+    with _nursed(root):
+        _until(lambda: _all_over(queue))
+    _check(root, queue.list())
+    assert len(list((root / "deaths").iterdir())) == 1
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01")
+def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(root: Path, queue: JobQueue) -> None:
+    parts = 4
+    for at in range(parts):
+        for die in ("before", "after"):
+            _add(queue, *(die if number == at else "" for number in range(parts)))
+    _add(queue, *["after"] * parts, plan="plan")
+    _add(queue, *["before"] * parts)
+    with _nursed(root):
+        _until(lambda: _all_over(queue))
+    _check(root, queue.list())
+    assert len(list((root / "deaths").iterdir())) == 2 * parts + 2 * parts + 1
+
+
+@pytest.mark.req("OP-01")
+def test_a_worker_that_leaves_hands_over_what_it_began(root: Path, queue: JobQueue) -> None:
+    ids = [_add(queue, *[""] * 60) for _ in range(2)]
+    with counting(root):
+        _until(lambda: any(job.done for job in queue.list()))
+    left = [queue.get(id) for id in ids]
+    assert any(job.state is JobState.RUNNING for job in left)
+    with counting(root):
+        _until(lambda: _all_over(queue))
+    _check(root, queue.list())
+
+
+@pytest.mark.req("OP-01")
+def test_a_job_that_failed_is_tried_again_from_the_part_that_failed(root: Path, queue: JobQueue) -> None:
+    given: dict[str, Any] = {"job": "j", "parts": [{"die": ""}, {"die": "", "fails": True}, {"die": ""}]}
+    with counting(root):
+        assert queue.add("count", given, id="j") == queue.add("count", given, id="j")  # once, though asked for twice
+        _until(lambda: _all_over(queue))
+        failed = queue.get("j")
+        assert (failed.state, failed.done, failed.of) == (JobState.FAILED, 1, 3)
+        assert failed.reason == "It is not mended yet."
+        (root / "mended").touch()
+        assert not queue.retry("j").state.is_over
+        _until(lambda: _all_over(queue))
+        assert (queue.get("j").state, queue.get("j").result) == (JobState.DONE, 3)
+        with pytest.raises(Refused, match="nothing to try again"):
+            queue.retry("j")
+    assert Counter(_begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": 2, "j/2": 1}
+
+
+@pytest.mark.req("OP-01")
+def test_a_cancelled_job_can_go_on_later(root: Path, queue: JobQueue) -> None:
+    id = _add(queue, "", "")
+    assert queue.cancel(id).state is JobState.CANCELLED
+    with pytest.raises(Refused, match="cancelled already"):
+        queue.cancel(id)
+    queue.retry(id)
+    with counting(root):
+        _until(lambda: _all_over(queue))
+    assert queue.get(id).result == 2
+
+
+@pytest.mark.req("OP-01")
+def test_what_is_no_job_is_said_so(queue: JobQueue) -> None:
+    with pytest.raises(NotFound, match="There is no job 'nothing'"):
+        queue.get("nothing")
+    with pytest.raises(TypeError, match="not JSON"):
+        queue.add("count", {"parts": object()})
+
+
+@pytest.mark.req("OP-01")
+def test_a_kind_that_a_worker_does_not_know_fails_with_its_reason(root: Path, queue: JobQueue) -> None:
+    id = queue.add("knit", {})
+    with counting(root):
+        _until(lambda: _all_over(queue))
+    assert "knows no jobs of the kind 'knit'" in queue.get(id).reason

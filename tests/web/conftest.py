@@ -1,0 +1,58 @@
+"""The application in this process, with a browser that is signed in, a stranger, and a program with the token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.types import ASGIApp
+
+from habitus.app import Habitus, read_settings
+from habitus.skills.model import Skill
+from habitus.web.app import make_app
+from habitus.web.security import Keys, keys_of
+
+HOST = "127.0.0.1:8765"
+
+
+@pytest.fixture
+def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
+    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false", "HABITUS_LOOK_EVERY": "0"}
+    settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path})
+    with Habitus.open(settings) as opened:
+        tea = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.\n")
+        opened.skills.create(tea, opened.person())
+        yield opened
+
+
+@pytest.fixture
+def keys(habitus: Habitus) -> Keys:
+    return keys_of(habitus.settings.home)
+
+
+@pytest.fixture
+def app(habitus: Habitus, keys: Keys) -> ASGIApp:
+    return make_app(habitus, keys, {HOST, "localhost:8765"})
+
+
+@pytest.fixture
+def stranger(app: ASGIApp) -> TestClient:
+    return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+
+
+@pytest.fixture
+def api(app: ASGIApp, keys: Keys) -> TestClient:
+    """A program that sends the token."""
+    return TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {keys.bearer}"})
+
+
+@pytest.fixture
+def browser(app: ASGIApp, keys: Keys) -> TestClient:
+    """A browser that opened the link, on a page of ours."""
+    client = TestClient(app, base_url=f"http://{HOST}")
+    cookie = keys.entered(keys.new_link()) or ""
+    client.cookies.set(keys.cookie, cookie)
+    client.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{HOST}"})
+    return client
