@@ -18,8 +18,6 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.attending import NAME, attend
 from habitus.hosts import hook, hooks
-from habitus.learning.acc.signatures import signature
-from habitus.memory.model import Draft, Evidence, Producer
 from habitus.resident import is_running
 from habitus.settings import Settings, account_name
 from habitus.skills.menu import tokens
@@ -75,22 +73,22 @@ def settings_of(cli: Cli) -> Settings:
 async def test_a_session_is_told_rules_then_what_fits_then_what_helped(direct: Direct) -> None:
     direct.ok("lessons", "add", "Never push to main by force.", "--kind", "never")
     direct.ok("lessons", "add", "Run the tests of this project with uv run pytest.")
-    with Habitus.open(settings_of(direct.cli)) as habitus:
-        met = Evidence(error_signature=signature("/bin/bash: line 1: pytest: command not found"))
-        habitus.memory.encode(
-            Draft(text="Run uv run pytest instead.", kind="lesson", produced_by=Producer.MODEL, evidence=met)
-        )
+    for session in ("one", "two"):
+        calls = [*call(1, "pytest", NOT_FOUND, fails=True), *call(2, "uv run pytest", "3 passed")]
+        await ended(direct.cli, session, said("run the tests"), *calls)
+    async with resident(settings_of(direct.cli)):
+        await Agent(cli=direct.cli, session="three").runs("SessionStart", source="startup")
     agent = Agent(cli=direct.cli)
     async with resident(settings_of(direct.cli)):
         assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
-        said = await agent.runs("UserPromptSubmit", prompt="Run the tests of this project.")
-        assert "- Run the tests of this project with uv run pytest." in said
-        assert tokens(said) <= 300
+        shown = await agent.runs("UserPromptSubmit", prompt="Run the tests of this project.")
+        assert "- Run the tests of this project with uv run pytest." in shown
+        assert tokens(shown) <= 300
         assert await agent.runs("UserPromptSubmit", prompt="Thanks!") == ""
         remedy = await agent.runs(
             "PostToolUseFailure", tool_name="Bash", tool_input={"command": "pytest"}, error=NOT_FOUND
         )
-        assert "Run uv run pytest instead." in remedy
+        assert "uv run pytest" in remedy
         other: dict[str, Any] = {
             "tool_name": "Read",
             "tool_input": {"file_path": "/x"},
@@ -128,13 +126,10 @@ async def test_a_hook_whose_program_is_gone_blocks_nothing(direct: Direct, tmp_p
 
 @pytest.mark.req("CL-06")
 async def test_ended_sessions_are_learned_from_at_the_next_start_and_open_ones_later(direct: Direct) -> None:
-    rows = [_said("run the tests"), *(row for number in range(4) for row in _failed(number, "pytest: not found"))]
-    transcript = direct.cli.user_home / "t.jsonl"
-    transcript.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (direct.home / hook.SPOOL).write_bytes(b'{"event": "Stop", "sess\n[]\n')  # from a full disk, from somebody else
-    first, second = Agent(cli=direct.cli, session="one"), Agent(cli=direct.cli, session="two")
-    await first.runs("Stop", transcript_path=str(transcript))
-    await first.runs("SessionEnd", transcript_path=str(transcript))
+    failing = [row for number in range(4) for row in call(number, "pytest", "pytest: what?", fails=True)]
+    transcript = await ended(direct.cli, "one", said("run the tests"), *failing)
+    second = Agent(cli=direct.cli, session="two")
     async with resident(settings_of(direct.cli)):
         await second.runs("SessionStart", source="startup")
         await second.runs("Stop", transcript_path=str(transcript))
@@ -155,25 +150,37 @@ async def test_the_resident_process_ends_when_its_home_is_gone_or_another_holds_
 async def test_the_first_hook_of_a_session_starts_the_resident_process(direct: Direct) -> None:
     direct.ok("lessons", "add", "Never push to main by force.", "--kind", "never")
     agent = Agent(cli=direct.cli)
-    said = await agent.runs("SessionStart", source="startup")
-    assert "- Never push to main by force." in said
+    assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
     shutil.rmtree(direct.home)
     while is_running(direct.home, NAME):  # it sees that within seconds
         await asyncio.sleep(0.1)
 
 
-def _said(text: str) -> dict[str, Any]:
-    return {"type": "user", "sessionId": "one", "message": {"role": "user", "content": text}}
+Row = dict[str, Any]
 
 
-def _failed(number: int, error: str) -> list[dict[str, Any]]:
-    use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": "pytest"}}
-    result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": error, "is_error": True}
-    return [
-        {
-            "type": "assistant",
-            "sessionId": "one",
-            "message": {"id": f"m{number}", "role": "assistant", "content": [use]},
-        },
-        {"type": "user", "sessionId": "one", "message": {"role": "user", "content": [result]}},
-    ]
+def said(text: str) -> Row:
+    return {"type": "user", "message": {"role": "user", "content": text}}
+
+
+def call(number: int, command: str, result: str, *, fails: bool = False) -> tuple[Row, Row]:
+    """A call in a transcript of Claude Code, and what it came to."""
+    use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": command}}
+    came = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result, "is_error": fails}
+    return (
+        {"type": "assistant", "message": {"id": f"m{number}", "role": "assistant", "content": [use]}},
+        {"type": "user", "message": {"role": "user", "content": [came]}},
+    )
+
+
+async def ended(cli: Cli, session: str, *rows: Row) -> Path:
+    """A session that is over, as its hooks have noted it."""
+    transcript = cli.user_home / f"{session}.jsonl"
+    more = {"sessionId": session, "cwd": str(cli.cwd), "version": "2.1.240"}
+    stamps = [f"2026-05-01T10:00:{number:02}.000Z" for number in range(len(rows))]
+    lines = [json.dumps({**row, **more, "timestamp": at}) for row, at in zip(rows, stamps, strict=True)]
+    transcript.write_text("".join(f"{line}\n" for line in lines))
+    agent = Agent(cli=cli, session=session)
+    await agent.runs("Stop", transcript_path=str(transcript))
+    await agent.runs("SessionEnd", transcript_path=str(transcript))
+    return transcript

@@ -126,15 +126,17 @@ class Attendant:
         """The remedy; where there is none, what a detector has to say."""
         if told.get("is_interrupt"):
             return ""  # the person stopped it
-        session, error = await self._session(told), str(told.get("error", ""))
+        session = await self._session(told)
+        tool, given, error = str(told.get("tool_name", "")), told.get("tool_input"), str(told.get("error", ""))
+        arguments = given if isinstance(given, dict) else {}
         try:
             await asyncio.wait_for(self._has_learned.wait(), _LEARNING_S)
         except TimeoutError:
             log.info("What the last sessions teach is not known yet.")
         async with session.place.lock:
-            remedy = await in_thread(lambda: session.place.prompter.beside_failure(error))
+            remedy = await in_thread(lambda: session.place.prompter.beside_failure(tool, arguments, error))
         async with session.lock:
-            nudge = "" if session.turn is None else await self._seen(session.turn, told, error)
+            nudge = "" if session.turn is None else await session.turn.observe(tool, arguments, error, ok=False)
         return remedy or nudge
 
     async def _stopped(self, told: Mapping[str, Any]) -> None:
@@ -168,11 +170,6 @@ class Attendant:
             if session.turn is not None:
                 await session.turn.leave()
             session.turn = await habitus.hosting.turn(request).__aenter__()
-
-    async def _seen(self, turn: AsyncHostTurn, told: Mapping[str, Any], error: str) -> str:
-        given = told.get("tool_input")
-        arguments = given if isinstance(given, dict) else {}
-        return await turn.observe(str(told.get("tool_name", "")), arguments, error, ok=False)
 
     async def _session(self, told: Mapping[str, Any]) -> _Session:
         id = _id(told)

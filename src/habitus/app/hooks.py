@@ -12,8 +12,8 @@ from habitus.agent.offers import Offers
 from habitus.agent.outage import Outage
 from habitus.agent.prompt import Composed, Note, Prompt
 from habitus.app.habitus import Habitus
+from habitus.app.remedies import remedy_for
 from habitus.app.sessions import lots
-from habitus.learning.acc.signatures import signature
 from habitus.skills import fingerprint, names
 from habitus.skills.gates import GateContext
 from habitus.skills.menu import tokens
@@ -58,18 +58,10 @@ class Prompter:
         lessons = () if chosen.drops_lessons or chosen.drops_memory else self._memory.recall(text).lessons
         return _within(REQUEST_TOKENS, lessons, [*ruled, *found], offers)
 
-    def beside_failure(self, error: str) -> str:
+    def beside_failure(self, tool: str, arguments: object, error: str) -> str:
         """What is known to help against this error; nothing where nobody met it."""
-        met = signature(_without_exit_code(error))
-        known = [
-            lesson
-            for lesson in self._memory.cortex.list_lessons(limit=10_000, user=self._user.name)
-            if met and lesson.evidence.error_signature == met
-        ]
-        if not known:
-            return ""
-        self._memory.shown([known[0].id])
-        return self._habitus.redacted(prompt.bullets("lessons", "Seen before", [known[0].text]).text)
+        remedy = remedy_for(self._habitus, tool, arguments, error)
+        return self._habitus.redacted(prompt.bullets("lessons", "Seen before", [remedy]).text) if remedy else ""
 
     def _news(self) -> str:
         habitus, gates = self._habitus, self._gates()
@@ -104,8 +96,3 @@ def _composed(lessons: Sequence[Note], skills: Sequence[Summary]) -> Composed:
     sections = (prompt.bullets("lessons", heading, [note.line for note in lessons]), prompt.fitting(skills))
     said = Prompt(system=(), context=tuple(section for section in sections if section.text))
     return Composed(prompt=said, notes=tuple(lessons))
-
-
-def _without_exit_code(error: str) -> str:
-    first, _, rest = error.partition("\n")
-    return rest if first.startswith("Exit code ") and rest.strip() else error

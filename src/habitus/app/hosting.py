@@ -188,7 +188,8 @@ class Hosting:
         if not request.learns:
             return open_adviser(habitus)
         cheap = habitus.models.cheap if habitus.settings.cheap_model else None  # nothing is spent unasked
-        return open_learner(habitus, habitus.open_memory(user=request.user.name), cheap)
+        memory = habitus.open_memory(user=request.user.name)
+        return open_learner(habitus, memory, cheap, memory)
 
     def _known(self, id: str) -> tuple[str, Sequence[Turn]]:
         """Whose a conversation is, and its last turn."""

@@ -44,7 +44,9 @@ def _learned(settings: Settings, noted: Noted) -> bool:
     cwd = noted.cwd if noted.cwd.is_dir() else settings.user_home
     try:
         with Habitus.open(settings.model_copy(update={"cwd": cwd})) as habitus:
-            Study(habitus, apply=True, wants_failures=False).read(noted.transcript)
+            study = Study(habitus, apply=True, wants_failures=False)
+            study.read(noted.transcript)
+            study.keep()
     except (HabitusError, OSError) as error:
         log.warning("Nothing was learned from %s: %s", noted.transcript, error)
         return False
