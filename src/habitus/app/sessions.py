@@ -117,11 +117,13 @@ def open_conversation(
     learned: Callable[[], tuple[Encoded, ...]] = tuple,
     read: Sequence[Path] = (),
     fixed: Fixed | None = None,
+    offers: Offers | None = None,
 ) -> Conversation:
     """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
-    seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere."""
+    seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere. `offers` is where
+    whoever told its model something before has noted it."""
     outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
-    offers = Offers(_lots(habitus, id, outage, fixed))
+    offers = offers or Offers(lots(habitus, id, outage, fixed))
     view = View(
         habitus.skills,
         habitus.review,
@@ -203,7 +205,7 @@ def open_conversation(
     return conversation
 
 
-def _lots(habitus: Habitus, unit: str, outage: Outage, fixed: Fixed | None) -> Lots:
+def lots(habitus: Habitus, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
     """What chance decides in a conversation: nothing unless somebody has set it, nor without the seed."""
     share = habitus.settings.evidence.withhold if fixed is None else 0.0
     seed = outage.unless_away(habitus.journal.seed, "") if share else ""
