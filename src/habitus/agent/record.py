@@ -78,9 +78,9 @@ def _usage(turn: OpenTurn) -> dict[str, float]:
 
 def _selected(turn: OpenTurn, withheld: Collection[str]) -> list[Selected]:
     """Where selection put what; nothing where no prompt was made of it."""
-    if turn.selection is None or turn.composed is None:
+    if turn.selection is None or turn.composed is None or turn.composed.menu is None:
         return []
-    cut = set() if turn.composed.menu is None else set(turn.composed.menu.cut)
+    cut = set(turn.composed.menu.cut)
     chosen = [
         _placed(choice.summary, Place.STICKY if choice.is_sticky else Place.EAGER, choice.reason)
         for choice in turn.selection.eager
