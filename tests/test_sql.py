@@ -78,6 +78,7 @@ def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_n
     _execute(database, "ALTER TABLE skill_proposals DROP COLUMN told_on")  # it came later
     _execute(database, "DROP TABLE skill_switches")  # and so did these
     _execute(database, "DROP TABLE recipe_counts")
+    _execute(database, "DROP TABLE studied_files")
     _without_evidence(database)
     rows = {"removed1": "removed by ann", "madeway1": "there is room for 50 lessons"}
     for id, reason in rows.items():
@@ -99,6 +100,7 @@ def test_skills_that_were_removed_before_switches_were_kept_have_that_in_their_h
     _execute(database, "UPDATE alembic_version SET version_num = '0008'")
     _execute(database, "DROP TABLE skill_switches")
     _execute(database, "DROP TABLE recipe_counts")
+    _execute(database, "DROP TABLE studied_files")
     _without_evidence(database)
     _execute(
         database,
@@ -238,7 +240,7 @@ def test_moments_come_back_and_sort_by_time(a: datetime, b: datetime) -> None:
 
 
 @pytest.mark.req("SC-02")
-def test_processes_that_open_a_new_home_at_once_all_get_it(tmp_path: Path) -> None:
+def test_processes_that_open_a_new_home_at_once_all_get_it(tmp_path: Path, python: str) -> None:
     home = tmp_path / "home"
     code = (
         "import sys; from pathlib import Path; from habitus.app import Habitus, read_settings\n"
@@ -248,7 +250,7 @@ def test_processes_that_open_a_new_home_at_once_all_get_it(tmp_path: Path) -> No
     )
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(home), str(tmp_path)],
+            [python, "-c", code, str(home), str(tmp_path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

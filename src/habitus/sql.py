@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 metadata = sa.MetaData()
 
 # The newest migration this code knows. A test holds it against the migrations folder.
-HEAD = "0011"
+HEAD = "0012"
 
 _BUSY_SECONDS = 30
 
@@ -131,6 +131,11 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
         return
     with storage_errors(engine), engine.connect() as connection, _waiting(connection), connection.begin():
         yield connection
+
+
+def is_writing(engine: sa.Engine) -> bool:
+    """Whether a writing transaction is open in this context, so that others wait for us."""
+    return id(engine) in _open_transactions.get()
 
 
 # The writing transaction that is open in this context, by engine: whoever writes further joins it.
