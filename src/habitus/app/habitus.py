@@ -29,7 +29,6 @@ from habitus.pause import Pause
 from habitus.redact import Redactor, secret_values
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
-from habitus.skills import names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
