@@ -78,6 +78,7 @@ def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_n
     _execute(database, "ALTER TABLE skill_proposals DROP COLUMN told_on")  # it came later
     _execute(database, "DROP TABLE skill_switches")  # and so did these
     _execute(database, "DROP TABLE recipe_counts")
+    _execute(database, "DROP TABLE studied_files")
     _without_evidence(database)
     rows = {"removed1": "removed by ann", "madeway1": "there is room for 50 lessons"}
     for id, reason in rows.items():
@@ -99,6 +100,7 @@ def test_skills_that_were_removed_before_switches_were_kept_have_that_in_their_h
     _execute(database, "UPDATE alembic_version SET version_num = '0008'")
     _execute(database, "DROP TABLE skill_switches")
     _execute(database, "DROP TABLE recipe_counts")
+    _execute(database, "DROP TABLE studied_files")
     _without_evidence(database)
     _execute(
         database,

@@ -76,9 +76,11 @@ class EventKind(StrEnum):
     scratchpad_empty_code   name
     scratchpad_reset        name, reason
     scratchpad_killed       name, reason
-    tool_call               name, args_summary, args_digest; question when the call asks one; intent when it was
-                            declared; id when the format has one; args, without secrets, where no message has them
-    tool_result             name, success, error, result_digest, result_len; weak when success was inferred; id
+    tool_call               name, args_summary, args_digest; question when the call asks one; command when a shell is
+                            called; intent when it was declared; id, at and cwd when the format has them; args,
+                            without secrets, where no message has them
+    tool_result             name, success, error, result_digest, result_len; weak when success was inferred; doubt, a
+                            line of a success that reads like a failure; id, at
     history_repair          reason
     cap_exhausted           (nothing)
 
@@ -171,10 +173,15 @@ def tool_called(
     intent: str = "",
     round_idx: int = 0,
     call_id: str = "",
+    at: str = "",
+    cwd: str = "",
     keeps_args: bool = False,
     redactor: Redactor = PATTERNS_ONLY,
 ) -> Event:
-    """A `tool_call`. `args` is what the model sent: JSON text, or the parsed value; nothing when it is not known."""
+    """A `tool_call`. `args` is what the model sent: JSON text, or the parsed value; nothing when it is not known.
+
+    `at` is when, in ISO 8601; `cwd` the directory it was called in.
+    """
     parsed = _parsed(args)
     detail: dict[str, object] = {"name": name, "args_summary": "", "args_digest": ""}
     if parsed not in (None, ""):
@@ -183,13 +190,15 @@ def tool_called(
         question = _question(parsed, redactor)
         if question:
             detail["question"] = question
+        if isinstance(parsed, Mapping) and (command := shell_text(parsed)):
+            detail["command"] = _shortened(command, COMMAND_CHARS, redactor)
     if intent:
         detail["intent"] = _shortened(intent, SUMMARY_CHARS, redactor)
-    if call_id:
-        detail["id"] = call_id
+    if cwd:
+        detail["cwd"] = _shortened(cwd, COMMAND_CHARS, redactor)
     if keeps_args:
         detail["args"] = redactor.redact_value(parsed)
-    return event(EventKind.TOOL_CALL, detail, round_idx=round_idx)
+    return event(EventKind.TOOL_CALL, detail | _told(id=call_id, at=at), round_idx=round_idx)
 
 
 def tool_returned(
@@ -200,6 +209,7 @@ def tool_returned(
     result: str | None = None,
     round_idx: int = 0,
     call_id: str = "",
+    at: str = "",
     weak: bool = False,
     redactor: Redactor = PATTERNS_ONLY,
 ) -> Event:
@@ -207,16 +217,41 @@ def tool_returned(
     detail: dict[str, object] = {
         "name": name,
         "success": success,
-        "error": _shortened(error, ERROR_CHARS, redactor) if success is False else "",
+        "error": _ends(error, redactor) if success is False else "",
     }
     if result is not None:
         detail["result_digest"] = digest(result)
         detail["result_len"] = len(result)
+        if success and (found := _TROUBLE.search(result, max(0, len(result) - ERROR_CHARS))):
+            line = result[result.rfind("\n", 0, found.start()) + 1 : found.end() + SUMMARY_CHARS].splitlines()[0]
+            detail["doubt"] = _shortened(line, SUMMARY_CHARS, redactor)
     if weak:
         detail["weak"] = True
-    if call_id:
-        detail["id"] = call_id
-    return event(EventKind.TOOL_RESULT, detail, round_idx=round_idx)
+    return event(EventKind.TOOL_RESULT, detail | _told(id=call_id, at=at), round_idx=round_idx)
+
+
+# A command whose output goes through a pipe, or that is followed by another, fails without saying so.
+_TROUBLE = re.compile(
+    r"command not found|: not found$|Traceback \(most recent|No such file or directory|Permission denied|^npm ERR!"
+    r"|^(?:fatal|error|\w*Error)(?:\[\w+\])?: ",
+    re.MULTILINE,
+)
+
+
+def _told(**fields: str) -> dict[str, object]:
+    return {key: value for key, value in fields.items() if value}
+
+
+def shell_text(args: object) -> str:
+    """The shell's text in the arguments of a call, whatever the agent calls the argument."""
+    args = _parsed(args)
+    if not isinstance(args, Mapping):
+        return args if isinstance(args, str) else ""
+    given = args.get("command") or args.get("cmd") or args.get("script") or ""
+    if isinstance(given, list):
+        is_shell = len(given) == 3 and str(given[1]) in ("-c", "-lc")
+        return str(given[2]) if is_shell else " ".join(map(str, given))
+    return given if isinstance(given, str) else ""
 
 
 def digest(text: str) -> str:
@@ -225,7 +260,8 @@ def digest(text: str) -> str:
 
 
 SUMMARY_CHARS = 200
-ERROR_CHARS = 500
+COMMAND_CHARS = 1000
+ERROR_CHARS = 1000
 QUESTION_ARGUMENTS = frozenset({"query", "q", "question", "search", "search_query", "search_term", "keywords"})
 QUESTION_WORDS = 4  # fewer words are a name or an id, not a question
 _WORDS_KEPT = 60
@@ -266,6 +302,15 @@ def _shortened(text: str, limit: int, redactor: Redactor) -> str:
     """Redacted before it is cut, so that no half of a secret stays at the end."""
     whole = redactor.redact(text[: limit * 8]).text
     return whole if len(whole) <= limit else whole[: limit - 1] + "…"
+
+
+def _ends(error: str, redactor: Redactor) -> str:
+    """How an error begins and how it ends; what a program died of stands in its last lines."""
+    if len(error) <= ERROR_CHARS:
+        return _shortened(error, ERROR_CHARS, redactor)
+    first, last = ERROR_CHARS * 3 // 10, ERROR_CHARS * 7 // 10
+    head, tail = (redactor.redact(part).text for part in (error[: first * 8], error[-last * 4 :]))
+    return f"{head[:first]}…\n…{tail[-last + 3 :]}"
 
 
 def _question(value: object, redactor: Redactor) -> dict[str, object] | None:

@@ -42,7 +42,7 @@ def folder(run_cli: Cli) -> Path:
 def test_it_says_what_fired_and_where_with_the_evidence(direct: Direct, folder: Path) -> None:
     said = direct.ok("learn", "~/.claude/projects", env={"HOME": str(folder.parents[1])})
     one = folder / "shop" / "one.jsonl"
-    assert said.splitlines()[:5] == [
+    assert said.splitlines()[1:6] == [
         "repeated_tool_error: 2 times",
         "  When a tool fails twice in a row, stop calling it. Read the error, check what the tool expects, change what "
         "the error names, or take another way.",
@@ -50,12 +50,12 @@ def test_it_says_what_fired_and_where_with_the_evidence(direct: Direct, folder: 
         "    round 1: Bash failed: denied [redacted:github]",
         "    round 2: Bash failed: denied [redacted:github]",
     ]
-    assert said.splitlines()[8:] == [
+    assert said.splitlines()[9:] == [
         "Read 3 files: 4 turns, 12 events.",
         f"Not read in {one}: 1 × cut line.",
         f"Not read in {folder / 'site' / 'two.jsonl'}: 1 × unknown line.",
         "Secrets taken out: 2 × github.",
-        "Nothing was kept; --apply does.",
+        "In this run nothing was sent or spent, nothing was written; --apply keeps what is shown.",
     ]
 
 
@@ -63,6 +63,7 @@ def test_it_says_what_fired_and_where_with_the_evidence(direct: Direct, folder: 
 def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
     told = direct.json("learn", str(folder / "*" / "o*.jsonl"))
     (fired,) = told.pop("detectors")
+    assert told.pop("remedies")["coverage"]["failures"] == 2
     (firing,) = fired.pop("firings")
     assert (fired["detector"], fired["fired"]) == ("repeated_tool_error", 1)
     assert firing == {
@@ -93,6 +94,8 @@ def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
         "post_mortems": [],
         "stopped": "",
         "applied": None,
+        "unchanged": 0,
+        "own_sessions": 0,
     }
 
 
@@ -119,7 +122,7 @@ def test_a_file_that_is_no_transcript_is_an_error_alone_and_counted_among_others
     path = direct.cli.cwd / "odd.jsonl"
     path.write_bytes(content)
     ran = direct("learn", str(path))
-    known = "Known formats: rows, habitus, claude_code, openai."
+    known = "Known formats: rows, habitus, codex, gemini, claude_code, openai, opencode."
     assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: '{path}' is no transcript that can be read. {known}\n")
     (folder / "odd.jsonl").write_bytes(content)
     told = direct.json("learn", str(folder))
@@ -138,11 +141,16 @@ def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(direct: Direct
     skills: list[Line] = [asked("use a skill"), used("k", "Skill", {"skill": "any:data-summary"})]
     write(folder / "site" / "skill.jsonl", [*skills, used("l", "Skill", {"skill": "not-ours"})])
     said = direct.ok("learn", str(folder), "--apply")
-    *_, kept, undo = said.splitlines()
+    *_, kept, undo, account = said.splitlines()
     assert kept == "Lessons: 2 stored, 1 reinforced. Skill uses counted: 1."
     assert undo.startswith("Undo: habitus undo ")
+    assert account == "In this run nothing was sent or spent, 3 lessons written."
     again = direct.ok("learn", str(folder), "--apply")
-    assert again.splitlines()[-2:] == ["Lessons: nothing new.", "Already learned from: 3 turns."]
+    assert again.splitlines()[-3:] == [
+        "Lessons: nothing new.",
+        "Already learned from: 3 turns.",
+        "In this run nothing was sent or spent, nothing was written.",
+    ]
     lessons = direct.json("lessons", "list")["lessons"]
     assert {each["evidence"]["detector"] for each in lessons} == {"repeated_tool_error", "orphaned_tool_call"}
     with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:

@@ -1,4 +1,4 @@
-"""`habitus learn` without files: recipes and skills mined from the journal, proposed, approved and run."""
+"""`habitus recipes mine`: recipes and skills mined from the journal, proposed, approved and run."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def opened(direct: Direct) -> Iterator[Habitus]:
 
 
 def learned(direct: Direct, *options: str) -> Any:
-    """What `learn --apply` proposes; that it waits is said on standard error."""
-    return json.loads(direct("learn", "--apply", "--json", *options).out)["suggestions"]
+    """What `recipes mine --apply` proposes; that it waits is said on standard error."""
+    return json.loads(direct("recipes", "mine", "--apply", "--json", *options).out)["suggestions"]
 
 
 async def _made_tools(habitus: Habitus) -> None:
@@ -65,11 +65,11 @@ def test_what_was_done_three_times_becomes_a_recipe_that_a_model_calls(direct: D
         for session, number in (("mon", "A-11"), ("mon", "B-22"), ("tue", "C-33")):
             asyncio.run(_asked_for(habitus, session, number))
 
-    (found,) = direct.json("learn")["suggestions"]
+    (found,) = direct.json("recipes", "mine")["suggestions"]
     assert (found["kind"], found["name"], found["proposal"]) == ("recipe", "get order then send note", None)
     assert direct.json("review", "list")["proposals"] == []
 
-    said = direct("learn", "--apply").out
+    said = direct("recipes", "mine", "--apply").out
     assert "Looked at 3 turns of your own: 1 thing done again and again." in said
     (waiting,) = direct.json("review", "list")["proposals"]
     assert waiting["reasons"][0].startswith("done in 3 turns of 2 sessions, on ")
@@ -124,7 +124,7 @@ def test_calls_of_another_loop_become_the_steps_of_a_skill_without_its_secrets(d
     with opened(direct) as habitus:
         for session, version, number in (("a", "1.0.2", 4711), ("b", "1.0.3", 4822), ("b", "1.1.0", 4933)):
             _released(habitus, session, version, number)
-    assert direct("learn", "--apply").err == "1 change waits for you: habitus review list\n"
+    assert direct("recipes", "mine", "--apply").err == "1 change waits for you: habitus review list\n"
     shown = direct.ok("review", "show", "1")
     assert "1. Call `tag`, and keep its result as `tag`" in shown
     assert "tag: `${tag.tag.id}`" in shown
@@ -197,7 +197,7 @@ def test_requests_for_the_same_without_a_skill_are_listed_as_one(wished: Direct)
 def test_a_model_that_a_person_allows_drafts_the_skill(wished: Direct, tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"answer": DRAFT}]))
-    refused = wished("learn", "--model", f"script:{script}")
+    refused = wished("recipes", "mine", "--model", f"script:{script}")
     assert (refused.code, "1 group of requests, about" in refused.err, "Say --yes to send." in refused.err) == (
         1,
         True,

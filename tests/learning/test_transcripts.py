@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from habitus.errors import NotFound
 from habitus.events import Event, EventKind
 from habitus.learning import acc
+from habitus.learning.remedies.findings import findings
+from habitus.learning.remedies.sessions import SessionReader
+from habitus.learning.remedies.wording import lesson
 from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, format_of, habitus, read
+from tests.learning.hosts import WRITERS, Did
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
 
@@ -536,3 +541,42 @@ def test_no_mixed_up_message_makes_a_reader_raise(rows: list[dict[str, object]])
         for source in ("", "claude_code", "openai"):
             for transcript in read(path, source=source):
                 acc.detect([event for turn in transcript.turns for event in turn.events])
+
+
+@pytest.mark.req("EL-08", "EL-10")
+@pytest.mark.parametrize("host", WRITERS)
+def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: str) -> None:
+    WRITERS[host](
+        tmp_path / "s",
+        [
+            Did(said="run the tests"),
+            Did(command="pytest -q", code=127, said="bash: line 1: pytest: command not found"),
+            Did(command="uv run pytest -q", said="3 passed"),
+            Did(command="git push --force", code=None),
+            Did(said="No, don't ever force-push to main."),
+            Did(command="git push", said="ok"),
+        ],
+    )
+    (transcript,) = [found for path in tmp_path.iterdir() for found in read(path)]
+    assert (transcript.source, transcript.project, transcript.unread) == (host, "/srv/shop", {})
+    reader = SessionReader(session=transcript.id, project=transcript.project)
+    for turn in transcript.turns:
+        reader.take(turn)
+    told = findings([reader.facts()])
+    assert [lesson(held) for held in told.candidates] == [
+        "In this project run `uv run pytest`; `pytest` alone is not found."
+    ]
+    assert [(rule.correction.text, rule.correction.after.value) for rule in told.rules] == [
+        ("Don't ever force-push to main.", "refused")
+    ]
+    assert (told.coverage.calls, told.coverage.failures) == (4, 1)
+
+
+@pytest.mark.req("EL-08")
+def test_a_database_of_another_make_is_said(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "opencode.db")
+    database.execute("CREATE TABLE other (id TEXT)")
+    database.commit()
+    database.close()
+    (transcript,) = read(tmp_path / "opencode.db")
+    assert (transcript.turns, transcript.unread) == ((), {"database: no such table: session": 1})

@@ -164,6 +164,7 @@ class Hosting:
         if owner not in ("", request.user.name):
             raise _somebody_elses(id)
         cheap = habitus.models.cheap if habitus.settings.cheap_model else None  # nothing is spent unasked
+        memory = habitus.open_memory(user=request.user.name)
         return open_conversation(
             habitus,
             self._tools,
@@ -174,7 +175,7 @@ class Hosting:
             ask=request.ask,
             is_hosted=True,
             shows_prompt=request.shows_prompt,
-            learner=open_learner(habitus, habitus.open_memory(user=request.user.name), cheap),
+            learner=open_learner(habitus, memory, cheap, memory),
         )
 
     def _known(self, id: str) -> tuple[str, Sequence[Turn]]:

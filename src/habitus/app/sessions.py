@@ -74,7 +74,8 @@ def open_session(
         raise Refused(f"'{id}' can't be a session of yours.", mend="Leave the id out, or take another.")
     cheap = cheap or (habitus.models.cheap if model is None else None)
     history = resumed(past)
-    memory = NotingKeeper(habitus.open_memory(user=user.name))  # a view for the learner's own thread
+    memory = habitus.open_memory(user=user.name)  # a view for the learner's own thread
+    noting = NotingKeeper(memory)
     conversation = open_conversation(
         habitus,
         habitus.tools,
@@ -85,8 +86,8 @@ def open_session(
         source_type=source_type,
         ask=ask,
         observers=observers,
-        learner=learner or open_learner(habitus, memory, cheap),
-        learned=memory.take,
+        learner=learner or open_learner(habitus, noting, cheap, memory),
+        learned=noting.take,
         read=read,
         fixed=fixed,
     )

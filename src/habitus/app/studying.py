@@ -6,15 +6,19 @@ import glob
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from habitus.app import learning, models
 from habitus.app.habitus import Habitus
+from habitus.app.remedies import Gathering, ToldRemedies
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
+from habitus.learning.places import AGENTS
 from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
+from habitus.learning.remedies.calls import moment
 from habitus.learning.spending import CapReached
-from habitus.learning.transcripts.applying import Applied, Applier
+from habitus.learning.transcripts.applying import Applied, Taught
 from habitus.learning.transcripts.detection import FORMATS, UNKNOWN, format_of
 from habitus.learning.transcripts.ledger import How
 from habitus.learning.transcripts.study import Failures, FileRead, Firing, Studied, firings, study
@@ -60,16 +64,24 @@ class StudyReport:
     files: tuple[FileRead, ...]
     detectors: tuple[Fired, ...]
     skills: Mapping[str, Mapping[str, int]]  # name → uses, failed
+    remedies: ToldRemedies
     redacted: Mapping[str, int]
     post_mortems: tuple[FileLessons | FileFault, ...]
     stopped: str  # why the model was not asked about everything
     applied: Applied | None
+    unchanged: int = 0  # files that the last run had read already
+    own_sessions: int = 0  # of ours, from the journal
 
     @property
     def teaches(self) -> bool:
         """Whether there is anything that memory could keep."""
         drawn = any(isinstance(told, FileLessons) and told.lessons for told in self.post_mortems)
-        return bool(self.detectors or self.skills or drawn)
+        return bool(self.detectors or self.skills or drawn or self.remedies.lessons or self.remedies.rules)
+
+    @property
+    def spent(self) -> int:
+        """Tokens."""
+        return sum(told.tokens for told in self.post_mortems if isinstance(told, FileLessons))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +94,12 @@ class Sending:
 
 
 def found_files(given: Sequence[str]) -> list[Path]:
-    """Every file that is meant, once; folders stand for the transcripts below them."""
+    """Every file that is meant, once; folders stand for the transcripts below them.
+
+    Without any, those of the agents that keep some on this machine.
+    """
+    if not given:
+        return [path for agent in AGENTS.values() for path in agent.transcripts(Path.home())]
     found: dict[Path, None] = {}
     for one in given:
         path = given_path(one)
@@ -132,20 +149,31 @@ class _Seen:
 
 
 class Study:
-    """One look at transcripts: `read`, perhaps `ask`, then `report`. With `apply` memory keeps what they teach."""
+    """One look at transcripts: `read`, perhaps `ask`, then `keep` what a person wants kept, and `report`."""
 
-    def __init__(self, habitus: Habitus, *, apply: bool, wants_failures: bool) -> None:
+    def __init__(
+        self,
+        habitus: Habitus,
+        *,
+        apply: bool,
+        wants_failures: bool,
+        since: datetime | None = None,
+        only_new: bool = False,
+    ) -> None:
         self._habitus = habitus
         self._redactor = CountingRedactor(habitus.redactor)
         self._wants_failures = wants_failures
-        self._applier: Applier | None = None
+        self._since = since
         if apply:
             habitus.refuse_if_read_only()
             habitus.pause.refuse_if_paused()
-            self._applier = learning.open_applier(habitus, habitus.memory, self._redactor)
+        self._applier = learning.open_applier(habitus, habitus.memory, self._redactor) if apply else None
+        self._gathering = Gathering(habitus, only_new=only_new)
         self._files: list[FileRead] = []
+        self._unchanged = self._own = 0
         self._seen: dict[str, _Seen] = {}
         self._skills: dict[str, Counter[str]] = {}
+        self._taught: list[Taught] = []
         self._failures: list[Failures] = []
         self._post_mortems: list[FileLessons | FileFault] = []
         self._tokens_to_send = 0
@@ -153,23 +181,42 @@ class Study:
 
     def read(self, path: Path, turn_done: Callable[[], None] = lambda: None) -> None:
         """Study one file, a turn at a time."""
+        if not self._gathering.begin(path):
+            self._unchanged += 1
+            return
         failures = Failures(file=path)
 
         def visit(studied: Studied) -> None:
+            turn_done()
+            if self._is_too_old(studied):
+                return
             self._take(studied)
-            if self._applier is not None:
-                self._applier.apply(studied)
             ledger = learning.turn_ledger(self._habitus)
             if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
                 failures.take(studied)
-            turn_done()
 
         self._files.append(study(path, self._redactor, visit))
         if failures.cells:
             self._failures.append(failures)
             self._tokens_to_send += estimate(written(list(failures.cells.values()), self._redactor))
 
+    def read_own(self) -> None:
+        """Study the sessions of our own journal; without any, and without files, there is nothing to look at."""
+        self._own = self._gathering.take_journal()
+        if not (self._files or self._unchanged or self._own):
+            raise NotFound(
+                "Which transcripts?",
+                mend="Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects.",
+            )
+
+    def _is_too_old(self, studied: Studied) -> bool:
+        when = moment(studied.began) if self._since else None
+        return self._since is not None and when is not None and when < self._since
+
     def _take(self, studied: Studied) -> None:
+        self._gathering.take(studied)
+        if self._applier is not None and (taught := self._applier.taught(studied)):
+            self._taught.append(taught)
         for lesson, firing in zip(studied.lessons, firings(studied), strict=True):
             seen = self._seen.setdefault(firing.detector, _Seen(rule=lesson.rule))
             seen.count += 1
@@ -204,6 +251,18 @@ class Study:
             if self._applier is not None:
                 self._applier.apply_post_mortem(failures, found)
 
+    def proposals(self) -> list[Taught]:
+        """What could be kept and was not decided yet: lessons of the detectors, remedies and rules."""
+        assert self._applier is not None
+        return [each for each in (*self._taught, *self._gathering.proposals()) if self._applier.is_new(each)]
+
+    def keep(self, wanted: Sequence[Taught] | None = None) -> None:
+        """Teach memory these, by default all of it, and remember what was read."""
+        assert self._applier is not None
+        for taught in (*self._taught, *self._gathering.proposals()) if wanted is None else wanted:
+            self._applier.keep(taught)
+        self._gathering.keep()
+
     def report(self) -> StudyReport:
         return StudyReport(
             files=tuple(self._files),
@@ -212,8 +271,11 @@ class Study:
                 for name, seen in self._seen.items()
             ),
             skills=self._skills,
+            remedies=self._gathering.told(),
             redacted=dict(self._redactor.counts),
             post_mortems=tuple(self._post_mortems),
             stopped=self._stopped,
             applied=self._applier.applied if self._applier is not None else None,
+            unchanged=self._unchanged,
+            own_sessions=self._own,
         )

@@ -132,6 +132,8 @@ def _recipes() -> TyperGroup:
         Command("show", "recipes:show"),
         Command("run", "recipes:run"),
         Command("test", "recipes:check"),
+        Command("mine", "mining:mine"),
+        Command("mine", "mining:mine"),
     ]
     help = "Recipes: named sequences of tool calls that skills bring along."
     return group("recipes", help, below, panel=_EVERYDAY)

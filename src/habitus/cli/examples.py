@@ -70,6 +70,7 @@ EXAMPLES: Mapping[str, str] = {
     "recipes show": "habitus recipes show monthly-report",
     "recipes run": 'habitus recipes run monthly-report \'{"month": "2026-10"}\' --dry-run',
     "recipes test": "habitus recipes test",
+    "recipes mine": "habitus recipes mine --apply",
     "pad": "habitus pad exec trial 'x = 21'",
     "pad exec": "habitus pad exec trial 'print(x * 2)'",
     "pad list": "habitus pad list",

@@ -13,18 +13,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from habitus.app import Habitus, studying
+from habitus.app.remedies import ToldRemedies, decided
 from habitus.app.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.app.undoing import of_lessons
-from habitus.cli import mining, output
+from habitus.cli import moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.errors import Refused
-from habitus.learning.transcripts.applying import Applied
+from habitus.learning.transcripts.applying import Applied, Taught
 from habitus.learning.transcripts.study import Firing
 from habitus.llm.roles import Models
 from habitus.memory.model import Engram
 
-MOST_SHOWN = 5  # firings of one detector
+MOST_SHOWN = 5  # firings of one detector, candidates
+MOST_FAILURES = 10
+AGAIN = 2  # sessions from which a failure is one that comes again and again
+LAST = "last"
 
 
 def learn(
@@ -33,29 +37,40 @@ def learn(
         list[str] | None,
         typer.Argument(help="Transcripts: files, folders or patterns, such as ~/.claude/projects.", show_default=False),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Keep what they teach, once per turn.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Keep what they teach; a person is asked about each.")] = False,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since", help="Only what is newer: 30d, 2026-05-01, or last (what changed since the last --apply)."
+        ),
+    ] = "",
     model: Annotated[str, typer.Option("--model", help="Also let provider:model look at the failed calls.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find what went wrong in transcripts of agents: Claude Code sessions, OpenAI-style logs, event rows, our own.
+    """Find what failed in transcripts of agents and what worked next: Claude Code, Codex, Gemini CLI, opencode, ours.
 
-    Without files: what you had done again and again here, as recipes and skills that --apply proposes to you.
+    Without files, those of the agents on this machine and our own sessions.
     """
-    if not files:
-        mining.from_journal(context, apply=apply, model=model, yes=yes, as_json=as_json)
-        return
-    paths = studying.found_files(files)
+    paths = studying.found_files(files or ())
     with opened(context) as habitus:
         may_ask = sys.stdin.isatty() and not as_json
         is_refused = bool(model) and not yes and not may_ask
         models = studying.open_models(habitus, model) if model else None
-        study = Study(habitus, apply=apply and not is_refused, wants_failures=bool(model))
+        study = Study(
+            habitus,
+            apply=apply and not is_refused,
+            wants_failures=bool(model),
+            since=moments.parse(since, habitus.clock()) if since not in ("", LAST) else None,
+            only_new=since == LAST,
+        )
         with _noting(habitus, apply) as made:
             with _progress(as_json, len(paths)) as (turn_done, file_done):
                 for path in paths:
                     study.read(path, turn_done)
                     file_done()
+                if not files:
+                    study.read_own()
             if is_refused:
                 raise Refused(
                     f"{_told(study.sending)} would go to {model}.", mend="Nothing was sent or kept. Say --yes to send."
@@ -64,11 +79,25 @@ def learn(
                 _print_findings(study.report())
             if models is not None and study.sending.calls and (yes or _may_send(study.sending, model)):
                 _ask(study, models, is_quiet=as_json)
+            if apply:
+                study.keep(_decided(study.proposals()) if may_ask else None)
         if as_json:
             output.print_json(study.report())
         else:
             has_nothing_to_ask = models is not None and not study.sending.calls
             _print_end(context, study.report(), has_nothing_to_ask=has_nothing_to_ask, made=made)
+
+
+def _decided(proposals: Sequence[Taught]) -> list[Taught]:
+    """What a person says to each, asked once for the same text: y keeps it, n never asks again, e changes it."""
+    said: dict[str, str | None] = {}
+    for draft in (draft for taught in proposals for draft in taught.drafts):
+        if draft.text not in said:
+            output.say(f"{draft.text} ({draft.evidence.told or draft.evidence.trace})")
+            answer = typer.prompt("Keep it? [y]es, [n]o, [e]dit", default="y").strip().lower()[:1]
+            edited = typer.prompt("Text", default=draft.text) if answer == "e" else draft.text
+            said[draft.text] = edited if answer in ("y", "e") else None
+    return [decided(taught, said) for taught in proposals]
 
 
 def _noting(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
@@ -120,6 +149,7 @@ def _ask(study: Study, models: Models, *, is_quiet: bool) -> None:
 
 
 def _print_findings(report: StudyReport) -> None:
+    _print_remedies(report.remedies)
     for found in report.detectors:
         output.say(f"{found.detector}: {output.counted(found.fired, 'time')}", style="bold")
         output.say(f"  {found.rule}", style="green")
@@ -135,9 +165,11 @@ def _print_findings(report: StudyReport) -> None:
         used = ", ".join(f"{name} ({counts['uses']})" for name, counts in sorted(report.skills.items()))
         output.say(f"Skills used: {used}.")
     turns, events = (sum(getattr(file, what) for file in report.files) for what in ("turns", "events"))
+    unchanged = f" {report.unchanged} unchanged since the last run." if report.unchanged else ""
+    own = f" Own sessions: {report.own_sessions}." if report.own_sessions else ""
     output.say(
         f"Read {output.counted(len(report.files), 'file')}: {output.counted(turns, 'turn')}, "
-        f"{output.counted(events, 'event')}."
+        f"{output.counted(events, 'event')}.{own}{unchanged}"
         + ("" if report.detectors else " Nothing went wrong that a detector knows.")
     )
     for file in report.files:
@@ -145,6 +177,31 @@ def _print_findings(report: StudyReport) -> None:
             output.say(f"Not read in {file.path}: {_listed(file.unread)}.", style="yellow")
     if report.redacted:
         output.say(f"Secrets taken out: {_listed(report.redacted)}.", style="yellow")
+
+
+def _print_remedies(told: ToldRemedies) -> None:
+    if again := [failure for failure in told.failures if failure.sessions >= AGAIN][:MOST_FAILURES]:
+        output.say("What fails again and again, the most costly first:", style="bold")
+        for failure in again:
+            lost = f"{output.counted(failure.calls, 'call')}, {failure.minutes:g} minutes lost"
+            output.say(f"  {failure.what} ({failure.sessions} sessions, {lost}; {failure.project or 'no project'})")
+    for heading, style, lessons in (
+        ("What worked next:", "green", told.lessons),
+        ("What you said when you stopped it:", "green", told.rules),
+        ("Seen once, so not learned yet:", "dim", told.candidates[:MOST_SHOWN]),
+    ):
+        if lessons:
+            output.say(heading, style="bold")
+            for lesson in lessons:
+                where = f"; {lesson.project}" if lesson.project else ""
+                output.say(f"  {lesson.text} ({lesson.evidence}{where})", style=style)
+    covered = told.coverage
+    if covered.failures:
+        output.say(
+            f"{output.counted(covered.failures, 'failed call')} in {output.counted(covered.sessions, 'session')}: "
+            f"{covered.failures - covered.teachable} of the work itself or transient, {covered.remedied} with what "
+            f"worked next, {covered.taught} covered by the lessons above."
+        )
 
 
 def _where(firing: Firing) -> str:
@@ -172,8 +229,16 @@ def _print_end(
         output.say(report.stopped, style="yellow")
     if report.applied is not None:
         _print_applied(context, report.applied, made)
-    elif report.teaches:
-        output.say("Nothing was kept; --apply does.")
+    _print_account(report)
+
+
+def _print_account(report: StudyReport) -> None:
+    """What left this machine, what it cost and what was changed; nothing unless it was asked for."""
+    sent = f"{report.spent:,} tokens were spent on a model" if report.post_mortems else "nothing was sent or spent"
+    written = report.applied.written if report.applied else 0
+    kept = f"{output.counted(written, 'lesson')} written" if written else "nothing was written"
+    more = "; --apply keeps what is shown" if report.applied is None and report.teaches else ""
+    output.say(f"In this run {sent}, {kept}{more}.")
 
 
 def _print_applied(context: typer.Context, applied: Applied, made: Sequence[Engram]) -> None:

@@ -1,9 +1,10 @@
-"""`habitus learn` without files: what the person's own journal would have as recipes and skills."""
+"""`habitus recipes mine`: what was done again and again here, as recipes and skills to decide about."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Annotated
 
 import typer
 
@@ -11,12 +12,20 @@ from habitus.app import studying
 from habitus.app.mining import Mining, MiningReport
 from habitus.cli import output
 from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
+from habitus.cli.options import AsJson
 from habitus.errors import Refused
 from habitus.llm.roles import Models
 
 
-def from_journal(context: typer.Context, *, apply: bool, model: str, yes: bool, as_json: bool) -> None:
-    """Say what was done again and again; with `apply` it is proposed, with a model its skills are drafted before."""
+def mine(
+    context: typer.Context,
+    apply: Annotated[bool, typer.Option("--apply", help="Propose what is found; it waits for your review.")] = False,
+    model: Annotated[str, typer.Option("--model", help="Let provider:model draft skills of similar requests.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find what you had done again and again: calls that make a recipe, requests that want a skill."""
     with opened(context) as habitus:
         models = studying.open_models(habitus, model) if model else None
         mining = Mining(habitus)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from habitus.events import Event, EventKind, TurnEnded
@@ -13,6 +13,7 @@ from habitus.learning.acc.lessons import Lesson
 from habitus.learning.acc.monitor import ACC, Mode
 from habitus.learning.acc.signatures import signature
 from habitus.learning.cerebellum import CONSOLIDATION, Cerebellum, Waiting
+from habitus.learning.remedies.calls import Call, calls
 from habitus.memory.model import HIGH, Draft, Encoded, Evidence, Producer, Scope, Status
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell
@@ -62,6 +63,27 @@ class NotingKeeper:
         return self._memory.ignored(rules)
 
 
+class _Failing:
+    """The failed calls of a turn that nobody was told a remedy for yet."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._told: set[str] = set()
+
+    def observe(self, event: Event) -> None:
+        if event.kind in (EventKind.TOOL_CALL, EventKind.TOOL_RESULT):
+            self._events.append(event)
+
+    def take(self) -> list[Call]:
+        events, self._events = self._events, []
+        return [call for call in calls(events) if call.success is False]
+
+    def is_first(self, remedy: str) -> bool:
+        is_new = remedy not in self._told
+        self._told.add(remedy)
+        return is_new
+
+
 class Learner:
     """The ACC and the Cerebellum of one session, and the memory they teach. Off, it does nothing at all."""
 
@@ -72,7 +94,10 @@ class Learner:
         *,
         mode: Mode | str = Mode.PASSIVE,
         redactor: Redactor = PATTERNS_ONLY,
+        remedy: Callable[[Call], str] = lambda call: "",
     ) -> None:
+        self._remedy = remedy  # what is known to help against a failed call
+        self._failing = _Failing()
         self._keeper = keeper
         self._redactor = redactor
         self._cerebellum = cerebellum
@@ -86,6 +111,7 @@ class Learner:
         self._acc.observe_event(event)
         if self.mode is not Mode.OFF:
             self._cerebellum.on_event(event)
+            self._failing.observe(event)
 
     def on_pre_execute(self, cell: Cell) -> None:
         self._cerebellum.on_pre_execute(cell)
@@ -95,15 +121,20 @@ class Learner:
             self._cerebellum.on_post_execute(cell)
 
     async def advise(self) -> Sequence[str]:
-        """Nudges, while the turn can still take another way; each detector speaks once a turn."""
-        return [nudge.text for nudge in self._acc.at_round()]
+        """What helped before against what failed just now, and nudges; each is said once a turn."""
+        failing = self._failing
+        remedies = [await asyncio.to_thread(self._remedy, call) for call in failing.take()]
+        told = [f"[Habitus remedy] {remedy}" for remedy in remedies if remedy and failing.is_first(remedy)]
+        return [*told, *(nudge.text for nudge in self._acc.at_round())]
 
     def cancelled(self) -> None:
+        self._failing = _Failing()
         self._acc.reset()
         self._cerebellum.reset()
 
     def learn(self, ended: TurnEnded) -> Coroutine[Any, Any, None]:
         """Takes what the turn has left at once, before the next turn can add to it; the work itself comes later."""
+        self._failing = _Failing()
         events = self._acc.take()
         # Cells whose call failed wait for the next turn that goes wrong: a clean turn calls no model.
         cells = () if self._cerebellum.is_turn_clean else self._cerebellum.take()

@@ -67,10 +67,10 @@ def _said(draft: Draft) -> list[str]:
 
 
 def earned_trust(draft: Draft) -> TrustLevel:
-    """Only a person's own word, or one that a person confirmed to the model, counts as a person's."""
+    """Only a person's own word, or one that a person confirmed when it was proposed, counts as a person's."""
     if draft.produced_by is Producer.USER:
         return TrustLevel.USER
-    if draft.produced_by is Producer.MODEL:
+    if draft.produced_by in (Producer.MODEL, Producer.TRANSCRIPTS):
         return draft.trust
     return TrustLevel.VERIFIED if draft.verified or draft.trust is TrustLevel.VERIFIED else TrustLevel.AUTOMATIC
 

@@ -99,7 +99,7 @@ class Intake:
 
     def _engram(self, draft: Draft, embedder: Embedder) -> Engram:
         kind, scope = kind_of(draft.kind), scope_of(draft.scope)
-        is_taught = draft.produced_by in (Producer.MODEL, Producer.CEREBELLUM)
+        is_taught = draft.produced_by in (Producer.MODEL, Producer.CEREBELLUM, Producer.TRANSCRIPTS)
         is_of_conversation = is_taught or draft.produced_by is Producer.DETECTOR
         if self.is_shared and is_taught and draft.trust is TrustLevel.AUTOMATIC:
             scope = Scope.USER  # what one person's conversation teaches is theirs until a person widens it

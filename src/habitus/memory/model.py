@@ -79,6 +79,7 @@ class Producer(StrEnum):
     MODEL = "model"  # the model called memorize
     DETECTOR = "detector"  # a text of ours, chosen by a detector
     CEREBELLUM = "cerebellum"
+    TRANSCRIPTS = "transcripts"  # what past sessions have in common: remedies, and corrections by a person
     DREAM = "dream"  # self-play
     IMPORT = "import"
 

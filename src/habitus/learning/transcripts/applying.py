@@ -13,7 +13,7 @@ from habitus.learning.post_mortem import PostMortem
 from habitus.learning.transcripts.ledger import How, NotSettled, TurnLedger
 from habitus.learning.transcripts.model import SkillUse
 from habitus.learning.transcripts.study import Failures, Studied
-from habitus.memory.model import Draft, Encoded, Evidence
+from habitus.memory.model import Draft, Encoded, Evidence, Status
 from habitus.redact import Redactor
 from habitus.text import one_line
 
@@ -31,6 +31,21 @@ class Applied:
     reasons: Counter[str] = field(default_factory=Counter)  # why it did not take one
     already: int = 0  # turns that were learned from before
     skill_uses: int = 0
+
+    @property
+    def written(self) -> int:
+        """How many lessons are new, say more than before, or wait for a person."""
+        return sum(self.lessons[status] for status in (Status.STORED, Status.REINFORCED, Status.WAITING))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taught:
+    """What something teaches, and by what it is known again. Without drafts it is noted as dealt with."""
+
+    digests: tuple[str, ...]
+    how: How
+    drafts: tuple[Draft, ...]
+    uses: tuple[SkillUse, ...] = ()
 
 
 class Applier:
@@ -54,8 +69,13 @@ class Applier:
 
     def apply(self, studied: Studied) -> None:
         """Encode what the detectors say of a turn, and count the skills that it used."""
+        if (taught := self.taught(studied)) is not None:
+            self.keep(taught)
+
+    def taught(self, studied: Studied) -> Taught | None:
+        """What there is to keep of a turn, without the turn itself."""
         if not studied.lessons and not studied.skill_uses:
-            return
+            return None
         told = [
             observer.drafted(
                 each,
@@ -66,12 +86,19 @@ class Applier:
             )
             for each in studied.lessons
         ]
-        with self._ledger.first_time([studied.digest], How.DETECTORS) as new:
+        return Taught(digests=(studied.digest,), how=How.DETECTORS, drafts=tuple(told), uses=studied.skill_uses)
+
+    def is_new(self, taught: Taught) -> bool:
+        return any(self._ledger.is_new(digest, taught.how) for digest in taught.digests)
+
+    def keep(self, taught: Taught) -> None:
+        """Encode what was taught, where it was not before."""
+        with self._ledger.first_time(taught.digests, taught.how) as new:
             if not new:
-                self.applied.already += 1
+                self.applied.already += taught.how is How.DETECTORS
                 return
-            self._encode(told)
-            self.applied.skill_uses += sum(self._count_skill(use) for use in studied.skill_uses)
+            self._encode(taught.drafts)
+            self.applied.skill_uses += sum(self._count_skill(use) for use in taught.uses)
 
     def apply_post_mortem(self, failures: Failures, found: PostMortem) -> None:
         cells = list(failures.cells.values())

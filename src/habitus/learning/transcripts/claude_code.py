@@ -11,8 +11,10 @@ from pathlib import Path
 
 from habitus.events import EventKind, event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.model import SkillUse, Stop, Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.refusals import said_no
 from habitus.learning.transcripts.results import came_to
+from habitus.learning.transcripts.values import string, text_of
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "claude_code"
@@ -20,11 +22,12 @@ _CONVERSATION = frozenset({"user", "assistant"})
 _WITHOUT_EVENTS = frozenset(
     {"summary", "system", "progress", "attachment", "file-history-snapshot", "queue-operation", "last-prompt", "mode"}
 )
-_NOT_A_REQUEST = ("[Request interrupted", "<local-command", "<command-", "<system-reminder", "Caveat: ")
+_INTERRUPTED = "[Request interrupted"
+_NOT_A_REQUEST = (_INTERRUPTED, "<local-command", "<command-", "<system-reminder", "<task-notification", "Caveat: ")
 
 
 def looks_like(row: dict[str, object]) -> bool:
-    kind = _str(row.get("type"))
+    kind = string(row.get("type"))
     if kind in _CONVERSATION:
         return "message" in row
     return "sessionId" in row or "leafUuid" in row or kind in _WITHOUT_EVENTS
@@ -56,13 +59,14 @@ class _Session:
         self._answers: dict[str, str] = {}  # turn → the answer that its current round belongs to
         self._calls: dict[str, _Call] = {}
         self._seen_lines: dict[int, None] = {}  # hashes, the oldest first
+        self._stopped: Stop | None = None  # by the person, who has not spoken since
         self._line = 0
 
     def take(self, row: Mapping[str, object]) -> None:
         self._line += 1
-        if self._is_repeated(_str(row.get("uuid"))):
+        if self._is_repeated(string(row.get("uuid"))):
             return
-        if not self.draft.project and (place := _str(row.get("cwd"))):
+        if not self.draft.project and (place := string(row.get("cwd"))):
             self.draft.project = self._redactor.redact(place[:1000]).text
         match row.get("type"):
             case "user":
@@ -107,9 +111,15 @@ class _Session:
 
     def _user(self, row: Mapping[str, object]) -> None:
         blocks = self._blocks(row)
-        if _is_request(row, blocks) and not row.get("isSidechain"):
+        is_asked = not row.get("isSidechain") and (words := _request(row, blocks))
+        if is_asked:
             self._main = self.draft.open()
         turn = self._turn(row)
+        if is_asked:
+            self.draft.hear(turn, words, self._redactor, after=self._stopped, at=_at(row))
+            self._stopped = None
+        elif any(string(block.get("text")).startswith(_INTERRUPTED) for block in blocks):
+            self._stopped = self._stopped or Stop.INTERRUPTED
         for block in blocks:
             if block.get("type") == "tool_result":
                 self._returned(turn, row, block)
@@ -117,26 +127,34 @@ class _Session:
     def _assistant(self, row: Mapping[str, object]) -> None:
         turn = self._turn(row)
         message = row.get("message")
-        answer = _str(message.get("id")) if isinstance(message, Mapping) else ""
+        answer = string(message.get("id")) if isinstance(message, Mapping) else ""
         if not answer or self._answers.get(turn.id) != answer:  # one answer may be spread over several lines
             self._answers[turn.id] = answer
             turn.round_idx += 1
         for block in self._blocks(row):
             if block.get("type") in ("tool_use", "server_tool_use"):
-                self._called(turn, block)
+                self._called(turn, row, block)
 
-    def _called(self, turn: TurnDraft, block: Mapping[str, object]) -> None:
-        call_id, name = _str(block.get("id")), _str(block.get("name")) or "unknown"
+    def _called(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
+        call_id, name = string(block.get("id")), string(block.get("name")) or "unknown"
         if call_id and call_id in self._calls:
             return
         args = block.get("input")
         skill = _skill(args, self._redactor) if name == "Skill" else ""
         self._calls[call_id] = _Call(name, args, turn, turn.round_idx, skill)
-        called = tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor)
+        called = tool_called(
+            name,
+            args,
+            round_idx=turn.round_idx,
+            call_id=call_id,
+            at=_at(row),
+            cwd=string(row.get("cwd")),
+            redactor=self._redactor,
+        )
         self.draft.add(turn, called)
 
     def _returned(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
-        call_id = _str(block.get("tool_use_id"))
+        call_id = string(block.get("tool_use_id"))
         call = self._calls.get(call_id)
         if call is None:
             self.draft.unread["result without a call"] += 1
@@ -144,15 +162,17 @@ class _Session:
         if call.is_answered:
             return
         call.is_answered = True
-        text = _text(block.get("content"))
+        text = text_of(block.get("content"))
         structured = row.get("toolUseResult")
         reading = came_to(
             call.args,
             text,
             fields=(structured, block, row),
             has_failed=block.get("is_error") is True,
-            spoken=(_str(structured),),
+            spoken=(string(structured),),
         )
+        if reading.success is None:
+            self._refused(turn, row, block, text)
         returned = tool_returned(
             call.name,
             success=reading.success,
@@ -160,11 +180,20 @@ class _Session:
             result=text,
             round_idx=call.round_idx,
             call_id=call_id,
+            at=_at(row),
             redactor=self._redactor,
         )
         self.draft.add(call.turn, returned)
         if call.skill:
             self.draft.skill_uses.append(call.use(reading.success))
+
+    def _refused(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str) -> None:
+        structured = row.get("toolUseResult")
+        is_person, words = said_no(row, block, texts=(text, string(structured)))
+        if is_person and words:
+            self.draft.hear(turn, words, self._redactor, after=Stop.REFUSED, at=_at(row))
+        elif is_person:
+            self._stopped = Stop.REFUSED
 
     def _ended(self, row: Mapping[str, object]) -> None:
         if row.get("subtype") == "error_max_turns":
@@ -190,8 +219,8 @@ class _Session:
         return turn
 
     def _side(self, row: Mapping[str, object]) -> TurnDraft:
-        uuid, parent = _str(row.get("uuid")), _str(row.get("parentUuid"))
-        root = _str(row.get("agentId")) or self._roots.get(parent) or uuid
+        uuid, parent = string(row.get("uuid")), string(row.get("parentUuid"))
+        root = string(row.get("agentId")) or self._roots.get(parent) or uuid
         self._roots[uuid] = root
         if root not in self._sides:
             self._sides[root] = self.draft.open(is_sidechain=True)
@@ -211,28 +240,24 @@ class _Call:
         return SkillUse(skill=self.skill, turn=self.turn.id, round_idx=self.round_idx, success=success)
 
 
-def _is_request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> bool:
+def _request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> str:
+    """What the person asks for in this line; empty where they ask for nothing."""
     if row.get("isMeta") or row.get("isCompactSummary") or any(block.get("type") == "tool_result" for block in blocks):
-        return False
-    texts = [_str(block.get("text")) for block in blocks if block.get("type") == "text"]
-    return any(text.strip() and not text.lstrip().startswith(_NOT_A_REQUEST) for text in texts)
+        return ""
+    origin = row.get("origin")
+    if isinstance(origin, Mapping) and origin.get("kind") not in (None, "human"):
+        return ""
+    texts = [string(block.get("text")) for block in blocks if block.get("type") == "text"]
+    return "\n".join(text for text in texts if text.strip() and not text.lstrip().startswith(_NOT_A_REQUEST))
+
+
+def _at(row: Mapping[str, object]) -> str:
+    return string(row.get("timestamp"))[:40]
 
 
 def _skill(args: object, redactor: Redactor) -> str:
     """Versions call the argument `skill` or `command`; the name may carry its plugin."""
     if not isinstance(args, Mapping):
         return "unknown"
-    name = _str(args.get("skill")) or _str(args.get("command")) or _str(args.get("name"))
+    name = string(args.get("skill")) or string(args.get("command")) or string(args.get("name"))
     return redactor.redact(name.strip().lstrip("/").split(" ")[0][:200]).text or "unknown"
-
-
-def _text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(_str(part.get("text")) for part in content if isinstance(part, Mapping))
-    return ""
-
-
-def _str(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from habitus.errors import NotFound
-from habitus.learning.transcripts import claude_code, habitus, openai, rows
+from habitus.learning.transcripts import claude_code, codex, gemini, habitus, openai, opencode, rows
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Transcript, joined
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -27,8 +27,11 @@ class TranscriptFormat:
 FORMATS: Mapping[str, TranscriptFormat] = {
     rows.SOURCE: TranscriptFormat(rows.looks_like, rows.read),
     habitus.SOURCE: TranscriptFormat(habitus.looks_like, habitus.read),
+    codex.SOURCE: TranscriptFormat(codex.looks_like, codex.read),
+    gemini.SOURCE: TranscriptFormat(gemini.looks_like, gemini.read),
     claude_code.SOURCE: TranscriptFormat(claude_code.looks_like, claude_code.read),
     openai.SOURCE: TranscriptFormat(openai.looks_like, openai.read),
+    opencode.SOURCE: TranscriptFormat(lambda row: False, opencode.read),  # a database, not lines
 }
 
 
@@ -57,6 +60,8 @@ def pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") 
 
 def format_of(path: Path) -> str:
     """The format that most of the first lines look like; `unknown` when none does."""
+    if opencode.is_database(path):
+        return opencode.SOURCE
     votes: Counter[str] = Counter()
     for row in islice(objects(path, Counter()), _LINES_TRIED):
         votes.update(name for name, known in FORMATS.items() if known.looks_like(row))

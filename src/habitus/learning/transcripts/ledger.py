@@ -29,6 +29,7 @@ learned_turns = sa.Table(
 class How(StrEnum):
     DETECTORS = "detectors"
     POST_MORTEM = "post-mortem"
+    REMEDIES = "remedies"
 
 
 class NotSettled(Exception):
@@ -71,10 +72,14 @@ class TurnLedger:
         ]
 
 
+_NOT_COUNTED = ("at", "cwd", "command", "doubt")  # said besides, so that a turn stays the same when more is read
+
+
 def digest_of(turn: TranscriptTurn) -> str:
     """By what happened in it: a copy of the file under another name has the same turns."""
     whole = hashlib.sha256()
     for event in turn.events:
-        row = [event.kind.value, dict(event.detail), event.round_idx]
+        detail = {key: value for key, value in event.detail.items() if key not in _NOT_COUNTED}
+        row = [event.kind.value, detail, event.round_idx]
         whole.update(json.dumps(row, sort_keys=True, default=str).encode())
     return whole.hexdigest()

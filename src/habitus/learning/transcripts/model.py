@@ -5,8 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from habitus.events import Event
+from habitus.redact import Redactor
+
+
+class Stop(StrEnum):
+    """How a person stopped an agent."""
+
+    REFUSED = "refused"
+    INTERRUPTED = "interrupted"
+    UNDONE = "undone"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """A person's words, and what they did right before them."""
+
+    words: str
+    after: Stop | None = None
+    at: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,6 +34,7 @@ class TranscriptTurn:
 
     id: str
     events: tuple[Event, ...]
+    said: tuple[Said, ...] = ()  # the request, and what the person said in between
     is_sidechain: bool = False  # a helper agent's own work
 
 
@@ -43,6 +63,7 @@ class Transcript:
 
 
 PIECE = 5_000  # events after which the turns that have ended are handed on
+LONGEST_WORDS = 1_000  # characters of what a person said
 LONGEST_TURN = 20_000  # events; what comes after them is counted, not kept
 
 
@@ -65,6 +86,12 @@ class TranscriptDraft:
         turn = TurnDraft(id=str(self.opened) if id is None else id, is_sidechain=is_sidechain)
         self.turns.append(turn)
         return turn
+
+    def hear(self, turn: TurnDraft, words: str, redactor: Redactor, *, after: Stop | None = None, at: str = "") -> None:
+        """The person said something."""
+        clean = redactor.redact(words[: LONGEST_WORDS * 4].strip()).text[:LONGEST_WORDS]
+        if clean and not turn.is_handed_on:
+            turn.said.append(Said(words=clean, after=after, at=at))
 
     def add(self, turn: TurnDraft, event: Event) -> None:
         if turn.is_handed_on:
@@ -90,7 +117,7 @@ class TranscriptDraft:
     def _handed_on(self, ended: list[TurnDraft], *, goes_on: bool) -> Transcript:
         names = {turn.id for turn in ended}
         uses = [use for use in self.skill_uses if use.turn in names or not goes_on]
-        turns = tuple(turn.finished() for turn in ended if turn.events)
+        turns = tuple(turn.finished() for turn in ended if turn.events or turn.said)
         transcript = Transcript(
             id=self.id,
             source=self.source,
@@ -117,12 +144,15 @@ class TurnDraft:
     id: str
     is_sidechain: bool = False
     events: list[Event] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
     round_idx: int = 0
     last_line: int = 0  # the line that was last about it
     is_handed_on: bool = False
 
     def finished(self) -> TranscriptTurn:
-        return TranscriptTurn(id=self.id, events=tuple(self.events), is_sidechain=self.is_sidechain)
+        return TranscriptTurn(
+            id=self.id, events=tuple(self.events), said=tuple(self.said), is_sidechain=self.is_sidechain
+        )
 
 
 def joined(pieces: Sequence[Transcript]) -> Transcript:

@@ -5,9 +5,10 @@ Agents write these down in fields where they have them, and in fixed words where
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
+
+from habitus.events import shell_text
 
 _SPOKEN = re.compile(
     r"(?:<tool_use_error>|error:|\s)*(?:"
@@ -33,6 +34,24 @@ def was_refused(*fields: Mapping[str, object], texts: Iterable[str]) -> bool:
         if is_denied or (isinstance(status, str) and status.lower() in _STATUSES):
             return True
     return any(_SPOKEN.match(text.replace("’", "'")) for text in texts)
+
+
+_BY_PERSON = frozenset({"user-rejected", "interrupted"})
+_PERSON = re.compile(
+    r"(?:<tool_use_error>|error:|\s)*(?:the user doesn'?t want to|user rejected|the user rejected"
+    r"|[\w ]{0,40}\b(?:rejected|declined) by (?:the )?user|user (?:rejected|cancelled) mcp)",
+    re.IGNORECASE,
+)
+_THEIR_WORDS = re.compile(r"the user said:\s*(.+)", re.IGNORECASE | re.DOTALL)
+
+
+def said_no(*fields: Mapping[str, object], texts: Iterable[str]) -> tuple[bool, str]:
+    """Whether it was a person who refused, and what they said with it; rules and hooks are nobody's word."""
+    kinds = [str(given[key]) for given in fields for key in _DENIAL_FIELDS if given.get(key)]
+    spoken = [text.replace("’", "'") for text in texts]
+    is_person = any(kind in _BY_PERSON for kind in kinds) if kinds else any(map(_PERSON.match, spoken))
+    words = next((found[1] for text in spoken if (found := _THEIR_WORDS.search(text))), "") if is_person else ""
+    return is_person, words.removesuffix("</tool_use_error>").strip()
 
 
 _LOOK = frozenset(
@@ -65,24 +84,8 @@ def found_nothing(args: object, code: int, output: str) -> bool:
     """Whether a command that looks for something ended with 1 and said nothing; a comparison may say what differs."""
     if code != 1:
         return False
-    programs = {_program(part) for part in _could_have_ended(_command(args))}
+    programs = {_program(part) for part in _could_have_ended(shell_text(args))}
     return bool(programs & (_COMPARE if output else _LOOK))
-
-
-def _command(args: object) -> str:
-    """The shell's text in the arguments of a call, whatever the agent calls the argument."""
-    if isinstance(args, str):
-        try:
-            args = json.loads(args)
-        except (ValueError, RecursionError):
-            return args if isinstance(args, str) else ""
-    if not isinstance(args, Mapping):
-        return ""
-    given = args.get("command") or args.get("cmd") or args.get("script") or ""
-    if isinstance(given, list):
-        is_shell = len(given) == 3 and str(given[1]) in ("-c", "-lc")
-        return str(given[2]) if is_shell else " ".join(map(str, given))
-    return str(given)
 
 
 def _could_have_ended(command: str) -> list[str]:

@@ -40,6 +40,12 @@ class Studied:
     def trace(self) -> str:
         return f"{self.file.name} turn {self.turn.id}"
 
+    @property
+    def began(self) -> str:
+        """When the person asked, or the first call was made; empty where the format does not say."""
+        told = [said.at for said in self.turn.said] + [event.detail.get("at") for event in self.turn.events[:1]]
+        return next((at for at in told if isinstance(at, str) and at), "")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileRead:

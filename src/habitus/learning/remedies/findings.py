@@ -1,0 +1,299 @@
+"""Findings of many sessions: failures by their cost, remedies by their support, rules by how often they were said."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from habitus.learning.remedies.alignment import Change, Ending, Remedy
+from habitus.learning.remedies.commands import is_flag, plain, written
+from habitus.learning.remedies.corrections import Correction, is_again
+from habitus.learning.remedies.sessions import Failure, SessionFacts
+
+ENOUGH = 2  # sessions that make a lesson
+MAJORITY = 0.6  # of the sessions that found a way, those that found this one
+VARIES = "…"  # stands for a word that was another one each time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recurring:
+    """A failure that sessions share, and what it cost."""
+
+    signature: str
+    tool: str
+    project: str
+    cause: str
+    sessions: int
+    calls: int
+    seconds: float
+    last: str
+    words: tuple[str, ...] = ()  # of the last command that failed so
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """A remedy and what it rests on."""
+
+    remedy: Remedy
+    project: str  # empty: it held in several
+    sessions: int
+    last: str
+    calls: int
+    seconds: float
+    signatures: tuple[str, ...]
+    traces: tuple[str, ...]  # where: session and turn
+    against: int = 0  # sessions that contradict it
+    share: float = 1.0  # of the sessions that found a way out of the failure
+
+    @property
+    def is_lesson(self) -> bool:
+        return self.sessions >= ENOUGH and self.is_clear
+
+    @property
+    def is_clear(self) -> bool:
+        return not self.against and self.share >= MAJORITY
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProposedRule:
+    correction: Correction
+    project: str
+    times: int  # sessions in which it was said
+    traces: tuple[str, ...]
+
+    @property
+    def is_lesson(self) -> bool:
+        """Worth a person's look at once: it was meant for good, or said again."""
+        return self.times >= ENOUGH or self.correction.is_standing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Coverage:
+    sessions: int = 0
+    calls: int = 0
+    failures: int = 0
+    teachable: int = 0  # neither transient nor about the work itself
+    remedied: int = 0  # something later did the same thing
+    taught: int = 0  # covered by a lesson
+    guarded: int = 0  # worked only by going round a guard
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    failures: tuple[Recurring, ...]
+    lessons: tuple[Held, ...]
+    candidates: tuple[Held, ...]
+    rules: tuple[ProposedRule, ...]
+    coverage: Coverage
+
+
+def findings(sessions: Iterable[SessionFacts]) -> Findings:
+    seen = sorted({facts.session: facts for facts in sessions}.values(), key=lambda facts: (facts.last, facts.session))
+    held = _widened(_held(seen))
+    lessons = tuple(each for each in held if each.is_lesson)
+    return Findings(
+        failures=_recurring(seen),
+        lessons=lessons,
+        candidates=tuple(each for each in held if not each.is_lesson and each.is_clear),
+        rules=_rules(seen),
+        coverage=_coverage(seen, lessons),
+    )
+
+
+def _recurring(seen: Sequence[SessionFacts]) -> tuple[Recurring, ...]:
+    groups: dict[tuple[str, str, str], list[tuple[SessionFacts, Failure]]] = defaultdict(list)
+    for facts in seen:
+        for failure in facts.failures:
+            groups[failure.signature, failure.tool, facts.project].append((facts, failure))
+    found = [
+        Recurring(
+            signature=signature,
+            tool=tool,
+            project=project,
+            cause=members[-1][1].cause.value,
+            sessions=len({facts.session for facts, _ in members}),
+            calls=sum(failure.calls for _, failure in members),
+            seconds=round(sum(failure.seconds for _, failure in members), 1),
+            last=max(failure.at or facts.last for facts, failure in members),
+            words=members[-1][1].words,
+        )
+        for (signature, tool, project), members in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.seconds - 20 * each.calls, each.signature, each.project)))
+
+
+_Support = list[tuple[SessionFacts, Failure, Remedy]]
+
+
+def _held(seen: Sequence[SessionFacts]) -> list[Held]:
+    """Every remedy of every project, with what speaks for it and against it."""
+    supports: dict[tuple[object, ...], _Support] = defaultdict(list)
+    rivals: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for facts in seen:
+        for failure in facts.failures:
+            if remedy := failure.remedy:
+                supports[facts.project, *_key(remedy)].append((facts, failure, remedy))
+                rivals[_of_failure(facts.project, failure, remedy)].add(facts.session)
+    found = []
+    for support in supports.values():
+        sessions = {facts.session for facts, _, _ in support}
+        all_ways = set().union(*(rivals[_of_failure(facts.project, failure, made)] for facts, failure, made in support))
+        held = _joined(support)
+        found.append(replace(held, against=_against(held.remedy, support, seen), share=len(sessions) / len(all_ways)))
+    return found
+
+
+def _key(remedy: Remedy) -> tuple[object, ...]:
+    """What makes two remedies the same: flags count without their values."""
+    match remedy.change:
+        case Change.FLAGS:
+            fixed = tuple(word.partition("=")[0] for word in remedy.right if is_flag(word))
+            return remedy.change, remedy.wrong, fixed, remedy.right[:1]
+        case Change.FIRST:
+            return remedy.change, remedy.tool, tuple(map(plain, remedy.wrong[:1])), remedy.right
+        case _:
+            return remedy.change, remedy.tool, remedy.wrong, remedy.right
+
+
+def _of_failure(project: str, failure: Failure, remedy: Remedy) -> tuple[str, ...]:
+    """What two ways out of the same failure have in common."""
+    return project, failure.tool, failure.signature, failure.about, written(remedy.wrong[:1])
+
+
+def _joined(support: _Support) -> Held:
+    sessions = {facts.session for facts, _, _ in support}
+    last_facts, _, remedy = support[-1]
+    rights = [made.right for _, _, made in support]
+    if remedy.change is Change.FLAGS:
+        remedy = replace(remedy, right=_common(rights))
+    if remedy.change is Change.FIRST:
+        remedy = replace(remedy, wrong=_shared_beginning([made.wrong for _, _, made in support]))
+    if len({made.about for _, _, made in support}) > 1:
+        remedy = replace(remedy, about="")
+    traces = {f"{facts.file or facts.session} turn {failure.turn}": None for facts, failure, _ in support}
+    return Held(
+        remedy=remedy,
+        project=last_facts.project,
+        sessions=len(sessions),
+        last=max(failure.at or facts.last for facts, failure, _ in support),
+        calls=sum(failure.calls for _, failure, _ in support),
+        seconds=round(sum(failure.seconds for _, failure, _ in support), 1),
+        signatures=tuple(dict.fromkeys(failure.signature for _, failure, _ in support)),
+        traces=tuple(traces),
+    )
+
+
+def _common(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """What all have; words that vary are left open."""
+    last = rights[-1]
+    if any(len(right) != len(last) for right in rights):
+        return last
+    return tuple(word if all(right[at] == word for right in rights) else VARIES for at, word in enumerate(last))
+
+
+def _shared_beginning(wrongs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    shared = wrongs[0]
+    for wrong in wrongs[1:]:
+        count = next(
+            (at for at, pair in enumerate(zip(shared, wrong, strict=False)) if pair[0] != pair[1]), len(shared)
+        )
+        shared = shared[: min(count, len(wrong))]
+    return shared or wrongs[-1][:1]
+
+
+def _against(remedy: Remedy, support: _Support, seen: Sequence[SessionFacts]) -> int:
+    """Sessions of the project in which what failed worked as it stands, or what is said to work did not."""
+    project = support[-1][0].project
+    signatures = {failure.signature for _, failure, _ in support}
+    since = min(facts.last for facts, _, _ in support)
+    wrong = written(remedy.wrong)
+    count = 0
+    for facts in seen:
+        if facts.project != project:
+            continue
+        works_anyway = remedy.change in _STANDING and wrong in facts.worked and facts.last >= since
+        count += works_anyway or any(_fails_too(remedy, failure, signatures) for failure in facts.failures)
+    return count
+
+
+_STANDING = (Change.INSTEAD, Change.PLACE, Change.VARIABLE, Change.NAME)  # not bound to a moment, as the others are
+
+
+def _fails_too(remedy: Remedy, failure: Failure, signatures: set[str]) -> bool:
+    if failure.signature not in signatures or (failure.tool and remedy.tool and failure.tool != remedy.tool):
+        return False
+    if failure.ending is Ending.RETRIED:
+        return failure.words[:1] == remedy.wrong[:1] and failure.about == remedy.about
+    match remedy.change:
+        case Change.INSTEAD | Change.NAME:
+            return failure.words[: len(remedy.right)] == remedy.right
+        case Change.FLAGS:
+            return bool(remedy.right) and set(remedy.right) - {VARIES} <= set(failure.words)
+        case _:
+            return False
+
+
+def _widened(held: Sequence[Held]) -> list[Held]:
+    """What holds in several projects is one finding, of none of them."""
+    groups: dict[tuple[object, ...], list[Held]] = defaultdict(list)
+    for each in held:
+        groups[_key(each.remedy)].append(each)
+    found: list[Held] = []
+    for members in groups.values():
+        clear = [each for each in members if each.is_clear]
+        if len(clear) < ENOUGH or len(clear) < len(members):
+            found += members
+            continue
+        last = max(clear, key=lambda each: each.last)
+        found.append(
+            replace(
+                last,
+                project="",
+                sessions=sum(each.sessions for each in clear),
+                calls=sum(each.calls for each in clear),
+                seconds=sum(each.seconds for each in clear),
+                signatures=tuple(dict.fromkeys(one for each in clear for one in each.signatures)),
+                traces=tuple(trace for each in clear for trace in each.traces),
+            )
+        )
+    return sorted(found, key=lambda each: (-each.sessions, -each.seconds - 20 * each.calls, each.remedy.wrong))
+
+
+def _rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
+    groups: list[list[tuple[SessionFacts, Correction]]] = []
+    for facts in seen:
+        for correction in facts.corrections:
+            group = next((each for each in groups if is_again(each[0][1], correction)), None)
+            if group is None:
+                groups.append(group := [])
+            group.append((facts, correction))
+    rules = []
+    for members in groups:
+        facts, correction = members[-1]
+        projects = {each.project for each, _ in members}
+        rules.append(
+            ProposedRule(
+                correction=replace(correction, is_standing=any(each.is_standing for _, each in members)),
+                project=facts.project if len(projects) == 1 else "",
+                times=len({each.session for each, _ in members}),
+                traces=tuple(f"{each.file or each.session} turn {said.turn}" for each, said in members),
+            )
+        )
+    return tuple(sorted(rules, key=lambda rule: (-rule.times, not rule.correction.is_standing)))
+
+
+def _coverage(seen: Sequence[SessionFacts], lessons: Sequence[Held]) -> Coverage:
+    count: Counter[str] = Counter()
+    taught = {(each.project, *_key(each.remedy)) for each in lessons}
+    for facts in seen:
+        count["calls"] += facts.calls
+        for failure in facts.failures:
+            count["failures"] += 1
+            count["teachable"] += failure.cause.may_teach
+            count["guarded"] += failure.ending is Ending.GUARDED
+            if failure.remedy:
+                count["remedied"] += 1
+                key = _key(failure.remedy)
+                count["taught"] += (facts.project, *key) in taught or ("", *key) in taught
+    return Coverage(sessions=len(seen), **count)

@@ -1,0 +1,141 @@
+"""Facts of one session: what failed, what became of it, what worked, and what the person corrected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+
+from habitus.learning.remedies.alignment import WINDOW, Aligned, Ending, Remedy, aligned, focus
+from habitus.learning.remedies.calls import Call, calls, moment
+from habitus.learning.remedies.commands import Command, written
+from habitus.learning.remedies.corrections import Correction, corrections
+from habitus.learning.remedies.troubles import Cause, Trouble, trouble
+from habitus.learning.transcripts.model import TranscriptTurn
+
+_KEPT = 4 * WINDOW  # calls of the main thread that wait for what comes after them
+_MOST_WORKED = 500
+_LONGEST_GAP = timedelta(minutes=5)  # a longer one is a person who went away
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """One failed call, and what became of it."""
+
+    tool: str
+    cause: Cause
+    about: str
+    signature: str
+    words: tuple[str, ...] = ()  # of the command that failed
+    turn: str = ""
+    at: str = ""
+    calls: int = 1  # lost on it
+    seconds: float = 0.0
+    remedy: Remedy | None = None
+    ending: Ending = Ending.LEFT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionFacts:
+    session: str
+    project: str = ""
+    file: str = ""
+    last: str = ""  # when it was last heard of
+    calls: int = 0
+    failures: tuple[Failure, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    worked: tuple[str, ...] = ()  # beginnings of commands that worked as they stand
+
+
+@dataclass(slots=True)
+class SessionReader:
+    """Takes the turns of a session in their order, in any number of pieces, and keeps little of them."""
+
+    session: str
+    project: str = ""
+    file: str = ""
+    _count: int = 0
+    _last: str = ""
+    _main: list[Call] = field(default_factory=list)
+    _failures: list[Failure] = field(default_factory=list)
+    _corrections: list[Correction] = field(default_factory=list)
+    _worked: dict[str, None] = field(default_factory=dict)
+
+    def take(self, turn: TranscriptTurn) -> None:
+        made = list(calls(turn.events, turn=turn.id, project=self.project))
+        self._count += len(made)
+        self._last = max([self._last, *(call.ended or call.began for call in made), *(said.at for said in turn.said)])
+        self._corrections += corrections(turn.said, turn.id)
+        for call in made:
+            self._note_worked(call)
+        if turn.is_sidechain:
+            self._failures += _failures(made, len(made))
+            return
+        self._main += made
+        if len(self._main) > _KEPT:
+            settled = len(self._main) - WINDOW
+            self._failures += _failures(self._main, settled)
+            del self._main[:settled]
+
+    def facts(self) -> SessionFacts:
+        return SessionFacts(
+            session=self.session,
+            project=self.project,
+            file=self.file,
+            last=self._last,
+            calls=self._count,
+            failures=(*self._failures, *_failures(self._main, len(self._main))),
+            corrections=tuple(self._corrections),
+            worked=tuple(self._worked),
+        )
+
+    def _note_worked(self, call: Call) -> None:
+        if not call.has_worked or not call.command or len(self._worked) >= _MOST_WORKED:
+            return
+        for command in call.commands:
+            if command.is_last and not command.env and not command.before:
+                self._worked.update(dict.fromkeys(beginnings(command)))
+
+
+def beginnings(command: Command) -> Iterator[str]:
+    """The command as far as it can be a habit: its head, then word by word without flags."""
+    place = ("cd", command.place, "&&") if command.place else ()
+    for count in range(min(len(command.targets), 3) + 1):
+        yield written((*place, *command.head, *command.targets[:count]))
+
+
+def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
+    failed = [index for index in range(end) if made[index].success is False]
+    for number, index in enumerate(failed):
+        call = made[index]
+        about = trouble(call.error)
+        found = aligned(made, index)
+        until = min(found.at or index + 1, failed[number + 1] if number + 1 < len(failed) else len(made))
+        lost = made[index : max(until, index + 1)]
+        yield _failure(call, about, found, lost, _seconds(lost, made[until : until + 1]))
+
+
+def _failure(call: Call, about: Trouble, found: Aligned, lost: Sequence[Call], seconds: float) -> Failure:
+    wanted = focus(call, about) if call.command else None
+    return Failure(
+        tool=call.tool,
+        cause=about.cause,
+        about=about.about,
+        signature=about.signature,
+        words=wanted.words[:12] if wanted else (),
+        turn=call.turn,
+        at=call.began,
+        calls=len(lost),
+        seconds=seconds,
+        remedy=found.remedy,
+        ending=found.ending,
+    )
+
+
+def _seconds(lost: Sequence[Call], then: Sequence[Call]) -> float:
+    """From the call that failed until the next that was not lost on it."""
+    told = [*(at for call in lost for at in (call.began, call.ended)), *(call.began for call in then)]
+    moments = [read for at in told if (read := moment(at))]
+    gaps = (later - earlier for earlier, later in pairwise(moments))
+    return sum(min(max(gap, timedelta()), _LONGEST_GAP).total_seconds() for gap in gaps)

@@ -1,0 +1,142 @@
+"""Troubles: what an error is about, as far as it decides which later call can be its remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from habitus.learning.acc.signatures import signature
+
+
+class Cause(StrEnum):
+    PROGRAM = "program"  # there is no such program
+    MODULE = "module"  # a library is not there, or not where it is looked for
+    OPTION = "option"  # a flag, a subcommand, a script or a target that is not known
+    PERMISSION = "permission"
+    FILE = "file"  # there is no such file or directory
+    SERVICE = "service"  # something on this machine does not answer
+    OTHER = "other"
+    TRANSIENT = "transient"  # the network, a limit, a busy machine: it may work the next time
+    WORK = "work"  # a failing test, a mistake in the code at hand: there is no general remedy
+
+    @property
+    def may_teach(self) -> bool:
+        return self not in (Cause.TRANSIENT, Cause.WORK)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trouble:
+    cause: Cause
+    about: str = ""  # the program, module, option or file that the error names
+    signature: str = ""
+    text: str = ""
+
+    def names(self, words: Iterable[str]) -> bool:
+        """Whether the error speaks of one of these words."""
+        return any(_is_named(word, self.text) for word in words)
+
+
+_NAME = r"[\"'`‘]?([@\w./~][\w.@/+-]{0,80}?)"
+_FLAG = r"[\"'`‘]?(-{0,2}[@\w./~][\w.:@/+=-]{0,80}?)"
+_END = r"(?=[\"'`’:,;)]|\.?(?:\s|$))"
+# In this order: the first that is found says it.
+_CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
+    (cause, re.compile(pattern, re.IGNORECASE | re.MULTILINE))
+    for cause, pattern in (
+        (
+            Cause.TRANSIENT,
+            r"timed? ?out|temporar(?:y|ily)|could not resolve|name resolution|getaddrinfo|network is unreachable"
+            r"|connection (?:was )?(?:reset|aborted|closed)|econnreset|etimedout|\benotfound\b|eai_again|rate.?limit"
+            r"|too many requests|\b(?:429|502|503|504)\b|overloaded|service unavailable|bad gateway|try again later"
+            r"|database is locked|text file busy|resource busy|index\.lock|could not get lock|lock file|out of memory"
+            r"|cannot allocate memory|no space left|tls handshake|remote end hung up|^killed$|signal: killed"
+            r"|another (?:\w+ ){0,2}(?:process|instance)|device or resource busy",
+        ),
+        (
+            Cause.WORK,
+            r"^E\s+assert|AssertionError|\b(?<!port )[1-9]\d{0,3} (?:failed|failing)\b(?!:)|^FAILED |^--- FAIL"
+            r"|test result: FAILED|^not ok \d"
+            r"|assertion .{0,60}failed|Tests:\s+[1-9]\d* failed|^\s*(?:✕|✗|×) "
+            r"|expected .{0,80} (?:but )?(?:got|received)"
+            r"|\bSyntaxError\b|\bIndentationError\b|\berror TS\d+|\berror\[E\d+\]|^Found [1-9]\d* errors?"
+            r"|would reformat"
+            r"|^\S+:\d+:(?:\d+:)? (?:error|warning|[A-Z]\d{3})\b|merge conflict|^CONFLICT "
+            r"|string to replace (?:was )?not found",
+        ),
+        (Cause.PROGRAM, rf"command not found: {_NAME}{_END}|{_NAME}' is not recognized as"),
+        (Cause.PROGRAM, rf"(?:^|sh: |line \d+: |\d: ){_NAME}: (?:command )?not found"),
+        (
+            Cause.PROGRAM,
+            rf"executable file not found[^\n]*|^env: {_NAME}’?'?: No such file|failed to spawn: {_NAME}{_END}",
+        ),
+        (Cause.PROGRAM, rf"could not determine executable to run|unknown program {_NAME}{_END}"),
+        (
+            Cause.MODULE,
+            rf"no module named {_NAME}{_END}|cannot find (?:module|package) {_NAME}{_END}"
+            rf"|cannot load such file -- {_NAME}{_END}"
+            rf"|can't find crate for {_NAME}{_END}|no required module provides package {_NAME}{_END}"
+            rf"|there is no package called {_NAME}{_END}|can't locate {_NAME} in @INC",
+        ),
+        (
+            Cause.OPTION,
+            rf"(?:unrecogni[sz]ed|unknown|invalid|illegal|unexpected|unsupported|no such) (?:command[- ]line )?"
+            rf"(?:arguments?|options?|flags?|commands?|subcommands?|scripts?|targets?|tasks?|shorthand flag)"
+            rf"(?: --)?:? {_FLAG}{_END}|missing script:? {_FLAG}{_END}|no rule to make target {_FLAG}{_END}"
+            rf"|{_FLAG}' is not a (?:\w+ )?command|don't know how to build task {_FLAG}{_END}"
+            rf"|task {_FLAG}{_END} (?:does not exist|not found)",
+        ),
+        (
+            Cause.PERMISSION,
+            rf"{_FLAG}: permission denied|permission denied|eacces|operation not permitted|must be root",
+        ),
+        (
+            Cause.SERVICE,
+            r"(?:localhost|127\.0\.0\.1|::1|0\.0\.0\.0|\.sock\b|docker daemon)[^\n]{0,160}"
+            r"(?:refused|no such file|failed|running)|refused[^\n]{0,80}(?:localhost|127\.0\.0\.1|::1)"
+            r"|cannot connect to the docker daemon|is the (?:server|docker daemon) running",
+        ),
+        (Cause.TRANSIENT, r"connection refused|econnrefused|unreachable|handshake"),
+        (
+            Cause.FILE,
+            rf"no such file or directory:? {_NAME}{_END}|(?:can't|cannot|could not) (?:open|access|find|stat|read)"
+            rf"(?:(?: the)? file)?+ {_FLAG}{_END}|{_NAME}: no such file or directory"
+            rf"|enoent\b(?:[^\n]*?(?:open|stat|scandir) {_NAME}{_END})?"
+            rf"|{_NAME}{_END} (?:does not exist|not found|doesn't exist)|no such file"
+            r"|not a git repository|file not found",
+        ),
+    )
+)
+
+
+@lru_cache(maxsize=4096)
+def trouble(error: str) -> Trouble:
+    text = error.strip()
+    for cause, pattern in _CAUSES:
+        if found := pattern.search(text):
+            about = next((group for group in found.groups() if group), "")
+            return Trouble(cause=cause, about=about.strip("'\"`‘"), signature=signature(_essence(text)), text=text)
+    return Trouble(cause=Cause.OTHER, signature=signature(_essence(text)), text=text)
+
+
+_HEAD = re.compile(r"(?:<tool_use_error>|error:|exit code:? -?\d+|process exited with code \d+|\s)+", re.IGNORECASE)
+_TELLING = re.compile(r"error|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused", re.I)
+
+
+def _essence(text: str) -> str:
+    """The line that says what is wrong: of a traceback its last, else the first that sounds like it."""
+    head = _HEAD.match(text)
+    rest = (text[head.end() :] if head else text).strip() or text
+    lines = [line.strip() for line in rest.splitlines() if line.strip()]
+    if "Traceback (most recent call last)" in rest:
+        return lines[-1]
+    return next((line for line in lines if _TELLING.search(line)), lines[0] if lines else "")[:300]
+
+
+def _is_named(word: str, text: str) -> bool:
+    bare = word.strip("'\"")
+    if len(bare.lstrip("-")) < 3 and not bare.startswith("-"):
+        return False
+    return re.search(rf"(?<![\w-]){re.escape(bare)}(?![\w-])", text) is not None

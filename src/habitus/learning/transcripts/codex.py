@@ -1,0 +1,126 @@
+"""Codex rollouts: `{timestamp, type, payload}` lines with items of the Responses API, events and the session's data.
+
+Results have no flag for failure; their first lines say the exit code. Before September 2025 there was no envelope: such
+files are read as OpenAI-style items.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from habitus.events import tool_called, tool_returned
+from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.refusals import said_no
+from habitus.learning.transcripts.results import came_to
+from habitus.learning.transcripts.values import mapping, string, text_of
+from habitus.redact import PATTERNS_ONLY, Redactor
+
+SOURCE = "codex"
+_KINDS = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
+_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
+_RESULTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
+_CALLS_REMEMBERED = 10_000
+
+
+def looks_like(row: dict[str, object]) -> bool:
+    return string(row.get("type")) in _KINDS and isinstance(row.get("payload"), dict)
+
+
+def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
+    """One transcript per file, in pieces."""
+    unread: Counter[str] = Counter()
+    rollout = _Rollout(path.stem, redactor)
+    for row in objects(path, unread):
+        rollout.take(row)
+        if rollout.draft.is_large:
+            yield rollout.draft.piece(without=rollout.draft.turns[-1:])
+    rollout.draft.unread.update(unread)
+    yield rollout.draft.finished()
+
+
+class _Rollout:
+    def __init__(self, id: str, redactor: Redactor) -> None:
+        self.draft = TranscriptDraft(id=id, source=SOURCE)
+        self._redactor = redactor
+        self._calls: dict[str, tuple[str, object, TurnDraft]] = {}
+        self._cwd = ""
+        self._stopped: Stop | None = None
+
+    def take(self, row: Mapping[str, object]) -> None:
+        payload, at = mapping(row.get("payload")), string(row.get("timestamp"))[:40]
+        match row.get("type"):
+            case "session_meta" | "turn_context":
+                self._place(string(payload.get("cwd")))
+            case "response_item":
+                self._item(payload, at)
+            case "event_msg":
+                self._event(payload, at)
+            case "compacted":
+                pass
+            case _:
+                self.draft.unread["unknown line"] += 1
+
+    def _place(self, cwd: str) -> None:
+        self._cwd = cwd or self._cwd
+        if cwd and not self.draft.project:
+            self.draft.project = self._redactor.redact(cwd[:1000]).text
+
+    def _event(self, payload: Mapping[str, object], at: str) -> None:
+        match payload.get("type"):
+            case "user_message":
+                turn = self.draft.open()
+                self.draft.hear(turn, string(payload.get("message")), self._redactor, after=self._stopped, at=at)
+                self._stopped = None
+            case "turn_aborted":
+                self._stopped = self._stopped or Stop.INTERRUPTED
+
+    def _item(self, item: Mapping[str, object], at: str) -> None:
+        kind = item.get("type")
+        if kind in _CALLS:
+            self._called(item, at)
+        elif kind in _RESULTS:
+            self._returned(item, at)
+
+    def _called(self, item: Mapping[str, object], at: str) -> None:
+        call, turn = string(item.get("call_id")), self._turn()
+        name, args = (
+            string(item.get("name")) or "shell",
+            item.get("arguments") or item.get("input") or item.get("action"),
+        )
+        turn.round_idx += 1
+        self._calls[call] = name, args, turn
+        if len(self._calls) > _CALLS_REMEMBERED:
+            del self._calls[next(iter(self._calls))]
+        called = tool_called(
+            name, args, round_idx=turn.round_idx, call_id=call, at=at, cwd=self._cwd, redactor=self._redactor
+        )
+        self.draft.add(turn, called)
+
+    def _returned(self, item: Mapping[str, object], at: str) -> None:
+        call = string(item.get("call_id"))
+        if call not in self._calls:
+            self.draft.unread["result without a call"] += 1
+            return
+        name, args, turn = self._calls.pop(call)
+        output = item.get("output")
+        text = text_of(mapping(output).get("content")) if isinstance(output, dict) else text_of(output)
+        reading = came_to(args, text, fields=(item, output))
+        if reading.success is None and said_no(item, texts=(text,))[0]:
+            self._stopped = Stop.REFUSED
+        returned = tool_returned(
+            name,
+            success=reading.success,
+            error=reading.error,
+            result=text,
+            round_idx=turn.round_idx,
+            call_id=call,
+            at=at,
+            redactor=self._redactor,
+        )
+        self.draft.add(turn, returned)
+
+    def _turn(self) -> TurnDraft:
+        return self.draft.turns[-1] if self.draft.turns else self.draft.open()

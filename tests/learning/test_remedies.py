@@ -1,0 +1,177 @@
+"""What failed, and what worked next: the laws of alignment, and what many sessions make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.events import digest, tool_called, tool_returned
+from habitus.learning.remedies import wording
+from habitus.learning.remedies.alignment import Ending, aligned
+from habitus.learning.remedies.calls import Call
+from habitus.learning.remedies.commands import commands
+from habitus.learning.remedies.findings import Findings, findings
+from habitus.learning.remedies.sessions import SessionReader
+from habitus.learning.transcripts.model import Said, Stop, TranscriptTurn
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+NOT_FOUND = "Exit code 127\n/bin/bash: line 1: {}: command not found"
+
+
+def ran(command: str, error: str = "", *, turn: str = "1", tool: str = "Bash", cwd: str = "") -> Call:
+    return Call(tool=tool, turn=turn, command=command, digest=digest(command), success=not error, error=error, cwd=cwd)
+
+
+def session(number: int, *calls: Call, said: Sequence[Said] = (), project: str = "/srv/shop") -> SessionReader:
+    """As a transcript would tell it."""
+    events = []
+    for index, call in enumerate(calls):
+        at = f"2026-05-{number:02}T10:{index:02}:00Z"
+        args = {"command": call.command}
+        events.append(tool_called(call.tool, args, call_id=str(index), at=at, cwd=f"{project}/{call.cwd}".rstrip("/")))
+        events.append(tool_returned(call.tool, success=call.success, error=call.error, call_id=str(index), at=at))
+    reader = SessionReader(session=str(number), project=project)
+    reader.take(TranscriptTurn(id="1", events=tuple(events), said=tuple(said)))
+    return reader
+
+
+def found(*sessions: SessionReader) -> Findings:
+    return findings(each.facts() for each in sessions)
+
+
+def lessons(*sessions: SessionReader) -> list[str]:
+    return [f"{wording.lesson(each)} ({wording.evidence(each, NOW)})" for each in found(*sessions).lessons]
+
+
+NEXT = {
+    "through what runs it": (
+        [ran("pytest -q", NOT_FOUND.format("pytest")), ran("uv run pytest -x tests")],
+        "In this project run `uv run pytest`; `pytest` alone is not found. (2 sessions, last in May)",
+    ),
+    "another directory": (
+        [ran("npm test", "npm error enoent Could not read package.json"), ran("cd web && npm test")],
+        "In this project run `cd web && npm test`; `npm test` does not find a file. (2 sessions, last in May)",
+    ),
+    "a variable": (
+        [ran("python app.py", "KeyError: 'MODE'"), ran("MODE=dev python app.py")],
+        "In this project run `MODE=dev python app.py`; `python app.py` fails. (2 sessions, last in May)",
+    ),
+    "after another call": (
+        [ran("make test", "sh: 1: jest: not found"), ran("npm ci"), ran("make test")],
+        "In this project run `npm ci` first when `make test` does not find the program `jest`. "
+        "(2 sessions, last in May)",
+    ),
+    "another word": (
+        [ran("npm run tests", 'npm error Missing script: "tests"'), ran("npm run test")],
+        "In this project run `npm run test`; `npm run tests` is not known. (2 sessions, last in May)",
+    ),
+}
+
+
+@pytest.mark.req("EL-10")
+@pytest.mark.parametrize("case", NEXT)
+def test_what_worked_next_in_two_sessions_is_a_lesson_and_in_one_a_candidate(case: str) -> None:
+    calls, text = NEXT[case]
+    assert lessons(session(1, *calls), session(2, *calls)) == [text]
+    once = found(session(1, *calls))
+    assert (once.lessons, [wording.lesson(each) for each in once.candidates]) == ((), [text.partition(" (")[0]])
+
+
+NOT_NEXT = {
+    "a failing test": [ran("pytest", "1 failed, 3 passed"), ran("uv run pytest")],
+    "a transient fault": [ran("npm i", "npm error ETIMEDOUT"), ran("npm i --prefer-offline")],
+    "a flaky retry": [ran("make", "boom"), ran("make")],
+    "another goal": [ran("npm run tests", 'npm error Missing script: "tests"'), ran("npm run lint")],
+    "another target": [ran("cat a.yml", "cat: a.yml: No such file or directory"), ran("cat README.md")],
+    "asking for help": [ran("tool go", "error: bad"), ran("tool go --help")],
+    "going round a guard": [ran("git push", "! [rejected] main"), ran("git push --force")],
+    "an edit": [ran("make", "boom"), ran("sed -i s/a/b/ x"), ran("make")],
+    "hidden by a pipe": [ran("pytest", NOT_FOUND.format("pytest")), ran("uv run pytest || true")],
+}
+
+
+@pytest.mark.req("EL-10")
+@pytest.mark.parametrize("case", NOT_NEXT)
+def test_what_is_no_remedy_never_becomes_one(case: str) -> None:
+    told = found(*(session(number, *NOT_NEXT[case]) for number in (1, 2, 3)))
+    assert (told.lessons, told.candidates) == ((), ())
+
+
+@pytest.mark.req("EL-10")
+def test_what_works_anyway_elsewhere_contradicts_it() -> None:
+    calls, _ = NEXT["through what runs it"]
+    assert lessons(session(1, *calls), session(2, *calls), session(3, ran("pytest tests"))) == []
+
+
+@pytest.mark.req("EL-10")
+def test_failures_are_ranked_by_what_they_cost() -> None:
+    cheap = [ran("make", "boom"), ran("ls")]
+    dear = [
+        ran("npm test", "npm error enoent package.json"),
+        *[ran(f"ls {n}") for n in range(5)],
+        ran("cd web && npm test"),
+    ]
+    told = found(session(1, *cheap), session(2, *dear)).failures
+    assert [(each.words[0], each.calls) for each in told] == [("npm", 6), ("make", 1)]
+
+
+@pytest.mark.req("EL-10")
+def test_a_correction_is_a_rule_in_the_persons_words_and_goes_up_when_said_again() -> None:
+    never = Said(words="No! don't ever force-push to main.", after=Stop.REFUSED)
+    again = Said(words="Stop, don't ever force-push to main", after=Stop.INTERRUPTED)
+    pgpass = Said(words="Undo that. Always use the .pgpass.")
+    told = found(session(1, said=[pgpass]), session(2, said=[never]), session(3, said=[again])).rules
+    assert [(rule.correction.text, rule.correction.kind.value, rule.times) for rule in told] == [
+        ("Don't ever force-push to main.", "never", 2),
+        ("Always use the .pgpass.", "always", 1),
+    ]
+    plain = Said(words="Always use tabs in this project.")
+    assert found(session(1, said=[plain])).rules == ()  # nothing was stopped: it is a request
+
+
+_WORDS = st.sampled_from(
+    ["pytest", "uv", "run", "npm", "test", "-q", "--fix", "web", "a.py", "&&", "cd", "|", "X=1", "'a b'", ";"]
+)
+_LINES = st.lists(_WORDS, min_size=1, max_size=6).map(" ".join) | st.text(max_size=40)
+_ERRORS = st.sampled_from(
+    ["boom", NOT_FOUND.format("pytest"), "No module named 'x'", "a.py: No such file or directory"]
+)
+_CALLS = st.lists(st.builds(ran, _LINES, st.just("") | _ERRORS), max_size=6)
+
+
+@given(_LINES)
+def test_any_line_can_be_taken_apart(line: str) -> None:
+    for command in commands(line):
+        assert command.program
+        assert command.head + command.args == command.words
+
+
+@given(_LINES, _ERRORS, _CALLS)
+def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: list[Call]) -> None:
+    remedy = aligned([ran(line, error), *later], 0).remedy
+    if remedy is not None:
+        written = " ".join(call.command for call in later if call.success)
+        assert all(word.strip("'") in written for word in remedy.right if word not in ("cd", ".", "&&"))
+
+
+@given(_LINES, st.sampled_from(["1 failed, 2 passed", "AssertionError", "Connection reset by peer", "429"]), _CALLS)
+def test_the_work_at_hand_and_transient_faults_teach_nothing(line: str, error: str, later: list[Call]) -> None:
+    assert aligned([ran(line, error), *later], 0).remedy is None
+
+
+@given(_LINES, _ERRORS)
+def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
+    again = aligned([ran(line, error), ran("ls"), ran(line)], 0)
+    assert (again.remedy, again.ending) in ((None, Ending.RETRIED), (None, Ending.LEFT))
+
+
+@given(_LINES, _ERRORS, _CALLS)
+def test_looking_around_changes_nothing(line: str, error: str, later: list[Call]) -> None:
+    calls = [ran(line, error), *later]
+    looked = [part for call in calls for part in (call, replace(ran("ls"), turn=call.turn))]
+    assert aligned(looked, 0).remedy == aligned(calls, 0).remedy
