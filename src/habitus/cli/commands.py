@@ -133,7 +133,6 @@ def _recipes() -> TyperGroup:
         Command("run", "recipes:run"),
         Command("test", "recipes:check"),
         Command("mine", "mining:mine"),
-        Command("mine", "mining:mine"),
     ]
     help = "Recipes: named sequences of tool calls that skills bring along."
     return group("recipes", help, below, panel=_EVERYDAY)

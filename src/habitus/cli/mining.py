@@ -13,7 +13,6 @@ from habitus.app.mining import Mining, MiningReport
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
-from habitus.cli.options import AsJson
 from habitus.errors import Refused
 from habitus.llm.roles import Models
 
