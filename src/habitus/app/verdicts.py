@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from habitus.errors import HabitusError, Refused
+from habitus.evidence.findings import Finding
 from habitus.evidence.model import Item, ItemKind
-from habitus.evidence.policy import Verdict
+from habitus.evidence.policy import Rollback, Verdict
 from habitus.skills import trees
 from habitus.skills.lifecycle import Transition, transition
 from habitus.skills.listing import Listed
-from habitus.skills.model import Actor, Author
+from habitus.skills.model import Actor, Author, State
 from habitus.skills.review import Action, Change, Proposal
 
 if TYPE_CHECKING:
@@ -33,24 +34,38 @@ def due(habitus: Habitus) -> tuple[Due, ...]:
     """What the evidence says now, of what is in use now."""
     found = habitus.evidence.findings()
     back = {one.item: one for one in found.rollbacks}
-    steps = []
-    for one in found.items:
-        verdict, worse = one.judgement.verdict, back.get(one.item)
-        then = transition(
-            does_harm=verdict is Verdict.RETIRE, is_useless=verdict is Verdict.DEGRADE, is_worse=worse is not None
-        )
-        reason = one.judgement.reason if worse is None else worse.reason
-        if then is not Transition.STAY and _is_in_use(habitus, one.item):
-            steps.append(Due(item=one.item, transition=then, reason=reason, to=worse.to.version if worse else 0))
-    return tuple(steps)
+    steps = (_of_lesson(habitus, one) if _is_lesson(one.item) else _of_skill(habitus, one, back) for one in found.items)
+    return tuple(step for step in steps if step is not None)
 
 
-def _is_in_use(habitus: Habitus, item: Item) -> bool:
-    """Whether it is this version that is offered today."""
-    if item.kind is ItemKind.LESSON:
-        return any(lesson.id == item.name for lesson in habitus.memory.list_lessons())
+def _is_lesson(item: Item) -> bool:
+    return item.kind is ItemKind.LESSON
+
+
+def _of_lesson(habitus: Habitus, found: Finding) -> Due | None:
+    """Harm alone puts a lesson away: it goes by itself where it does not help."""
+    does_harm = found.judgement.verdict is Verdict.RETIRE
+    if not does_harm or all(lesson.id != found.item.name for lesson in habitus.memory.list_lessons()):
+        return None
+    return Due(item=found.item, transition=Transition.RETIRE, reason=found.judgement.reason)
+
+
+def _of_skill(habitus: Habitus, found: Finding, back: Mapping[Item, Rollback]) -> Due | None:
+    """Of the version that is offered today; a layer that can't be written has none to go back to."""
+    item, verdict, worse = found.item, found.judgement.verdict, back.get(found.item)
     skill = _skill_of(habitus, item)
-    return skill is not None and skill.summary is not None and skill.summary.version == item.version
+    if skill is None or skill.summary is None or (skill.state, skill.summary.version) != (State.OK, item.version):
+        return None
+    if not habitus.skills.layer(skill.layer).can_write:
+        worse = None
+    then = transition(
+        does_harm=verdict is Verdict.RETIRE, is_useless=verdict is Verdict.DEGRADE, is_worse=worse is not None
+    )
+    if then is Transition.STAY:
+        return None
+    if worse is None:
+        return Due(item=item, transition=then, reason=found.judgement.reason)
+    return Due(item=item, transition=then, reason=worse.reason, to=worse.to.version)
 
 
 def _skill_of(habitus: Habitus, item: Item) -> Listed | None:
@@ -64,10 +79,9 @@ def _skill_of(habitus: Habitus, item: Item) -> Listed | None:
 def carry_out(habitus: Habitus, steps: tuple[Due, ...]) -> Iterator[tuple[Due, Proposal | None]]:
     """Propose what changes skills, and put harmful lessons away; what a person has turned down is left alone."""
     for step in steps:
-        if step.item.kind is ItemKind.LESSON:
-            if step.transition is Transition.RETIRE:
-                habitus.memory.remove(step.item.name, by=habitus.settings.signature, why=step.reason)
-                yield step, None
+        if _is_lesson(step.item):
+            habitus.memory.remove(step.item.name, by=habitus.settings.signature, why=step.reason)
+            yield step, None
         elif (proposal := _proposed(habitus, step)) is not None:
             yield step, proposal
 

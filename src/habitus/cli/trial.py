@@ -34,7 +34,7 @@ def trial(
             if cases is None
             else trials.read_cases(given.read_text(str(cases)), about=str(cases))
         )
-        ready = trials.prepare(habitus, name, found, runs, habitus.models.main)
+        ready = asyncio.run(trials.prepare(habitus, name, found, runs, habitus.models.main))
         if not as_json:
             output.say(_cost(ready))
         if not yes and not typer.confirm("Run it?", err=as_json):
