@@ -19,6 +19,7 @@ EXAMPLES: Mapping[str, str] = {
     "pause": "habitus pause",
     "resume": "habitus resume",
     "doctor": "habitus doctor --json",
+    "check": "habitus check --agent claude-code --html report.html",
     "mcp": "habitus mcp --user ana",
     "worker": "habitus worker --until-idle",
     "jobs": "habitus jobs list",
