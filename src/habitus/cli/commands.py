@@ -40,6 +40,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("check", "check:check", panel=_EVERYDAY),
         Command("learn", "learn:learn", panel=_EVERYDAY),
         Command("outcome", "judging:outcome", panel=_EVERYDAY),
+        Command("dream", "dream:dream", panel=_EVERYDAY),
         Command("curate", "curate:curate", panel=_CURATE),
         Command("undo", "going_back:undo", panel=_CURATE),
         Command("rollback", "going_back:rollback", panel=_CURATE),
@@ -47,6 +48,10 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("resume", "pausing:resume", panel=_CURATE),
         Command("up", "up:up", panel=_EVERYDAY),
         Command("mcp", "mcp:mcp", panel=_OPERATE),
+        Command("connect", "connecting:connect", panel=_OPERATE),
+        Command("disconnect", "connecting:disconnect", panel=_OPERATE),
+        Command("sync", "syncing:sync", panel=_OPERATE),
+        Command("hooks", "hooks:hooks", panel=_OPERATE, hidden=True),
         Command("doctor", "checking:doctor", panel=_OPERATE),
         Command("worker", "jobs:worker", panel=_OPERATE),
         _jobs(),
@@ -58,6 +63,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _lessons(),
         _sessions(),
         _review(),
+        _evidence(),
     ]
 
 
@@ -105,6 +111,7 @@ def _skills() -> TyperGroup:
         Command("search", "finding:search"),
         Command("select", "finding:select"),
         _OfSkill("eval", "finding:evaluate"),
+        _OfSkill("trial", "trial:trial"),
     ]
     help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
     return group("skills", help, below, panel=_EVERYDAY)
@@ -130,6 +137,7 @@ def _recipes() -> TyperGroup:
         Command("show", "recipes:show"),
         Command("run", "recipes:run"),
         Command("test", "recipes:check"),
+        Command("mine", "mining:mine"),
     ]
     help = "Recipes: named sequences of tool calls that skills bring along."
     return group("recipes", help, below, panel=_EVERYDAY)
@@ -181,3 +189,9 @@ def _review() -> TyperGroup:
         Command("edit", "review:edit"),
     ]
     return group("review", "Decide about changes that wait for you.", below, panel=_CURATE)
+
+
+def _evidence() -> TyperGroup:
+    below = [_OfSkill("show", "evidence:show"), Command("plan", "evidence:plan")]
+    help = "What helps, and how sure that is: 'habitus evidence NAME' shows one item."
+    return group("evidence", help, below, panel=_CURATE, otherwise="show")
