@@ -37,6 +37,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _OfSkill("trust", "trust:trust", panel=_CURATE),
         Command("identity", "identity:identity", panel=_CURATE),
         Command("tour", "tour:tour", panel=_EVERYDAY),
+        Command("check", "check:check", panel=_EVERYDAY),
         Command("learn", "learn:learn", panel=_EVERYDAY),
         Command("outcome", "judging:outcome", panel=_EVERYDAY),
         Command("dream", "dream:dream", panel=_EVERYDAY),
