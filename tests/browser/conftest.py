@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from habitus.app import Habitus, read_settings
 from habitus.web.app import make_app
+from habitus.web.desks import Desks
 from habitus.web.security import Keys, keys_of
 from tests.web.furnished import furnish_with_life
 
@@ -45,7 +46,9 @@ def site(home: Path, tmp_path: Path) -> Iterator[Site]:
         door.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{door.getsockname()[1]}"
         keys = keys_of(home)
-        server = uvicorn.Server(uvicorn.Config(make_app(habitus, keys, [host]), log_level="warning", lifespan="off"))
+        server = uvicorn.Server(
+            uvicorn.Config(make_app(Desks(habitus), keys, [host]), log_level="warning", lifespan="off")
+        )
         serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
         serving.start()
         try:

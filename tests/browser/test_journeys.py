@@ -41,6 +41,11 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
     expect(page.get_by_text("version 5")).to_be_visible()
     assert "Drink" not in site.habitus.skills.load("close-the-month").body
 
+    page.set_viewport_size({"width": 375, "height": 812})
+    for path in ("/", "/skills", "/skills/close-the-month?tab=edit", "/review"):
+        page.goto(f"{site.address}{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") == 375, path
+
 
 @pytest.mark.full
 @pytest.mark.req("CL-02")

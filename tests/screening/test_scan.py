@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import textwrap
 from collections.abc import Sequence
-from re import _constants, _parser  # type: ignore[attr-defined]  # the only way to look into a pattern
+from re import _constants, _parser  # type: ignore[attr-defined, unused-ignore]  # the only way to look into a pattern
 from typing import Any
 
 import pytest
