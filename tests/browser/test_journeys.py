@@ -20,6 +20,7 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
     search = page.get_by_role("searchbox", name="Search skills")
     expect(search).to_be_focused()
     search.press_sequentially("finish the bookkeeping")
+    page.wait_for_url("**/skills?q=finish+the+bookkeeping&*")
     expect(page.locator(".rows li").first).to_contain_text("Close the month")
     page.get_by_role("switch", name="Close the month").click()
     expect(page.get_by_role("switch", name="Close the month")).to_have_attribute("aria-checked", "false")
