@@ -133,6 +133,11 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield connection
 
 
+def is_writing(engine: sa.Engine) -> bool:
+    """Whether a writing transaction is open in this context, so that others wait for us."""
+    return id(engine) in _open_transactions.get()
+
+
 # The writing transaction that is open in this context, by engine: whoever writes further joins it.
 _open_transactions: ContextVar[Mapping[int, sa.Connection]] = ContextVar(
     "open_transactions", default=MappingProxyType({})

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.events import OutcomeKind
 from habitus.evidence.assignment import Lots
 from habitus.evidence.model import Item, ItemKind
+from habitus.journal.model import Exposure, Turn, TurnOutcome
+from habitus.memory.model import Draft, Producer, Scope
 from habitus.settings import Settings, account_name
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.model import Skill
@@ -113,11 +117,41 @@ def test_a_person_reads_what_helps_and_what_they_turned_down_is_not_proposed_aga
     assert "evidence" in tea.ok("doctor", env={"HABITUS_EVIDENCE_WITHHOLD": "0.1"})
 
 
+@pytest.mark.req("LA-05", "LA-04")
+def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_the_menu(direct: Direct) -> None:
+    with Habitus.open(settings_of(direct.home)) as habitus:
+        for name in ("scald-tea", "dull-tea"):
+            habitus.skills.create(Skill(name=name, description="Of tea.", body="1. Wait."), habitus.person())
+        draft = Draft(text="Tea is best cold.", kind="lesson", scope=Scope.GLOBAL, produced_by=Producer.CEREBELLUM)
+        lesson = habitus.memory.encode(draft).engram
+        assert lesson is not None
+        bad = [("skill", "scald-tea"), ("skill", "data-summary@bundled"), ("lesson", lesson.id)]
+        for n in range(40):
+            is_offered = n % 2 == 0
+            drawn = [Exposure(kind=k, item=i, version=1, is_offered=is_offered, propensity=0.5) for k, i in bad]
+            dull = Exposure(kind="skill", item="dull-tea", version=1, is_used=True, is_ignored=True)
+            went = OutcomeKind.FAILED if is_offered else OutcomeKind.OK
+            turn = Turn(id=f"t{n}", session=f"c{n}", request="", started_on=habitus.clock(), exposures=(*drawn, dull))
+            habitus.journal.record(replace(turn, outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),)))
+    assert direct("curate", "--apply").code == 0
+    found = {(one["name"], one["action"]): one["id"] for one in direct.json("review", "list")["proposals"]}
+    assert found.keys() == {("scald-tea", "disable"), ("data-summary", "disable"), ("dull-tea", "write")}
+    assert [one["id"] for one in direct.json("lessons", "archive")["archived"]] == [lesson.id]
+    direct.ok("review", "approve", *map(str, found.values()))
+    states = {one["name"]: one["state"] for one in direct.json("skills", "list")["skills"]}
+    assert [states[name] for name in ("scald-tea", "data-summary", "dull-tea")] == ["disabled", "disabled", "ok"]
+    assert 'disable_model_invocation: "true"' in direct.skill_file("dull-tea").read_text()
+    assert direct.ok("curate").startswith("Nothing has aged.")
+
+
 @pytest.mark.req("LA-05")
 def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(judged: Path, tmp_path: Path) -> None:
     home = shutil.copytree(judged, tmp_path / "home")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2001, 1, 1, tzinfo=UTC)) as habitus:  # set back
         assert [one.judgement.verdict for one in habitus.evidence.of("brew-tea")] == ["promote", "retire"]
+        with habitus.turn("and now?", conversation=next(pairs(habitus, "v2"))[0]) as turn:
+            turn.done("Like this.", ok=True)
+        assert {(1.0, 0.0), (0.0, 1.0)} & {one.said for one in habitus.journal.exposures(["brew-tea"])}
         with habitus.turn("how do I brew tea?", conversation="late", caller_id="ticket-7") as turn:
             turn.done("Like this.")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2040, 1, 1, tzinfo=UTC)) as habitus:
@@ -162,6 +196,8 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     replies = [{"say": "No idea."}, {"say": "Boil  water."}, {"say": "BOIL it."}, {"fail": "out of order"}]
     script.write_text(json.dumps(replies))
     asked = ("skills", "trial", "brew-tea", "--cases", str(cases), "--runs", "2", "--model", f"script:{script}")
+    unsaid = direct("skills", "trial", "brew-tea", "--model", f"script:{script}")
+    assert (unsaid.code, "'brew-tea' has no cases of its own." in unsaid.err) == (1, True)
     refused = direct(*asked, stdin="n\n")
     assert (refused.code, "4 conversations with script:" in refused.out) == (1, True)
     assert direct.json("evidence")["items"] == []
@@ -170,6 +206,10 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     assert "without it: 0 of 1 went well (1 could not be judged)" in said
     assert "All that is known of version 1:" in said
     found = direct.json("evidence", "brew-tea")["items"][0]["estimate"]
+    own = direct.skill_file("brew-tea").parent / "evals" / "evals.json"
+    own.parent.mkdir()
+    own.write_text(json.dumps([{"query": "brew tea?", "should_trigger": True, "matches": "(?i)boil"}, {"query": "x"}]))
+    assert "2 conversations with" in direct("skills", "trial", "brew-tea", *asked[-2:], stdin="n\n").out
     assert (found["basis"], found["offered"]["explicit"], found["withheld"]) == (
         "randomised",
         2,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -14,7 +16,9 @@ from habitus.app import Habitus, read_settings
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import Behind, make_server
 from habitus.skills.model import Skill
+from tests.fake_provider import FakeProvider, fake_provider
 
+UV = Path(sys.executable).with_name("uv")
 MODES = ("legacy", "auto")  # with a greeting first; and the later protocol, where every request stands for itself
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
@@ -54,6 +58,22 @@ def connect(place: Path) -> Connect:
             await behind.close()
 
     return connected
+
+
+@pytest.fixture(scope="session")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with clients that can't stand beside our own."""
+    folder = tmp_path_factory.mktemp("clients") / "venv"
+    subprocess.run([UV, "venv", "-q", "--python", sys.executable, folder], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([UV, "pip", "install", "-q", "--python", python, "mcp<2", "claude-agent-sdk"], check=True)
+    return python
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeProvider]:
+    with fake_provider() as running:
+        yield running
 
 
 def text_of(result: Any) -> str:

@@ -6,8 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,11 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from tests.conftest import Cli
-from tests.fake_provider import FakeProvider, Reply, fake_provider, sse
+from tests.fake_provider import FakeProvider, Reply, sse
 from tests.mcp.test_tools import DEFAULT, made, with_code
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
-UV = Path(sys.executable).with_name("uv")
 OLD_CLIENT = """
 import asyncio, json, os, sys
 from mcp import ClientSession, StdioServerParameters
@@ -41,16 +39,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture(scope="session")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with clients that can't stand beside our own."""
-    folder = tmp_path_factory.mktemp("clients") / "venv"
-    subprocess.run([UV, "venv", "-q", "--python", sys.executable, folder], check=True)
-    python = folder / "bin" / "python"
-    subprocess.run([UV, "pip", "install", "-q", "--python", python, "mcp<2", "claude-agent-sdk"], check=True)
-    return python
 
 
 @pytest.fixture
@@ -99,10 +87,9 @@ def test_the_inspector(furnished: Cli, tmp_path: Path) -> None:
     assert prompts == ["save_skill", "learn_from_session", "review"]
 
 
-@pytest.fixture
-def provider() -> Iterator[FakeProvider]:
-    with fake_provider() as running:
-        yield running
+def claude_code(others: Path) -> Path:
+    (binary,) = others.parents[1].glob("lib/python*/site-packages/claude_agent_sdk/_bundled/claude")
+    return binary
 
 
 def answers(block: dict[str, Any]) -> Reply:
@@ -114,7 +101,14 @@ def answers(block: dict[str, Any]) -> Reply:
         if is_text
         else {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
     )
-    message = {"id": "m", "type": "message", "role": "assistant", "model": "claude-x", "content": [], "usage": {}}
+    message = {
+        "id": f"msg_{block.get('id', 'text')}",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": [],
+        "usage": {},
+    }
     ends = {"stop_reason": "end_turn" if is_text else "tool_use", "stop_sequence": None}
     events: Sequence[dict[str, Any]] = [
         {"type": "message_start", "message": {**message, "usage": {"input_tokens": 1, "output_tokens": 1}}},
@@ -158,7 +152,7 @@ def test_claude_code_lists_our_tools_recalls_a_skill_and_calls_a_learned_tool(
     config = furnished.cwd / "mcp.json"
     server = {"command": furnished.command[0], "args": ["mcp"], "env": furnished.environ()}
     config.write_text(json.dumps({"mcpServers": {"habitus": server}}))
-    (binary,) = others.parents[1].glob("lib/python*/site-packages/claude_agent_sdk/_bundled/claude")
+    binary = claude_code(others)
     environ = {
         **furnished.environ(),
         "ANTHROPIC_BASE_URL": provider.address,

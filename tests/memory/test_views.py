@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -153,6 +154,22 @@ def test_every_change_is_shown_at_once(cortex: Cortex, pages: Pages) -> None:
     cortex.remove("e0000003", by="ann")
     assert "Dates" not in pages("lessons.md").read_text()
     assert oct(pages("lessons.md").stat().st_mode)[-3:] == "600"
+
+
+def test_who_keeps_the_database_busy_does_not_wait_for_the_pages(
+    cortex: Cortex, engine: sa.Engine, pages: Pages
+) -> None:
+    """Whoever has the pages may be waiting for the database: neither would ever go on."""
+    cortex.encode(lesson("Dates are day-first."))
+    with (pages(".lock")).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with sql.writing(engine):
+            cortex.encode(lesson("The log is long."))
+    assert "The log is long." not in pages("lessons.md").read_text()
+    cortex.encode(lesson("The report is short."))
+    assert {"- The log is long.", "- The report is short."} <= {
+        line.partition(" <!--")[0] for line in pages("lessons.md").read_text().splitlines()
+    }
 
 
 @pytest.mark.req("ME-02")

@@ -1,12 +1,22 @@
-"""Which skills a request gets: selection over a snapshot, with what the journal knows of the turns before."""
+"""Which skills a request gets, which others may fit it, and which of them are new to a user."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+from habitus.agent import budget
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
+from habitus.search.model import Hit
+from habitus.skills import fingerprint
+from habitus.skills.finding import Finder
+from habitus.skills.fingerprint import News
 from habitus.skills.gates import GateContext
+from habitus.skills.layers import Layer
 from habitus.skills.listing import Snapshot
+from habitus.skills.model import Summary
 from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, select
 
 
@@ -21,6 +31,41 @@ def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Jo
         gates,
         prior=[_prior(turn) for turn in recent],
         replied_to=None if answered is None else _prior(answered),
+    )
+
+
+def near(
+    finder: Finder, text: str, on_menu: Mapping[str, Summary], at: Snapshot, *, k: int = budget.FITTING
+) -> list[Hit]:
+    """What search finds on the menu, the nearest first, while something really fits."""
+    if not on_menu:
+        return []
+    search = partial(finder.search, text, k=k, at=at)
+    results = search()  # telling the index which ones to look at costs more than looking twice now and then
+    if any(hit.id not in on_menu for hit in results.hits):
+        results = search(among=on_menu)
+    if not results.fits:
+        return []
+    least = results.hits[0].score * budget.NEARLY_AS_FITTING
+    return [hit for hit in results.hits if hit.score >= least]
+
+
+def unseen(
+    journal: Journal,
+    user: str,
+    snapshot: Snapshot,
+    gates: GateContext,
+    layers: Sequence[Layer],
+    withheld: Collection[str] = (),
+) -> News:
+    """What a user has not seen of the library, and is to see now."""
+    visible = fingerprint.visible(snapshot, gates)
+    now = {name: hash for name, hash in visible.items() if name not in withheld}
+    return fingerprint.news(
+        journal.seen(user),
+        now,
+        hidden=snapshot.hashes.keys() - now.keys(),
+        changelog=lambda: "\n".join(layer.changes() for layer in layers),
     )
 
 

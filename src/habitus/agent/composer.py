@@ -9,7 +9,7 @@ from functools import partial
 
 from habitus.agent import budget, prompt
 from habitus.agent.budget import Section
-from habitus.agent.choosing import choose
+from habitus.agent.choosing import choose, near, unseen
 from habitus.agent.offers import of_skill
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Composed, Note, Prompt, Remembered
@@ -59,7 +59,7 @@ class Composer:
     def compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
         """The prompt of one turn: the steady part, and a block of what was chosen for this request."""
         offers = self._parts.view.offers
-        selection = offers.rules_of(selection)
+        selection = offers.without_withheld(selection)
         if selection.drops_memory:
             remembered = Remembered()
         elif selection.drops_lessons:
@@ -67,14 +67,14 @@ class Composer:
         eager, skills = self._eager(selection)
         lessons = offers.lessons(remembered)
         known = {note.id for note in self._steady.standing.rules}
-        rules = tuple(note for note in remembered.rules if note.id not in known)
+        rules = tuple(note for note in remembered.rules if note.id not in known and offers.takes_note(note))
         news = self._news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
         unlearned = self._parts.memory.turned_down()
         opened = [summary for summary in self._opened(selection) if offers.takes_line(summary)]
         none: list[Summary] = []
-        fitting = self._away(lambda: self._fitting(request, selection), none)
+        found = self._away(lambda: self._fitting(request, selection), none)
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),
@@ -83,7 +83,7 @@ class Composer:
             ),
             prompt.playbook(self._unsaid([note for note in lessons if note.is_played])),
             prompt.opened(opened),
-            prompt.fitting([summary for summary in fitting if summary not in opened]),
+            prompt.fitting([summary for summary in found if summary not in opened]),
             prompt.whats_new(news),
             prompt.bullets(
                 "turned down",
@@ -166,20 +166,11 @@ class Composer:
     def _fitting(self, request: Request, selection: Selection) -> list[Summary]:
         """What search finds on the menu, while something really fits."""
         on_menu = {summary.name: summary for summary in selection.menu}
-        if not on_menu:
-            return []
         offers = self._parts.view.offers
         k = budget.FITTING + offers.lots.are_drawn  # chance may have a say in who is the last
-        search = partial(self._parts.finder.search, request.text, k=k, at=self._parts.view.snapshot)
-        results = search()  # telling the index which ones to look at costs more than looking twice now and then
-        if any(hit.id not in on_menu for hit in results.hits):
-            results = search(among=on_menu)
-        if not results.fits:
-            return []
-        least = results.hits[0].score * budget.NEARLY_AS_FITTING
-        near = [hit for hit in results.hits if hit.score >= least]
-        ranked = [on_menu[hit.id] for hit in near]
-        worth = {hit.id: hit.score for hit in near}
+        found = near(self._parts.finder, request.text, on_menu, self._parts.view.snapshot, k=k)
+        ranked = [on_menu[hit.id] for hit in found]
+        worth = {hit.id: hit.score for hit in found}
         drawn = edge(offers.lots, ranked, budget.FITTING, item=of_skill, worth=lambda one: worth[one.name])
         if drawn.left is not None:
             offers.takes_line(drawn.left, at_edge=False)
@@ -193,14 +184,9 @@ class Composer:
         return self._away(self._unseen, nothing)
 
     def _unseen(self) -> fingerprint.News:
-        parts, snapshot = self._parts, self._parts.view.snapshot
-        now = fingerprint.visible(snapshot, parts.gates)
-        return fingerprint.news(
-            parts.journal.seen(parts.user.name),
-            now,
-            hidden=snapshot.hashes.keys() - now.keys(),
-            changelog=lambda: "\n".join(layer.changes() for layer in parts.view.library.layers),
-        )
+        parts, view = self._parts, self._parts.view
+        withheld = view.offers.withheld_skills
+        return unseen(parts.journal, parts.user.name, view.snapshot, parts.gates, view.library.layers, withheld)
 
     def _turned_down(self) -> tuple[Proposal, ...]:
         """What this user's agent proposed, here or earlier, and has not heard that it was turned down."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from habitus.agent.background import in_thread
 from habitus.agent.open_turn import OpenTurn
+from habitus.agent.prompt import Composed
 from habitus.agent.stream import Noticed, ToolProgress, TurnEvent
 from habitus.agent.tools.profiles import in_profile
 from habitus.agent.tools.registry import Registry, capped
@@ -43,12 +44,12 @@ class HostedTurn:
         elif isinstance(seen, ToolProgress) and seen.call in self._watched:
             self._watched[seen.call](seen.text)
 
-    async def begin(self, turn: OpenTurn, *, shows_prompt: bool = True) -> None:
+    async def begin(self, turn: OpenTurn, *, shows_prompt: bool = True, told: Composed | None = None) -> None:
         self.notices += turn.said.notices
         self._turn = turn
         turn.shown_tools = set() if shows_prompt else None  # a loop that shows our prompt says which tools it takes
         try:
-            await turn.open(shows_prompt=shows_prompt)
+            await turn.open(shows_prompt=shows_prompt, told=told)
             self._registry = await in_thread(turn.tools)
         except BaseException:
             await self.abandon()

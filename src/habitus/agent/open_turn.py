@@ -99,8 +99,11 @@ class OpenTurn:
         """Write down what was asked."""
         self._recorder.begin(self)
 
-    async def open(self, *, shows_prompt: bool = True) -> None:
-        """All of the opening, for those who run a loop of their own; without a prompt, nothing counts as shown."""
+    async def open(self, *, shows_prompt: bool = True, told: Composed | None = None) -> None:
+        """All of the opening, for those who run a loop of their own. Without a prompt, nothing counts as shown but what
+        its model was `told` already."""
+        if told is not None:
+            self.composed, self.context = told, self._parts.redactor.redact(told.prompt.context_text).text
         steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
         for step in (*steps, self.begin):
             await in_thread(step)

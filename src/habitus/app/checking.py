@@ -261,7 +261,7 @@ def lint(
     together = check(
         seen.listing,
         room=_room(habitus),
-        search=lambda cue, among: habitus.finder.search(cue, k=4, among=among, at=seen),
+        search=lambda cue, among: habitus.finder.search(cue, k=4, among=among, at=seen, look=False),
         neighbours=habitus.finder.neighbours(at=seen),
         progress=progress,
     )

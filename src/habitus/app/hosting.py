@@ -16,15 +16,18 @@ from habitus.agent.consent import AskPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.hosted_turn import HostedTurn
 from habitus.agent.loop_thread import LoopThread
+from habitus.agent.offers import Offers
 from habitus.agent.outage import Outage
+from habitus.agent.prompt import Composed
 from habitus.agent.tools.registry import Tool
 from habitus.agent.turn_door import TurnDoor
 from habitus.agent.user_input import Asking
-from habitus.app.learning import open_learner
+from habitus.app.learning import open_adviser, open_learner
 from habitus.app.running_code import open_tools
 from habitus.app.sessions import let_go_of_the_old, open_conversation
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
+from habitus.learning.observer import Learner
 from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
@@ -52,6 +55,9 @@ class HostRequest:
     tools: frozenset[str] = frozenset()  # names of the host's own
     ask: AskPerson = nobody
     shows_prompt: bool = True  # whether its model reads our texts; else what tools return is all that was shown
+    told: Composed | None = None  # what its model was told of ours before the turn was opened,
+    offers: Offers | None = None  # and where that is noted
+    learns: bool = True  # whether we learn from what we see of it; else somebody learns from all of it later
 
     @property
     def asking(self) -> Asking:
@@ -121,7 +127,7 @@ class Hosting:
                 await place.turn.end()
             conversation.parts.tools.theirs = request.tools
             turn = await conversation.turn(request.asking, hosted.emit)
-            await hosted.begin(turn, shows_prompt=request.shows_prompt)
+            await hosted.begin(turn, shows_prompt=request.shows_prompt, told=request.told)
             place.turn = hosted
         if len(self._open) > MOST_OPEN:
             self._background.spawn(self._make_room())  # nobody waits while another's conversation ends
@@ -163,8 +169,6 @@ class Hosting:
         owner, past = Outage().unless_away(lambda: self._known(id), _UNKNOWN)
         if owner not in ("", request.user.name):
             raise _somebody_elses(id)
-        cheap = habitus.models.cheap if habitus.settings.cheap_model else None  # nothing is spent unasked
-        memory = habitus.open_memory(user=request.user.name)
         return open_conversation(
             habitus,
             self._tools,
@@ -175,8 +179,17 @@ class Hosting:
             ask=request.ask,
             is_hosted=True,
             shows_prompt=request.shows_prompt,
-            learner=open_learner(habitus, memory, cheap, memory),
+            learner=self._learner(request),
+            offers=request.offers,
         )
+
+    def _learner(self, request: HostRequest) -> Learner:
+        habitus = self._habitus
+        if not request.learns:
+            return open_adviser(habitus)
+        cheap = habitus.models.cheap if habitus.settings.cheap_model else None  # nothing is spent unasked
+        memory = habitus.open_memory(user=request.user.name)
+        return open_learner(habitus, memory, cheap, memory)
 
     def _known(self, id: str) -> tuple[str, Sequence[Turn]]:
         """Whose a conversation is, and its last turn."""

@@ -8,7 +8,7 @@ from habitus.app.remedies import remedy_of
 from habitus.errors import NotFound
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
-from habitus.learning.observer import Learner, LessonKeeper
+from habitus.learning.observer import Learner, LessonKeeper, TakesNothing
 from habitus.learning.remedies.calls import Call
 from habitus.learning.transcripts.applying import Applier
 from habitus.learning.transcripts.ledger import TurnLedger
@@ -16,7 +16,7 @@ from habitus.learning.transcripts.model import SkillUse
 from habitus.llm.model import Model
 from habitus.memory.cortex import Cortex
 from habitus.redact import Redactor
-from habitus.settings import MemoryMode
+from habitus.settings import AccMode, MemoryMode
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -43,6 +43,14 @@ def open_learner(
         return remedy_of(lessons, call, habitus.project) if lessons else ""
 
     return Learner(keeper, cells, mode=mode, redactor=habitus.redactor, remedy=remedy)
+
+
+def open_adviser(habitus: Habitus) -> Learner:
+    """What says beside a failure what it shows, and learns nothing: it sees only a part of what happens."""
+    settings = habitus.settings
+    is_off = settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF
+    cells = Cerebellum(None, TakesNothing().encode, spending=habitus.spending, redactor=habitus.redactor)
+    return Learner(TakesNothing(), cells, mode=Mode.OFF if is_off else Mode.ACTIVE, redactor=habitus.redactor)
 
 
 def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> Applier:

@@ -14,6 +14,7 @@ from habitus.agent.consent import AskPerson, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
+from habitus.agent.ladder import Ladder
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
 from habitus.agent.offers import Offers
@@ -116,11 +117,13 @@ def open_conversation(
     learned: Callable[[], tuple[Encoded, ...]] = tuple,
     read: Sequence[Path] = (),
     fixed: Fixed | None = None,
+    offers: Offers | None = None,
 ) -> Conversation:
     """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
-    seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere."""
+    seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere. `offers` is where
+    whoever told its model something before has noted it."""
     outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
-    offers = Offers(_lots(habitus, id, outage, fixed))
+    offers = offers or Offers(lots(habitus, id, outage, fixed))
     view = View(
         habitus.skills,
         habitus.review,
@@ -147,9 +150,11 @@ def open_conversation(
         gates=gates,
         ask=person,
     )
+    ladder = Ladder(view=view, tools=tools, recipes=habitus.recipes, reliable=habitus.settings.reliable, outage=outage)
     built_in = standard_tools(
         changes,
         files=files,
+        ladder=ladder,
         finder=habitus.finder,
         pads=pads,
         tools=tools,
@@ -175,6 +180,7 @@ def open_conversation(
             outage,
             gates,
             habitus.recipes,
+            ladder,
             given,
             steady=shows_prompt,
             may_have_tools=partial(may_have_tools, habitus),
@@ -199,7 +205,7 @@ def open_conversation(
     return conversation
 
 
-def _lots(habitus: Habitus, unit: str, outage: Outage, fixed: Fixed | None) -> Lots:
+def lots(habitus: Habitus, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
     """What chance decides in a conversation: nothing unless somebody has set it, nor without the seed."""
     share = habitus.settings.evidence.withhold if fixed is None else 0.0
     seed = outage.unless_away(habitus.journal.seed, "") if share else ""

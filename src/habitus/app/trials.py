@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from habitus.agent.consent import nobody
+from habitus.agent.conversation import new_id
 from habitus.agent.offers import of_skill
-from habitus.app.explaining import prospect, request_of
 from habitus.app.learning import open_learner
-from habitus.app.sessions import open_session
+from habitus.app.sessions import open_conversation, open_session
 from habitus.errors import Invalid
 from habitus.events import Outcome, OutcomeKind
 from habitus.evidence.assignment import Fixed
@@ -22,6 +22,7 @@ from habitus.llm.model import Model, Usage
 from habitus.skills import evals
 from habitus.skills.menu import tokens
 from habitus.skills.model import State, Summary
+from habitus.skills.selection import Request
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -98,16 +99,25 @@ def _case(row: Any, about: str) -> TrialCase:
     return TrialCase(request=request, expect=tuple(parts), matches=str(matches or ""))
 
 
-def prepare(habitus: Habitus, name: str, cases: Sequence[TrialCase], runs: int, model: Model) -> Trial:
-    """What a trial would take; nothing is run yet."""
+async def prepare(habitus: Habitus, name: str, cases: Sequence[TrialCase], runs: int, model: Model) -> Trial:
+    """What a trial would take; no model is asked yet."""
     item = habitus.skills.find(name)
     if item.summary is None or item.state is not State.OK:
         raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", mend=f"{item.reason or 'Mend it'} first.")
     if item.summary.manifest.disable_model_invocation:
         raise Invalid(f"'{item.name}' is offered to no model.", mend="Take disable-model-invocation away first.")
-    told = prospect(habitus, request_of(habitus, "")).menu.tokens + tokens(habitus.skills.load(name).body)
-    asked = sum(told + tokens(case.request) for case in cases)
+    asked = await _prompt_tokens(habitus) * len(cases) + sum(tokens(case.request) for case in cases)
     return Trial(skill=item.summary, cases=tuple(cases), runs=runs, model=model.name, prompt_tokens=2 * runs * asked)
+
+
+async def _prompt_tokens(habitus: Habitus) -> int:
+    """What every conversation begins with: the system prompt and the tools."""
+    user, learner = habitus.user(), open_learner(habitus, habitus.memory, None, learns=False)
+    conversation = open_conversation(habitus, habitus.tools, id=new_id(), user=user, source_type=TRIAL, learner=learner)
+    specs = conversation.parts.tools.registry(Request(text="", user=user)).specs()
+    told = sum(section.tokens for section in conversation.sections())
+    await conversation.close()
+    return told + sum(tokens(spec.description) + tokens(str(spec.parameters)) for spec in specs)
 
 
 def own_cases(habitus: Habitus, name: str) -> tuple[TrialCase, ...]:
@@ -138,7 +148,8 @@ async def _converse(habitus: Habitus, skill: Summary, case: TrialCase, is_offere
     user = habitus.user()
     keeper = habitus.open_memory(user=user.name)
     item = of_skill(skill)
-    fixed: Fixed = {(item.kind, item.name): is_offered, (ItemKind.TOOL, skill.name): is_offered}
+    recipes = [(ItemKind.RECIPE, recipe.name) for recipe in habitus.recipes.all() if recipe.skill == skill.name]
+    fixed: Fixed = dict.fromkeys([(item.kind, item.name), (ItemKind.TOOL, skill.name), *recipes], is_offered)
     session = open_session(
         habitus,
         model,

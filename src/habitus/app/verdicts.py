@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from habitus.app.evidence import chosen
 from habitus.errors import HabitusError, Refused
+from habitus.evidence.findings import Finding
 from habitus.evidence.model import Item, ItemKind
-from habitus.evidence.policy import Verdict
+from habitus.evidence.policy import Rollback, Verdict, is_ignored
 from habitus.skills import trees
 from habitus.skills.lifecycle import Transition, transition
 from habitus.skills.listing import Listed
-from habitus.skills.model import Actor, Author
+from habitus.skills.model import Actor, Author, State
 from habitus.skills.review import Action, Change, Proposal
 
 if TYPE_CHECKING:
@@ -31,26 +33,48 @@ class Due:
 
 def due(habitus: Habitus) -> tuple[Due, ...]:
     """What the evidence says now, of what is in use now."""
-    found = habitus.evidence.findings()
+    kept = habitus.evidence.exposures()
+    found, by_request = habitus.evidence.findings(kept), chosen(kept)
     back = {one.item: one for one in found.rollbacks}
     steps = []
     for one in found.items:
-        verdict, worse = one.judgement.verdict, back.get(one.item)
-        then = transition(
-            does_harm=verdict is Verdict.RETIRE, is_useless=verdict is Verdict.DEGRADE, is_worse=worse is not None
-        )
-        reason = one.judgement.reason if worse is None else worse.reason
-        if then is not Transition.STAY and _is_in_use(habitus, one.item):
-            steps.append(Due(item=one.item, transition=then, reason=reason, to=worse.to.version if worse else 0))
-    return tuple(steps)
+        is_chosen = (one.item.kind, one.item.name) in by_request
+        steps.append(_of_lesson(habitus, one) if _is_lesson(one.item) else _of_skill(habitus, one, back, is_chosen))
+    return tuple(step for step in steps if step is not None)
 
 
-def _is_in_use(habitus: Habitus, item: Item) -> bool:
-    """Whether it is this version that is offered today."""
-    if item.kind is ItemKind.LESSON:
-        return any(lesson.id == item.name for lesson in habitus.memory.list_lessons())
+def _is_lesson(item: Item) -> bool:
+    return item.kind is ItemKind.LESSON
+
+
+def _of_lesson(habitus: Habitus, found: Finding) -> Due | None:
+    """Harm alone puts a lesson away: it goes by itself where it does not help."""
+    if found.judgement.verdict is not Verdict.RETIRE:
+        return None
+    current = {(lesson.id, lesson.version) for lesson in habitus.memory.list_lessons()}
+    if (found.item.name, found.item.version) not in current:
+        return None
+    return Due(item=found.item, transition=Transition.RETIRE, reason=found.judgement.reason)
+
+
+def _of_skill(habitus: Habitus, found: Finding, back: Mapping[Item, Rollback], is_chosen: bool) -> Due | None:
+    """Of the version that is offered today; a layer that can't be written has none to go back to.
+
+    What only stood on menus hardly changes a session, however much it helps where it is needed: that is not useless.
+    """
+    item, verdict, worse = found.item, found.judgement.verdict, back.get(found.item)
     skill = _skill_of(habitus, item)
-    return skill is not None and skill.summary is not None and skill.summary.version == item.version
+    if skill is None or skill.summary is None or (skill.state, skill.summary.version) != (State.OK, item.version):
+        return None
+    if not habitus.skills.layer(skill.layer).can_write:
+        worse = None
+    is_useless = verdict is Verdict.DEGRADE and (is_chosen or is_ignored(found.estimate))
+    then = transition(does_harm=verdict is Verdict.RETIRE, is_useless=is_useless, is_worse=worse is not None)
+    if then is Transition.STAY:
+        return None
+    if worse is None:
+        return Due(item=item, transition=then, reason=found.judgement.reason)
+    return Due(item=item, transition=then, reason=worse.reason, to=worse.to.version)
 
 
 def _skill_of(habitus: Habitus, item: Item) -> Listed | None:
@@ -64,10 +88,9 @@ def _skill_of(habitus: Habitus, item: Item) -> Listed | None:
 def carry_out(habitus: Habitus, steps: tuple[Due, ...]) -> Iterator[tuple[Due, Proposal | None]]:
     """Propose what changes skills, and put harmful lessons away; what a person has turned down is left alone."""
     for step in steps:
-        if step.item.kind is ItemKind.LESSON:
-            if step.transition is Transition.RETIRE:
-                habitus.memory.remove(step.item.name, by=habitus.settings.signature, why=step.reason)
-                yield step, None
+        if _is_lesson(step.item):
+            habitus.memory.remove(step.item.name, by=habitus.settings.signature, why=step.reason)
+            yield step, None
         elif (proposal := _proposed(habitus, step)) is not None:
             yield step, proposal
 

@@ -63,6 +63,22 @@ class NotingKeeper:
         return self._memory.ignored(rules)
 
 
+class TakesNothing:
+    """Memory for those who only advise."""
+
+    def is_taking(self) -> bool:
+        return False
+
+    def encode(self, draft: Draft) -> Encoded:
+        return Encoded(status=Status.REFUSED, reason="nothing is learned here")
+
+    def has_similar(self, text: str) -> bool:
+        return False
+
+    def ignored(self, rules: Sequence[str]) -> object:
+        return ()
+
+
 class _Failing:
     """The failed calls of a turn that nobody was told a remedy for yet."""
 

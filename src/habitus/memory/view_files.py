@@ -63,16 +63,23 @@ class ViewFiles:
         return self._stats() != self._known
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """One process at a time reads and writes the pages."""
+    def locked(self) -> Iterator[bool]:
+        """One process at a time reads and writes the pages; says whether it is us.
+
+        Who holds the lock may wait for the database, so inside a transaction nobody waits for the lock.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StorageFailed(f"Can't use {self.folder}: {error.strerror}.", mend="Check its permissions.") from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+            is_ours = True
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if sql.is_writing(self._engine) else 0))
+            except BlockingIOError:
+                is_ours = False
+            yield is_ours
         finally:
             os.close(handle)
 

@@ -12,18 +12,19 @@ import dataclasses
 import fcntl
 import json
 import os
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from habitus import resident
 from habitus.errors import HabitusError, StorageFailed
 from habitus.redact import Redactor
+from habitus.resident import connected, in_background, listen, lock_file, private
 from habitus.sandbox.scratchpads import Scratchpads
 
-_START_S, _LOOK_S, _LONGEST = 60.0, 5.0, 1 << 26
-_SOCKET, _LOCK, _CELLS = "keeper.socket", "keeper.lock", "cells.jsonl"
+_START_S = 60.0
+_NAME, _CELLS = "keeper", "cells.jsonl"
 
 
 # The side of a command
@@ -31,7 +32,7 @@ _SOCKET, _LOCK, _CELLS = "keeper.socket", "keeper.lock", "cells.jsonl"
 
 def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Put a request to the pad's keeper and wait for its answer; `said` hears what the cell prints meanwhile."""
-    with _connected(folder) as line, line.makefile("rwb") as stream:
+    with connected(folder, _NAME) as line, line.makefile("rwb") as stream:
         stream.write(json.dumps(request).encode() + b"\n")
         stream.flush()
         for answer in stream:
@@ -43,11 +44,7 @@ def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = 
 
 
 def is_running(folder: Path) -> bool:
-    try:
-        with _connected(folder):
-            return True
-    except OSError:
-        return False
+    return resident.is_running(folder, _NAME)
 
 
 def ensure_running(folder: Path, command: list[str]) -> None:
@@ -56,7 +53,7 @@ def ensure_running(folder: Path, command: list[str]) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "keeper.log"
-    keeper = _in_background(command, log)
+    keeper = in_background(command, log)
     deadline = time.monotonic() + _START_S
     while not is_running(folder):
         ended, status = os.waitpid(keeper, os.WNOHANG) if keeper else (0, 0)
@@ -67,36 +64,20 @@ def ensure_running(folder: Path, command: list[str]) -> None:
         time.sleep(0.02)
 
 
-def _in_background(command: list[str], log: Path) -> int:
-    """Start a process that outlives this one and hears nothing of its terminal."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    return os.posix_spawn(
-        command[0],
-        command,
-        os.environ,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-    )
-
-
 def stop(folder: Path) -> bool:
     """End the keeper, if there is one, and wait until it has let go of the pad."""
     try:
         ask(folder, {"stop": True})
     except (OSError, StorageFailed):
         return False
-    with open(folder / _LOCK, "w", opener=_private) as lock:
+    with open(lock_file(folder, _NAME), "w", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
     return True
 
 
 def knows(folder: Path) -> bool:
     """Whether a keeper ever held the pad, whichever machine its files are on."""
-    return (folder / _LOCK).is_file()
+    return lock_file(folder, _NAME).is_file()
 
 
 def forget_cells(folder: Path) -> int:
@@ -116,78 +97,28 @@ def cells(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-@contextlib.contextmanager
-def _connected(folder: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as line, _short(folder) as place:
-        line.connect(f"{place}/{_SOCKET}")
-        yield line
-
-
-@contextlib.contextmanager
-def _short(folder: Path) -> Iterator[str]:
-    """A path that fits into the hundred bytes a socket's address has, wherever the home is."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 # The side of the keeper
 
 
 async def keep(pads: Scratchpads, folder: Path, *, redactor: Redactor, idle_s: float) -> None:
     """Be the keeper of this pad until there is no more reason to."""
-    with open(folder / _LOCK, "w", opener=_private) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        keeper = _Keeper(pads, folder, redactor, idle_s)
-        (folder / _SOCKET).unlink(missing_ok=True)
-        with _short(folder) as place:
-            server = await asyncio.start_unix_server(keeper.answer, f"{place}/{_SOCKET}", limit=_LONGEST)
-            (folder / _SOCKET).chmod(0o600)
-            async with server:
-                await keeper.watch()
-        with contextlib.suppress(FileNotFoundError):
-            (folder / _SOCKET).unlink()
-        await pads.close()
+    keeper = _Keeper(pads, folder, redactor)
+    await listen(folder, _NAME, keeper.answer, idle_s=idle_s, stop=keeper.done, close=pads.close)
 
 
 class _Keeper:
-    def __init__(self, pads: Scratchpads, folder: Path, redactor: Redactor, idle_s: float) -> None:
+    def __init__(self, pads: Scratchpads, folder: Path, redactor: Redactor) -> None:
         self._pads = pads
         self._redactor = redactor
         self._name = folder.name
         self._folder = folder
-        self._idle_s = idle_s
         self._turn = asyncio.Lock()
-        self._done = asyncio.Event()
-        self._last = time.monotonic()
+        self.done = asyncio.Event()
         self._notice = "The pad's process was started anew: earlier variables are gone." if cells(folder) else ""
 
-    async def watch(self) -> None:
-        """Return when told to stop, after long idleness, or when the pad's folder was removed."""
-        while not self._done.is_set() and (self._folder / _LOCK).exists():
-            if not self._turn.locked() and time.monotonic() - self._last > self._idle_s:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._done.wait(), min(_LOOK_S, self._idle_s))
-
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            if request := await reader.readline():
-                await self._serve(json.loads(request), reader, writer)
-        except (OSError, ValueError):
-            pass  # whoever asked has gone, or is none of ours
-        finally:
-            self._last = time.monotonic()
-            writer.close()
+        if request := await reader.readline():
+            await self._serve(json.loads(request), reader, writer)
 
     async def _serve(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def say(message: dict[str, Any]) -> None:
@@ -195,7 +126,7 @@ class _Keeper:
                 writer.write(json.dumps(message).encode() + b"\n")
 
         if request.get("stop"):
-            self._done.set()
+            self.done.set()
             say({"stopped": True})
             await writer.drain()
             return
@@ -230,6 +161,6 @@ class _Keeper:
             done = dataclasses.replace(done, logs=(self._notice, *done.logs))
             self._notice = ""
         kept = self._redactor.redact_value(dataclasses.asdict(done))
-        with open(self._folder / _CELLS, "a", encoding="utf-8", opener=_private) as file:
+        with open(self._folder / _CELLS, "a", encoding="utf-8", opener=private) as file:
             file.write(json.dumps(kept, ensure_ascii=False) + "\n")
         return {"cell": kept}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from habitus.skills.model import Counters, Stage, State
+from habitus.skills.model import Counters, State
 
 _LOW = 0.1  # reliability is the lower 10 % bound
 
@@ -56,17 +56,6 @@ def transition(*, does_harm: bool, is_useless: bool, is_worse: bool) -> Transiti
     if does_harm:
         return Transition.RETIRE
     return Transition.HIDE if is_useless else Transition.STAY
-
-
-RELIABLE = 0.7
-
-
-def best_stage(stages: Collection[Stage], counters: Mapping[Stage, Counters], *, at_least: float = RELIABLE) -> Stage:
-    """The highest stage that has proved itself; the steps are there for everything else."""
-    for stage in (Stage.CODE, Stage.CHUNKS):
-        if stage in stages and reliability(counters.get(stage, Counters())) >= at_least:
-            return stage
-    return Stage.STEPS
 
 
 def is_judged(counters: Counters) -> bool:

@@ -1,4 +1,4 @@
-"""`skills-lock.json`: where each added skill came from, and at which commit, for people and version control to read."""
+"""Lockfiles for people and version control to read: `skills-lock.json` says where each added skill came from."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from habitus.errors import Invalid, StorageFailed
 from habitus.skills.fetching import without_login
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Kept = TypeVar("Kept", bound="DataclassInstance")
 
 FILE = "skills-lock.json"
 
@@ -27,10 +33,15 @@ class Locked:
 
 
 def read(path: Path) -> dict[str, Locked]:
+    locked = entries(path, Locked)
+    return {name: replace(entry, address=without_login(entry.address)) for name, entry in locked.items()}
+
+
+def entries(path: Path, kind: type[Kept]) -> dict[str, Kept]:
+    """Name → what a lockfile says of a skill."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        locked = {name: Locked(**entry) for name, entry in data["skills"].items()}
-        return {name: replace(entry, address=without_login(entry.address)) for name, entry in locked.items()}
+        return {str(name): kind(**entry) for name, entry in data["skills"].items()}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -39,7 +50,7 @@ def read(path: Path) -> dict[str, Locked]:
         raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
 
 
-def write(path: Path, locked: Mapping[str, Locked]) -> None:
+def write(path: Path, locked: Mapping[str, Kept]) -> None:
     """Replace the file whole: a reader sees the old one or the new one."""
     text = json.dumps({"version": 1, "skills": {name: asdict(locked[name]) for name in sorted(locked)}}, indent=2)
     try:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal, assert_never
+from urllib.parse import urlsplit
 
 import httpx2
 from pydantic_ai.direct import model_request_stream
@@ -72,8 +73,7 @@ class Wire:
         self._choice = choice
         self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
-            # A transport of our own also keeps a proxy of the environment out of the way to this machine.
-            transport=transport or (httpx2.AsyncHTTPTransport() if choice.is_on_this_machine else None),
+            transport=transport or (_to_this_machine(choice.address) if choice.is_on_this_machine else None),
         )
         self._model = _model(choice, self._client)
 
@@ -161,6 +161,11 @@ class Wire:
         if self._choice.dialect is Dialect.OPENAI:
             return {**settings, "openai_store": False}  # a key of OpenAI's own
         return settings
+
+
+def _to_this_machine(address: str) -> httpx2.AsyncHTTPTransport:
+    """Past any proxy of the environment; what needs no certificates doesn't spend the time to load them."""
+    return httpx2.AsyncHTTPTransport(verify=urlsplit(address).scheme != "http")
 
 
 def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any]:

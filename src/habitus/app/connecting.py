@@ -1,0 +1,176 @@
+"""Connecting other agents: our server, hooks and instructions in an agent's own files, and the exact way back."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+from habitus.agent.memory import SessionMemory
+from habitus.app import home
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid, NotFound, did_you_mean
+from habitus.hosts import hooks
+from habitus.hosts.connections import Change, Connections, Wanted
+from habitus.hosts.editing import Entry, Format
+from habitus.hosts.table import NAME, Host, Scope, host
+from habitus.settings import Settings
+from habitus.skills.layers import project_root
+from habitus.text import one_line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """What a person wants of a connection: which hooks, and a block of instructions with these lines, if any."""
+
+    scope: Scope = Scope.USER
+    hooks: Collection[str] = ()
+    block: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What would be changed, one file each; `doubt` says why it is experimental."""
+
+    host: Host
+    scope: Scope
+    changes: tuple[Change, ...]
+
+    @property
+    def is_done(self) -> bool:
+        return not any(change.is_one for change in self.changes)
+
+    @property
+    def doubt(self) -> str:
+        return self.host.doubts.get(self.scope, "")
+
+    @property
+    def note(self) -> str:
+        return self.host.notes.get(self.scope, "")
+
+
+def offered_hooks(agent: str, refused: Sequence[str]) -> tuple[hooks.Hook, ...]:
+    """The hooks that an agent can have, without those that the person does not want; `all` means every one."""
+    known = {one.event.lower(): one for one in hooks.HOOKS}
+    for name in refused:
+        if name.lower() not in (*known, "all"):
+            near = did_you_mean(name, [one.event for one in hooks.HOOKS])
+            there = ", ".join(one.event for one in hooks.HOOKS)
+            raise NotFound(f"There is no hook '{name}'.", mend=near or f"There are: {there}.")
+    unwanted = {name.lower() for name in refused}
+    if not host(agent).hooks or "all" in unwanted:
+        return ()
+    return tuple(one for name, one in known.items() if name not in unwanted)
+
+
+def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wishes) -> Plan:
+    """What connecting would do; nothing is written."""
+    if not home.can_write(settings.home):
+        home.refuse_to_write(settings.home)
+    found, scope = host(agent), wishes.scope
+    wanted = [_server(settings, environ, found, scope)]
+    if found.hooks:
+        wanted.append(_hooks(settings, environ, found, wishes))
+    if wishes.block:
+        wanted.append(_block(settings, environ, found, wishes))
+    return _planned(settings, found, scope, wanted)
+
+
+def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, scope: Scope) -> Plan:
+    """What taking everything of ours out again would do."""
+    found = host(agent)
+    every = [
+        _server(settings, environ, found, scope),
+        *([_hooks(settings, environ, found, Wishes(scope=scope))] if found.hooks else []),
+        *([_block(settings, environ, found, Wishes(scope=scope))] if scope in found.instructions else []),
+    ]
+    connections = Connections(settings.home)
+    there = [replace(one, entries=()) for one in every if connections.is_connected(one)]
+    if not there:
+        raise NotFound(
+            f"{found.title} is not connected for this {scope}.", mend=f"See 'habitus connect {agent} --dry-run'."
+        )
+    return _planned(settings, found, scope, there)
+
+
+def block_text(rules: Sequence[str]) -> str:
+    """What stands in the block: how to use us, and rules where they may stand there."""
+    guidance = resources.files("habitus.hosts").joinpath("prompts", "block.md").read_text(encoding="utf-8").strip()
+    listed = "\n".join(["### Rules", "", *(f"- {one_line(rule)}" for rule in rules)]) if rules else ""
+    return "\n\n".join(part for part in (guidance, listed) if part)
+
+
+def rules_for_block(habitus: Habitus) -> list[str]:
+    """What holds whatever is asked, as a prompt would say it."""
+    memory = SessionMemory(cortex=habitus.memory, user=habitus.settings.user, project=habitus.project)
+    return [habitus.redacted(note.line) for note in memory.standing().rules]
+
+
+def carry_out(settings: Settings, planned: Plan) -> None:
+    connections = Connections(settings.home)
+    for change in planned.changes:
+        connections.carry_out(change)
+
+
+def backups(settings: Settings, planned: Plan) -> tuple[Path, ...]:
+    """Where the files lie as they were."""
+    connections = Connections(settings.home)
+    return tuple(connections.backup(change.wanted.file) for change in planned.changes if change.clean is not None)
+
+
+def _planned(settings: Settings, found: Host, scope: Scope, wanted: Sequence[Wanted]) -> Plan:
+    connections = Connections(settings.home)
+    changes = [connections.planned(one) for one in wanted if one.entries or connections.knows(one.file)]
+    return Plan(host=found, scope=scope, changes=tuple(changes))
+
+
+def _server(settings: Settings, environ: Mapping[str, str], found: Host, scope: Scope) -> Wanted:
+    root = project_root(settings.cwd)
+    return Wanted(
+        agent=found.name,
+        file=_real(found.config_file(scope, environ, settings.user_home, root)),
+        format=found.format,
+        entries=(Entry(path=(found.servers, NAME), value=found.server([*_command(settings), "mcp"])),),
+        versions=found.versions,
+        is_private=scope is Scope.USER,
+    )
+
+
+def _hooks(settings: Settings, environ: Mapping[str, str], found: Host, wishes: Wishes) -> Wanted:
+    file = found.path(found.hooks[wishes.scope], environ, settings.user_home, project_root(settings.cwd))
+    entries = hooks.entries(wishes.hooks, sys.executable, settings.home)
+    return Wanted(agent=found.name, file=_real(file), format=Format.JSON, entries=tuple(entries))
+
+
+def _block(settings: Settings, environ: Mapping[str, str], found: Host, wishes: Wishes) -> Wanted:
+    if wishes.scope not in found.instructions:
+        where = ", ".join(found.instructions) or "none"
+        raise Invalid(
+            f"{found.title} has no file with instructions for a {wishes.scope} that is known here.",
+            mend=f"It has one for: {where}.",
+        )
+    file = found.path(found.instructions[wishes.scope], environ, settings.user_home, project_root(settings.cwd))
+    entry = Entry(path=(), value=wishes.block)
+    return Wanted(
+        agent=found.name,
+        file=_real(file),
+        format=Format.BLOCK,
+        entries=(entry,),
+        is_private=wishes.scope is Scope.USER,
+    )
+
+
+def _real(file: Path) -> Path:
+    """A link stays one: what it leads to is written."""
+    return Path(os.path.realpath(file))
+
+
+def _command(settings: Settings) -> list[str]:
+    """This program by its whole path, because an agent may have another PATH; and its home, where that is not usual."""
+    script = Path(sys.executable).with_name("habitus")
+    program = [str(script)] if script.exists() else [sys.executable, "-m", "habitus"]
+    is_usual = settings.home == settings.user_home / ".habitus"
+    return program if is_usual else [*program, "--home", str(settings.home)]

@@ -1,0 +1,321 @@
+"""Syncing skills with the folders of other agents: chosen ones go there, and edits made there come back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid, Stale
+from habitus.files import Tree, content_of, file_of, tree_hash
+from habitus.hosts.connections import locked
+from habitus.hosts.syncing import Manner, Step, Synced, decided, removed
+from habitus.hosts.table import Host, Scope, host
+from habitus.skills import lock, trees
+from habitus.skills.diffing import diff_trees
+from habitus.skills.formats import disk
+from habitus.skills.formats.base import CantTake
+from habitus.skills.formats.foreign_values import Notes
+from habitus.skills.layers import USER, project_root
+from habitus.skills.listing import Listed
+from habitus.skills.model import State
+from habitus.skills.review import Action, Change
+
+LOCK = ".habitus-lock.json"  # in the folder that the skills are put into
+_LINE = 8  # characters around a name and a description in a list
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What to sync: which agent, whose folder, which skills (all of one's own without a name), and how."""
+
+    agent: str
+    scope: Scope = Scope.USER
+    only: tuple[str, ...] = ()
+    manner: Manner = Manner.COPY
+    removes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    name: str
+    step: Step
+    reason: str = ""
+    diff: str = ""  # of a conflict, and of what comes back
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncPlan:
+    """What would be done in a folder; `behind` are skills that its list has no room for."""
+
+    wish: Wish
+    folder: Path
+    steps: tuple[Planned, ...]
+    behind: tuple[str, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        return all(one.step in (Step.SAME, Step.CONFLICT, Step.LEAVE_OUT) for one in self.steps)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Here:
+    """A skill of the library that may go there, whole."""
+
+    item: Listed
+    tree: Tree
+
+    @property
+    def version(self) -> int:
+        return self.item.summary.version if self.item.summary else 0
+
+
+@dataclass(kw_only=True, slots=True)
+class _Chosen:
+    here: dict[str, _Here] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # with the reason
+    behind: list[str] = field(default_factory=list)
+
+
+def plan(habitus: Habitus, wish: Wish, environ: Mapping[str, str]) -> SyncPlan:
+    """What a sync would do; nothing is written."""
+    found = host(wish.agent)
+    if wish.manner is Manner.LINK and not found.follows_links:
+        raise Invalid(f"{found.title} does not follow links to skills.", mend="Leave --link out.")
+    settings = habitus.settings
+    folder = found.path(found.skills[wish.scope], environ, settings.user_home, project_root(settings.cwd))
+    put = lock.entries(folder / LOCK, Synced)
+    there = {name: _there(folder, name, put.get(name)) for name in {*put, *wish.only, *_folders(folder)}}
+    if wish.removes:
+        gone = [name for name in put if not wish.only or name in wish.only]
+        steps = [_step(name, _removed(folder, there[name], put[name], name)) for name in sorted(gone)]
+        return SyncPlan(wish=wish, folder=folder, steps=tuple(steps))
+    return _planned(habitus, wish, found, folder, put, there)
+
+
+def _planned(
+    habitus: Habitus, wish: Wish, found: Host, folder: Path, put: Mapping[str, Synced], there: Mapping[str, Tree]
+) -> SyncPlan:
+    chosen = _chosen(habitus, wish, found, put, {name: tree for name, tree in there.items() if name not in put})
+    steps = [_step(name, (Step.LEAVE_OUT, why)) for name, why in chosen.left_out.items() if name not in put]
+    for name in sorted({*chosen.here, *put}):
+        mine, yours = chosen.here[name].tree if name in chosen.here else {}, there.get(name, {})
+        verdict = decided(_hash(mine), _hash(yours), put.get(name), manner=wish.manner)
+        if name in chosen.left_out:
+            verdict = _removed(folder, yours, put[name], name)  # it is no longer fit to be there
+        if verdict[0] is Step.FORGET and name in wish.only:
+            verdict = (Step.PUT, "you named it")
+        steps.append(_step(name, verdict, mine, yours))
+    return SyncPlan(wish=wish, folder=folder, steps=tuple(steps), behind=tuple(chosen.behind))
+
+
+def _removed(folder: Path, there: Tree, put: Synced, name: str) -> tuple[Step, str]:
+    return removed(_hash(there), put, is_link=(folder / name).is_symlink())
+
+
+def carry_out(habitus: Habitus, planned: SyncPlan, environ: Mapping[str, str]) -> SyncPlan:
+    """Do what was planned, unless something changed since; what is risky comes back only after a review."""
+    done: list[Planned] = []
+    with locked(planned.folder):
+        if plan(habitus, planned.wish, environ) != planned:
+            raise Stale("The skills have changed meanwhile.", mend="Nothing was done; look again.")
+        for one in planned.steps:
+            done.append(_done(habitus, planned, one))
+    return replace(planned, steps=tuple(done))
+
+
+def _done(habitus: Habitus, planned: SyncPlan, one: Planned) -> Planned:
+    """One step. The lockfile is written first: a copy that nobody knows of would never be removed."""
+    place = planned.folder / one.name
+    match one.step:
+        case Step.PUT | Step.UPDATE:
+            here = _whole(habitus, habitus.skills.find(f"{one.name}@{USER}"))
+            _note(planned.folder, one.name, _synced(here, planned.wish.manner))
+            _put(habitus, here, place, planned.wish.manner)
+        case Step.TAKE_BACK:
+            return _take_back(habitus, planned, one)
+        case Step.REMOVE:
+            _remove(place)
+            _note(planned.folder, one.name, None)
+        case Step.FORGET:
+            if place.is_symlink():
+                _remove(place)  # a link of ours that leads nowhere
+            _note(planned.folder, one.name, None)
+        case Step.SAME | Step.CONFLICT | Step.LEAVE_OUT:
+            pass
+    return one
+
+
+def _take_back(habitus: Habitus, planned: SyncPlan, one: Planned) -> Planned:
+    tree, folder = _there(planned.folder, one.name, None), planned.folder
+    author = habitus.person(f"edited in {folder}")
+    problem = trees.parse(one.name, tree)
+    if problem.skill is None:
+        return replace(one, step=Step.CONFLICT, reason=f"as it is there, it can't be loaded: {problem.diagnostics[-1]}")
+    if findings := habitus.scan(tree):
+        change = Change(action=Action.WRITE, name=one.name, layer=USER, tree=tree)
+        proposal = habitus.review.propose(change, author, findings)
+        return replace(one, step=Step.CONFLICT, reason=f"it waits: habitus review show {proposal.id} ({findings[0]})")
+    version = habitus.skills.write_tree(USER, one.name, tree, author)
+    put = lock.entries(folder / LOCK, Synced)[one.name]
+    _note(folder, one.name, replace(put, version=version, sha256=tree_hash(tree)))
+    return one
+
+
+# The library
+
+
+def _chosen(
+    habitus: Habitus, wish: Wish, found: Host, put: Mapping[str, Synced], others: Mapping[str, Tree]
+) -> _Chosen:
+    """The person's own skills that may go there, as many as its list has room for beside what others put there."""
+    for name in wish.only:
+        habitus.skills.find(name)  # an error that names the nearest
+    wanted = [one for one in habitus.skills.listing() if _is_wanted(one, wish, put)]
+    chosen = _Chosen()
+    names = {one.name for one in wanted}
+    room = found.listing_chars - sum(_characters(name, tree) for name, tree in others.items() if name not in names)
+    for item in _in_order(habitus, wanted, wish, put):
+        said = item.summary
+        cost = len(item.name) + _LINE + (len(said.description) + len(said.when_to_use) if said else 0)
+        if found.listing_chars and cost > room and item.name not in put:
+            chosen.behind.append(item.name)
+            continue
+        whole = _whole(habitus, item)
+        if reason := _objection(habitus, found, wish, whole):
+            chosen.left_out[item.name] = reason
+        else:
+            chosen.here[item.name] = whole
+            room -= cost
+    return chosen
+
+
+def _is_wanted(item: Listed, wish: Wish, put: Mapping[str, Synced]) -> bool:
+    is_meant = not wish.only or item.name in wish.only or item.name in put
+    return is_meant and (item.layer == USER or item.name in wish.only)
+
+
+def _objection(habitus: Habitus, found: Host, wish: Wish, here: _Here) -> str:
+    item = here.item
+    if item.layer != USER:
+        return f"it is in the layer '{item.layer}', not in your own"
+    if item.state is not State.OK or item.summary is None:
+        return item.reason or item.state.value
+    if item.summary.manifest.extends:
+        return "it extends another skill, and is not whole without it"
+    if reason := habitus.skills.unreviewed(item) or habitus.skills.untrusted(item):
+        return f"{reason}, and nobody has looked at it"
+    if missing := disk.missing_content(here.tree):
+        return missing
+    if findings := habitus.scan(here.tree):
+        return findings[0]
+    if any(_has_secret(habitus, file.content or b"") for file in here.tree.values()):
+        return "there is a secret in it"
+    if len(item.summary.description) > found.longest_description:
+        return f"{found.title} takes no description of more than {found.longest_description:,} characters"
+    if wish.manner is Manner.LINK and habitus.skills.directory(f"{item.name}@{USER}") is None:
+        return "it has no folder that a link could lead to"
+    return ""
+
+
+def _has_secret(habitus: Habitus, content: bytes) -> bool:
+    text = content.decode("utf-8", "ignore")
+    return habitus.redacted(text) != text
+
+
+def _whole(habitus: Habitus, item: Listed) -> _Here:
+    store = habitus.skills.layer(item.layer).store
+    tree, folder = store.tree(item.name) or {}, store.directory(item.name)
+    found = dict(tree)
+    for path, file in tree.items():
+        try:
+            found[path] = replace(file, content=content_of(path, file, folder))
+        except OSError:
+            continue  # what is missing is said
+    return _Here(item=item, tree=found)
+
+
+def _in_order(habitus: Habitus, items: Sequence[Listed], wish: Wish, put: Mapping[str, Synced]) -> list[Listed]:
+    """Those that were named, those that are there already, then the most used."""
+    counters = habitus.skills.all_counters()
+
+    def used(name: str) -> int:
+        return sum(counted.used + counted.recommended for counted in counters.get((USER, name), {}).values())
+
+    return sorted(items, key=lambda one: (one.name not in wish.only, one.name not in put, -used(one.name), one.name))
+
+
+# The agent's folder
+
+
+def _folders(folder: Path) -> list[str]:
+    return [one.name for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
+
+
+def _there(folder: Path, name: str, put: Synced | None) -> Tree:
+    """A skill as it lies there; a link of ours is what it was, and what can't be read is nothing we know."""
+    place = folder / name
+    if put is not None and put.manner == Manner.LINK and place.is_symlink():
+        place = place.resolve()
+    if not place.is_dir() or not trees.main_file(one.name for one in place.iterdir()):
+        return {} if not os.path.lexists(place) else {"?": file_of(b"")}
+    try:
+        return disk.read_folder(place, Notes(name))
+    except (CantTake, OSError):
+        return {"?": file_of(b"")}
+
+
+def _put(habitus: Habitus, here: _Here, place: Path, manner: Manner) -> None:
+    with disk.disk_errors(place):
+        _remove(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if manner is Manner.LINK:
+            place.symlink_to(habitus.skills.layer(USER).store.directory(here.item.name) or place)
+        else:
+            with disk.exported(place, overwrite=False) as aside:
+                disk.write_tree(aside, here.tree)
+
+
+def _remove(place: Path) -> None:
+    with disk.disk_errors(place):
+        if place.is_symlink():
+            place.unlink()
+        elif place.exists():
+            shutil.rmtree(place)
+
+
+def _synced(here: _Here, manner: Manner) -> Synced:
+    return Synced(version=here.version, sha256=tree_hash(here.tree), origin=f"habitus:{USER}", manner=manner)
+
+
+def _note(folder: Path, name: str, synced: Synced | None) -> None:
+    """Write a skill into the lockfile, or out of it; with the last one the file goes, too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    put = lock.entries(folder / LOCK, Synced)
+    put.pop(name, None)
+    if synced is not None:
+        put[name] = synced
+    if put:
+        lock.write(folder / LOCK, put)
+    else:
+        (folder / LOCK).unlink(missing_ok=True)
+
+
+def _step(name: str, verdict: tuple[Step, str], here: Tree | None = None, there: Tree | None = None) -> Planned:
+    step, reason = verdict
+    shows = step in (Step.CONFLICT, Step.TAKE_BACK) and here is not None and there is not None
+    diff = diff_trees(here or {}, there or {}, f"{name} here", f"{name} there") if shows else ""
+    return Planned(name=name, step=step, reason=reason, diff=diff)
+
+
+def _hash(tree: Tree) -> str:
+    return tree_hash(tree) if tree else ""
+
+
+def _characters(name: str, tree: Tree) -> int:
+    """What a skill of somebody else's takes of the list."""
+    skill = trees.parse(name, tree).skill if trees.main_file(tree) else None
+    return len(name) + _LINE + (len(skill.description) + len(skill.when_to_use) if skill else 0)

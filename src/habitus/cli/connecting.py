@@ -1,0 +1,151 @@
+"""`habitus connect` and `disconnect`: our server and hooks in another agent's own config, shown before it is done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from habitus.app import connecting as use_case
+from habitus.app import read_settings
+from habitus.app.connecting import Plan, Wishes
+from habitus.cli import output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson, Yes
+from habitus.errors import Refused
+from habitus.hosts.hooks import Hook
+from habitus.hosts.table import HOSTS, Scope
+from habitus.redact import Redactor, secret_values
+from habitus.settings import Settings
+
+Agent = Annotated[str, typer.Argument(help=f"One of: {', '.join(HOSTS)}.", autocompletion=lambda: list(HOSTS))]
+Where = Annotated[Scope, typer.Option("--scope", help="In your own config, or in the project's.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed.")]
+
+
+def connect(
+    context: typer.Context,
+    agent: Agent,
+    scope: Where = Scope.USER,
+    dry_run: DryRun = False,
+    no_hook: Annotated[
+        list[str] | None, typer.Option("--no-hook", help="A hook you don't want, or 'all'; may be repeated.")
+    ] = None,
+    block: Annotated[
+        bool, typer.Option("--block", help="Also a marked block in the file with its instructions.")
+    ] = False,
+    with_rules: Annotated[
+        bool, typer.Option("--with-rules", help="Your rules in the block, also in a file that others read.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Wire our server, and hooks where there are any, into an agent's own config. Shows the difference first."""
+    settings = read_settings(context.find_root().obj)
+    asks = not (yes or dry_run or as_json) and sys.stdin.isatty()
+    hooks = use_case.offered_hooks(agent, no_hook or ())
+    if hooks and not as_json:
+        output.say("Hooks, commands that it runs for us at certain moments:")
+    wanted = [one.event for one in hooks if _is_wanted(one, asks=asks, is_quiet=as_json)]
+    text = _block_text(context, scope, with_rules=with_rules) if block else ""
+    planned = use_case.plan(settings, os.environ, agent, Wishes(scope=scope, hooks=wanted, block=text))
+    if _confirmed(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
+        use_case.carry_out(settings, planned)
+        _say_connected(context, settings, planned, as_json=as_json)
+
+
+def disconnect(
+    context: typer.Context,
+    agent: Agent,
+    scope: Where = Scope.USER,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take everything of ours out of an agent's config: as it was before, where nobody changed it since."""
+    settings = read_settings(context.find_root().obj)
+    planned = use_case.plan_disconnect(settings, os.environ, agent, scope)
+    if _confirmed(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
+        use_case.carry_out(settings, planned)
+        undo = _words("connect", planned)
+        output.done(context, as_json, _shown(planned), f"{planned.host.title} is disconnected.", undo=undo)
+
+
+def _is_wanted(hook: Hook, *, asks: bool, is_quiet: bool) -> bool:
+    line = f"  {hook.event}: {hook.does}"
+    if asks:
+        return typer.confirm(f"{line}. Install it?", default=True)
+    if not is_quiet:
+        output.say(line)
+    return True
+
+
+def _block_text(context: typer.Context, scope: Scope, *, with_rules: bool) -> str:
+    """What is personal goes into a person's own file, and into a shared one only when they say so."""
+    if scope is Scope.PROJECT and not with_rules:
+        return use_case.block_text(())
+    with opened(context) as habitus:
+        return use_case.block_text(use_case.rules_for_block(habitus))
+
+
+def _confirmed(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
+    """Show the difference, and ask; whether to go on."""
+    if planned.is_done:
+        if as_json:
+            output.print_json(_shown(planned))
+        else:
+            output.say(f"{planned.host.title} needs no change.")
+        return not dry_run and not as_json  # what is kept about it may
+    if not as_json:
+        _print_diffs(planned)
+    if dry_run:
+        if as_json:
+            output.print_json(_shown(planned))
+        else:
+            output.say("Nothing was changed.")
+        return False
+    if not yes and (as_json or not sys.stdin.isatty()):
+        raise Refused(f"{planned.host.title}'s files would be changed.", mend="Say --yes, or look with --dry-run.")
+    if not yes and not typer.confirm("Do that?", default=True):
+        raise typer.Abort
+    return True
+
+
+def _print_diffs(planned: Plan) -> None:
+    redactor = Redactor(secret_values(os.environ))  # an agent's config may hold keys
+    if planned.doubt:
+        output.say(f"Experimental: {planned.doubt}.", style="yellow")
+    for change in planned.changes:
+        if change.is_one:
+            output.say(redactor.redact(change.diff).text)
+            output.say()
+
+
+def _say_connected(context: typer.Context, settings: Settings, planned: Plan, *, as_json: bool) -> None:
+    if planned.is_done:
+        return
+    backups = use_case.backups(settings, planned)
+    lines = [f"{planned.host.title} is connected. It has to be started anew."]
+    lines += [planned.note] if planned.note else []
+    lines += [f"As it was: {backup}" for backup in backups]
+    output.done(context, as_json, _shown(planned), *lines, undo=_words("disconnect", planned))
+
+
+def _words(command: str, planned: Plan) -> tuple[str, ...]:
+    scope = () if planned.scope is Scope.USER else ("--scope", planned.scope.value)
+    return (command, planned.host.name, *scope)
+
+
+def _shown(planned: Plan) -> dict[str, object]:
+    redactor = Redactor(secret_values(os.environ))
+    return {
+        "agent": planned.host.name,
+        "scope": planned.scope,
+        "experimental": planned.doubt,
+        "files": [
+            {"file": change.wanted.file, "changed": change.is_one, "diff": redactor.redact(change.diff).text}
+            for change in planned.changes
+        ],
+    }

@@ -1,0 +1,21 @@
+"""`habitus hooks`: the resident process behind the hooks of connected agents, which a hook starts by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from habitus.app import read_settings
+from habitus.app.attending import IDLE_S, attend
+
+
+def hooks(
+    context: typer.Context,
+    idle: Annotated[
+        float, typer.Option("--idle", min=0.1, help="Seconds without a hook after which it ends.")
+    ] = IDLE_S,
+) -> None:
+    """Answer the hooks of connected agents; started by the first of them, in the background."""
+    asyncio.run(attend(read_settings(context.find_root().obj), idle_s=idle))

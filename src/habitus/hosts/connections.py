@@ -1,0 +1,260 @@
+"""Connections on disk: what was put into which file, what it was before, and the way back, byte for byte."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+from habitus.errors import Invalid, Refused, Stale, StorageFailed
+from habitus.hosts import editing
+from habitus.hosts.editing import Before, Entry, Format
+
+FOLDER = "connections"  # in the home
+_LARGEST = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A file of an agent, and what shall stand in it; with no entries, what shall no longer."""
+
+    agent: str
+    file: Path
+    format: Format
+    entries: tuple[Entry, ...] = ()
+    versions: tuple[str, tuple[int, ...]] = ("", ())
+    is_private: bool = True  # a new file is for the person's eyes only
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A file as it is and as it would be; None where it is not there."""
+
+    wanted: Wanted
+    now: bytes | None
+    then: bytes | None
+    clean: bytes | None  # without anything of ours
+    was: Before
+
+    @property
+    def is_one(self) -> bool:
+        return self.now != self.then
+
+    @property
+    def diff(self) -> str:
+        before, after = ((content or b"").decode("utf-8", "replace") for content in (self.now, self.then))
+        name = str(self.wanted.file)
+        lines = unified_diff(before.splitlines(), after.splitlines(), name, name, "now", "then", lineterm="")
+        return "\n".join(lines)
+
+
+class Connections:
+    """Those of one home. A record is written before the file it is about, so a crash leaves a way back."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / FOLDER
+
+    def planned(self, wanted: Wanted) -> Change:
+        """What would be done: first what we did earlier is undone, then the entries are put in."""
+        now = _read(wanted.file)
+        if not wanted.entries and self._others(wanted):
+            return Change(wanted=wanted, now=now, then=now, clean=now, was=Before(replaced={}, missing=()))
+        try:
+            clean = self._undone(wanted.file, now)
+            text = (clean or b"").decode()
+            _check_version(editing.data(text, wanted.format), wanted.versions)
+            was = editing.before(text, wanted.format, wanted.entries)
+            then = editing.applied(text, wanted.format, wanted.entries).encode() if wanted.entries else clean
+        except UnicodeDecodeError:
+            raise Invalid(f"{wanted.file} is not UTF-8.", mend="Nothing was changed.") from None
+        except Invalid as error:
+            raise Invalid(f"{wanted.file} can't be edited: {error.message}.", mend="Nothing was changed.") from None
+        return Change(wanted=wanted, now=now, then=then, clean=clean, was=was)
+
+    def carry_out(self, change: Change) -> None:
+        """Write what was planned, unless somebody has changed the file since."""
+        file = change.wanted.file
+        if not change.is_one:
+            if self.knows(file):
+                self._share(change.wanted) if change.wanted.entries else self._forget(change.wanted)
+            return
+        made = _missing_folders(file.parent) if change.wanted.entries else ()
+        with locked(file.parent):
+            again = self.planned(change.wanted)
+            if not again.is_one:
+                return  # somebody was quicker
+            if again.then != change.then:
+                raise Stale(f"{file} was changed meanwhile.", mend="Nothing was done; look at the difference again.")
+            _refuse_read_only(file)
+            if change.wanted.entries:
+                self._keep(again, made)
+            _write(file, again.then, is_private=change.wanted.is_private)
+            if not change.wanted.entries:
+                self._forget(change.wanted)
+
+    def knows(self, file: Path) -> bool:
+        return self._record(file).exists()
+
+    def is_connected(self, wanted: Wanted) -> bool:
+        """Whether the agent has something of ours in the file."""
+        return self.knows(wanted.file) and wanted.agent in self._kept(wanted.file)["agents"]
+
+    def _others(self, wanted: Wanted) -> list[str]:
+        """The other agents that read what we wrote there: several share one file with instructions."""
+        agents = self._kept(wanted.file)["agents"] if self.knows(wanted.file) else []
+        return [one for one in agents if one != wanted.agent]
+
+    def _share(self, wanted: Wanted, *, leaves: bool = False) -> None:
+        agents = sorted({*self._others(wanted), *(() if leaves else (wanted.agent,))})
+        self._write_record(wanted.file, {**self._kept(wanted.file), "agents": agents})
+
+    def backup(self, file: Path) -> Path:
+        """Where the file lies as it was before it was connected."""
+        return self._record(file).with_suffix(".before")
+
+    def _undone(self, file: Path, now: bytes | None) -> bytes | None:
+        """The file without us: as it was, where nobody changed it since; else only without our entries."""
+        if now is None or not self.knows(file):
+            return now
+        kept = self._kept(file)
+        if _digest(now) == kept["then"]:
+            return None if kept["was_missing"] else self.backup(file).read_bytes()
+        if _digest(now) == kept["clean"]:
+            return now
+        entries, format = [_entry(one) for one in kept["entries"]], Format(kept["format"])
+        was = Before(
+            replaced={tuple(path): value for path, value in kept["replaced"]},
+            missing=tuple(tuple(path) for path in kept["missing"]),
+        )
+        return editing.taken_out(now.decode(), format, entries, was).encode()
+
+    def _keep(self, change: Change, made: Sequence[Path]) -> None:
+        wanted = change.wanted
+        earlier = self._kept(wanted.file) if self.knows(wanted.file) else {}
+        kept = {
+            "file": str(wanted.file),
+            "agents": sorted({wanted.agent, *earlier.get("agents", ())}),
+            "format": wanted.format.value,
+            "was_missing": change.clean is None,
+            "made_folders": earlier.get("made_folders") or [str(folder) for folder in made],
+            "clean": _digest(change.clean or b""),
+            "then": _digest(change.then or b""),
+            "entries": [{"path": one.path, "value": one.value, "is_item": one.is_item} for one in wanted.entries],
+            "replaced": [[path, value] for path, value in change.was.replaced.items()],
+            "missing": change.was.missing,
+        }
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(self.backup(wanted.file), change.clean or b"")
+        self._write_record(wanted.file, kept)
+
+    def _write_record(self, file: Path, kept: dict[str, Any]) -> None:
+        _write(self._record(file), (json.dumps(kept, indent=2) + "\n").encode())
+
+    def _forget(self, wanted: Wanted) -> None:
+        file, kept = wanted.file, self._kept(wanted.file)
+        if self._others(wanted):
+            self._share(wanted, leaves=True)
+            return
+        self._record(file).unlink()
+        self.backup(file).unlink(missing_ok=True)
+        for folder in kept["made_folders"]:
+            with suppress(OSError):  # somebody else uses it by now
+                Path(folder).rmdir()
+
+    def _kept(self, file: Path) -> dict[str, Any]:
+        record = self._record(file)
+        try:
+            kept: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StorageFailed(f"Can't read {record}: {error}.", mend="Its backup lies beside it.") from None
+        return kept
+
+    def _record(self, file: Path) -> Path:
+        digest = hashlib.sha256(str(file).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return self._folder / f"{digest}-{file.name.lstrip('.')}.json"
+
+
+def _entry(kept: dict[str, Any]) -> Entry:
+    return Entry(path=tuple(kept["path"]), value=kept["value"], is_item=kept["is_item"])
+
+
+def _check_version(said: object, versions: tuple[str, tuple[int, ...]]) -> None:
+    key, known = versions
+    found = said.get(key) if isinstance(said, dict) and key else None
+    if found is not None and found not in known:
+        raise Invalid(f"it is of version {found!r}, which is not known here")
+
+
+# Files
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        if file.stat().st_size > _LARGEST or not file.is_file():
+            raise Invalid(f"{file} is no config: it is a folder, or larger than {_LARGEST >> 20} MB.")
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFailed(f"Can't read {file}: {error.strerror}.", mend="Check its permissions.") from None
+
+
+def _refuse_read_only(file: Path) -> None:
+    """Who took the right to write from a file meant it, also where a new file could take its place."""
+    if file.exists() and not file.stat().st_mode & 0o222:
+        raise Refused(f"{file} is read-only.", mend=f"Nothing was changed. Allow it with: chmod u+w {file}")
+
+
+def _write(file: Path, content: bytes | None, *, is_private: bool = True) -> None:
+    """Replace the file whole, or remove it: whoever reads it sees the old one or the new one."""
+    try:
+        if content is None:
+            file.unlink()
+            return
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=".habitus-", delete=False) as scratch:
+            scratch.write(content)
+            scratch.flush()
+            os.fsync(scratch.fileno())
+        made = Path(scratch.name)
+        if file.exists():
+            there = file.stat()
+            made.chmod(there.st_mode & 0o7777)
+            with suppress(PermissionError):
+                os.chown(made, there.st_uid, there.st_gid)
+        else:
+            made.chmod(0o600 if is_private else 0o644)
+        made.replace(file)
+    except OSError as error:
+        raise StorageFailed(f"Can't write {file}: {error.strerror}.", mend="Check its permissions.") from None
+
+
+def _missing_folders(folder: Path) -> tuple[Path, ...]:
+    """Those that have to be made, the deepest first."""
+    return tuple(one for one in (folder, *folder.parents) if not one.exists())
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One at a time changes files in a folder, from whichever home."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StorageFailed(f"Can't use {folder}: {error.strerror}.", mend="Check its permissions.") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,240 @@
+"""JSON edited as text: one value put in or taken out, and every other character, comments too, stays where it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from habitus.errors import Invalid
+
+Path = Sequence[str | int]
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_GAP = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)  # blanks and comments
+_LITERAL = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null')
+_DEEPEST = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Node:
+    """A value and where it stands: `value[start:end]`. A member begins with its key, an item with itself."""
+
+    start: int
+    end: int
+    value: Any
+    begins: int = 0  # where the member or item that holds it begins
+    parts: tuple[_Node, ...] = ()
+    keys: tuple[str, ...] = ()  # of an object, beside its parts
+    is_container: bool = False
+
+    def part(self, name: str | int) -> int | None:
+        """Which of the parts has that name; of two the last one counts, as for whoever reads the file."""
+        if isinstance(name, int):
+            return name if isinstance(self.value, list) and -len(self.parts) <= name < len(self.parts) else None
+        found = [at for at, key in enumerate(self.keys) if key == name]
+        return found[-1] if found else None
+
+
+def data(text: str, *, comments: bool) -> Any:
+    """What the text says; an empty file says nothing, which is an empty object."""
+    return _read(text, comments).value if text.strip("\ufeff \t\r\n") else {}
+
+
+def put(text: str, path: Path, value: Any, *, comments: bool) -> str:
+    """With the value at this place, whose containers are made where they are missing."""
+    return _changed(text, path, value, comments=comments, is_item=False)
+
+
+def append(text: str, path: Path, value: Any, *, comments: bool) -> str:
+    """With one item more in the list at this place."""
+    return _changed(text, path, value, comments=comments, is_item=True)
+
+
+def take(text: str, path: Path, *, comments: bool) -> str:
+    """Without the member or item at this place."""
+    holder = _read(text, comments)
+    for name in path[:-1]:
+        at = holder.part(name)
+        if at is None:
+            return text
+        holder = holder.parts[at]
+    at = holder.part(path[-1])
+    return text if at is None else _without(text, holder, at)
+
+
+def _changed(text: str, path: Path, value: Any, *, comments: bool, is_item: bool) -> str:
+    if not text.strip("\ufeff \t\r\n"):
+        text = ("\ufeff" if text.startswith("\ufeff") else "") + "{}\n"
+    holder = _read(text, comments)
+    names = list(path)
+    while names:
+        at = holder.part(names[0])
+        if at is None or not holder.is_container:
+            break
+        holder = holder.parts[at]
+        names.pop(0)
+    if names and not isinstance(holder.value, dict):
+        raise Invalid(f"'{'.'.join(map(str, path))}' can't be set there: {json.dumps(holder.value)[:60]} holds it.")
+    new = [value] if is_item and names else value
+    for name in reversed(names[1:]):
+        new = {name: new}
+    if names:
+        return _with_part(text, holder, new, key=str(names[0]))
+    if not is_item:
+        return text[: holder.start] + _drawn(text, holder.start, new) + text[holder.end :]
+    if not isinstance(holder.value, list):
+        raise Invalid(f"'{'.'.join(map(str, path))}' is no list.")
+    return _with_part(text, holder, new)
+
+
+# Writing
+
+
+def _with_part(text: str, holder: _Node, value: Any, *, key: str = "") -> str:
+    """One member or item more, at the end of its container and drawn as the others are."""
+    named = f"{json.dumps(key, ensure_ascii=False)}: " if key else ""
+    close = holder.end - 1
+    last = holder.parts[-1].end if holder.parts else holder.start + 1
+    after = last + len(text[last:close].rstrip())  # behind what stands there: a comment, a comma
+    is_broken = "\n" in text[holder.start : close] or (not holder.parts and _is_own_line(text, holder.start))
+    comma = "," if holder.parts and "," not in _bare(text[last:close]) else ""
+    if not is_broken:
+        space, tail = (" ", text[after:close]) if holder.parts else ("", "")
+        drawn = f"{named}{json.dumps(value, ensure_ascii=False)}"
+        return f"{text[:last]}{comma}{text[last:after]}{space}{drawn}{tail}{text[close:]}"
+    newline, outer = _newline(text), _indent(text, holder.start)
+    inner = _indent(text, holder.parts[-1].begins) if holder.parts else outer + _unit(text)
+    drawn = _lines(value, inner, _unit(text), newline)
+    return f"{text[:last]}{comma}{text[last:after]}{newline}{inner}{named}{drawn}{newline}{outer}{text[close:]}"
+
+
+def _without(text: str, holder: _Node, at: int) -> str:
+    part, close = holder.parts[at], holder.end - 1
+    before = holder.parts[at - 1].end if at else holder.start + 1
+    begins = before + len(text[before : part.begins].rstrip())  # behind the comment or comma before it
+    end = part.end
+    gap = _GAP.match(text, end)
+    has_comma = gap is not None and text[gap.end() : gap.end() + 1] == ","
+    if gap is not None and has_comma:
+        end = gap.end() + 1
+    left = text[:begins] + text[end:]
+    if at and not has_comma:  # it was the last one: the comma before it goes, too
+        comma = before + _bare(text[before:begins]).index(",")
+        left = left[:comma] + left[comma + 1 :]
+        close -= 1
+    close -= end - begins
+    inside = left[holder.start + 1 : close]
+    return left if inside.strip() else left[: holder.start + 1] + left[close:]
+
+
+def _drawn(text: str, start: int, value: Any) -> str:
+    return _lines(value, _indent(text, start), _unit(text), _newline(text))
+
+
+def _lines(value: Any, indent: str, unit: str, newline: str) -> str:
+    return json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", newline + indent)
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _indent(text: str, at: int) -> str:
+    """What the line begins with that this place is on."""
+    line = text[text.rfind("\n", 0, at) + 1 : at].lstrip("\ufeff")
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _is_own_line(text: str, at: int) -> bool:
+    """Whether an empty container stands in a text that is broken into lines, or is all of it."""
+    return "\n" in text.strip() or not text[:at].strip("\ufeff \t\r\n")
+
+
+def _unit(text: str) -> str:
+    found = re.search(r"\n([ \t]+)\S", text)
+    return found.group(1) if found else "  "
+
+
+def _bare(gap: str) -> str:
+    """The gap with its comments blanked out."""
+    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: " " * len(found.group()), gap, flags=re.DOTALL)
+
+
+# Reading
+
+
+def _read(text: str, comments: bool) -> _Node:
+    gap = _GAP if comments else _BLANK
+    start = _skipped(gap, text, 1 if text.startswith("\ufeff") else 0)
+    node = _value(text, start, start, gap, 0)
+    end = _skipped(gap, text, node.end)
+    if end != len(text):
+        raise _fault(text, end)
+    return node
+
+
+def _value(text: str, at: int, begins: int, gap: re.Pattern[str], depth: int) -> _Node:
+    if depth > _DEEPEST:
+        raise _fault(text, at)
+    if text[at : at + 1] in ("{", "["):
+        return _container(text, at, begins, gap, depth)
+    found = _LITERAL.match(text, at)
+    if found is None:
+        raise _fault(text, at)
+    try:
+        value = json.loads(found.group())
+    except ValueError:
+        raise _fault(text, at) from None
+    return _Node(start=at, end=found.end(), value=value, begins=begins)
+
+
+def _container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: int) -> _Node:
+    is_object = text[start] == "{"
+    close = "}" if is_object else "]"
+    parts: list[_Node] = []
+    keys: list[str] = []
+    at = _skipped(gap, text, start + 1)
+    while text[at : at + 1] != close:
+        began = at
+        if is_object:
+            key = _LITERAL.match(text, at)
+            if key is None or text[at] != '"':
+                raise _fault(text, at)
+            keys.append(json.loads(key.group(), strict=False))
+            at = _skipped(gap, text, key.end())
+            if text[at : at + 1] != ":":
+                raise _fault(text, at)
+            at = _skipped(gap, text, at + 1)
+        parts.append(_value(text, at, began, gap, depth + 1))
+        at = _skipped(gap, text, parts[-1].end)
+        if text[at : at + 1] == ",":
+            at = _skipped(gap, text, at + 1)
+            if text[at : at + 1] == close and gap is _BLANK:
+                raise _fault(text, at)  # a comma behind the last one is for those who take comments
+        elif text[at : at + 1] != close:
+            raise _fault(text, at)
+    values = [part.value for part in parts]
+    value = dict(zip(keys, values, strict=True)) if is_object else values
+    return _Node(
+        start=start,
+        end=at + 1,
+        value=value,
+        begins=begins,
+        parts=tuple(parts),
+        keys=tuple(keys),
+        is_container=True,
+    )
+
+
+def _skipped(gap: re.Pattern[str], text: str, at: int) -> int:
+    found = gap.match(text, at)
+    return at if found is None else found.end()
+
+
+def _fault(text: str, at: int) -> Invalid:
+    line = text.count("\n", 0, at) + 1
+    what = f"{text[at : at + 20].splitlines()[0]!r} is not expected" if text[at : at + 1].strip() else "it ends early"
+    return Invalid(f"line {line}: {what}")

@@ -1,0 +1,171 @@
+"""The agents that can be connected, as data: where each keeps what, in which shape, and how sure we are of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from habitus.errors import NotFound, did_you_mean
+from habitus.hosts.editing import Format
+
+NAME = "habitus"  # of our server, in every agent's config
+_UNSEEN = "its files are known from third parties only"
+
+
+class Scope(StrEnum):
+    USER = "user"  # for the person, in every project
+    PROJECT = "project"  # for whoever works in this project
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """Paths of a person begin with `~`, those of a project at its root; of several, the first that is there."""
+
+    name: str
+    title: str
+    format: Format
+    config: Mapping[Scope, tuple[str, ...]]
+    servers: str  # the key that holds the servers
+    entry: Mapping[str, Any]  # beside the command: what else a server's entry says
+    is_one_list: bool = False  # the command and its arguments together
+    versions: tuple[str, tuple[int, ...]] = ("version", (1,))  # a key, and which of its values we know
+    variable: str = ""  # that moves its folder elsewhere,
+    moves: Mapping[str, str] = field(default_factory=dict)  # and what then lies where below it
+    instructions: Mapping[Scope, str] = field(default_factory=dict)
+    skills: Mapping[Scope, str] = field(default_factory=dict)
+    listing_chars: int = 0  # how much of its skills it lists; 0 where nobody knows a limit
+    longest_description: int = 1024
+    follows_links: bool = True
+    hooks: Mapping[Scope, str] = field(default_factory=dict)  # the file that holds them
+    doubts: Mapping[Scope, str] = field(default_factory=dict)  # why it is experimental
+    notes: Mapping[Scope, str] = field(default_factory=dict)  # what the person has to do besides
+
+    def server(self, command: Sequence[str]) -> dict[str, Any]:
+        given: dict[str, Any] = {"command": list(command)} if self.is_one_list else {}
+        return {**self.entry, **(given or {"command": command[0], "args": list(command[1:])})}
+
+    def path(self, written: str, environ: Mapping[str, str], user_home: Path, root: Path) -> Path:
+        """Where a path of the table lies on this machine."""
+        folder = environ.get(self.variable, "") if self.variable else ""
+        for prefix, below in self.moves.items() if folder else ():
+            if written == prefix or written.startswith(f"{prefix}/"):
+                return Path(folder) / below / written[len(prefix) + 1 :]
+        return user_home / written[2:] if written.startswith("~/") else root / written
+
+    def config_file(self, scope: Scope, environ: Mapping[str, str], user_home: Path, root: Path) -> Path:
+        places = [self.path(one, environ, user_home, root) for one in self.config[scope]]
+        return next((place for place in places if place.exists()), places[0])
+
+
+def _both(text: str) -> dict[Scope, str]:
+    return dict.fromkeys(Scope, text)
+
+
+_CODE = "~/Library/Application Support/Code/User" if sys.platform == "darwin" else "~/.config/Code/User"
+_IN_GIT = "The file belongs to the project, and names a path of this machine: think before you commit it."
+
+HOSTS: Mapping[str, Host] = {
+    host.name: host
+    for host in (
+        Host(
+            name="claude-code",
+            title="Claude Code",
+            format=Format.JSON,
+            config={Scope.USER: ("~/.claude.json",), Scope.PROJECT: (".mcp.json",)},
+            servers="mcpServers",
+            entry={"type": "stdio"},
+            variable="CLAUDE_CONFIG_DIR",
+            moves={"~/.claude.json": ".claude.json", "~/.claude": "."},
+            instructions={Scope.USER: "~/.claude/CLAUDE.md", Scope.PROJECT: "CLAUDE.md"},
+            skills={Scope.USER: "~/.claude/skills", Scope.PROJECT: ".claude/skills"},
+            listing_chars=8_000,
+            longest_description=1_536,
+            # What is the person's own does not go into the file that a team shares.
+            hooks={Scope.USER: "~/.claude/settings.json", Scope.PROJECT: ".claude/settings.local.json"},
+            notes={Scope.PROJECT: f"{_IN_GIT} Claude Code asks whether you approve of the server."},
+        ),
+        Host(
+            name="codex",
+            title="Codex",
+            format=Format.TOML,
+            config={Scope.USER: ("~/.codex/config.toml",), Scope.PROJECT: (".codex/config.toml",)},
+            servers="mcp_servers",
+            entry={},
+            variable="CODEX_HOME",
+            moves={"~/.codex": "."},
+            instructions={Scope.USER: "~/.codex/AGENTS.md", Scope.PROJECT: "AGENTS.md"},
+            skills={Scope.USER: "~/.agents/skills", Scope.PROJECT: ".agents/skills"},
+            listing_chars=8_000,
+            notes={Scope.PROJECT: f"{_IN_GIT} Codex reads it only in projects that you trust."},
+        ),
+        Host(
+            name="cursor",
+            title="Cursor",
+            format=Format.JSONC,
+            config={Scope.USER: ("~/.cursor/mcp.json",), Scope.PROJECT: (".cursor/mcp.json",)},
+            servers="mcpServers",
+            entry={},
+            instructions={Scope.PROJECT: "AGENTS.md"},
+            skills={Scope.USER: "~/.cursor/skills", Scope.PROJECT: ".cursor/skills"},
+            follows_links=False,
+            doubts=_both(_UNSEEN),
+            notes=_both("Switch the server on in Cursor's settings."),
+        ),
+        Host(
+            name="gemini-cli",
+            title="Gemini CLI",
+            format=Format.JSONC,
+            config={Scope.USER: ("~/.gemini/settings.json",), Scope.PROJECT: (".gemini/settings.json",)},
+            servers="mcpServers",
+            entry={},
+            versions=("$version", (1, 2)),
+            instructions={Scope.USER: "~/.gemini/GEMINI.md", Scope.PROJECT: "GEMINI.md"},
+            skills={Scope.USER: "~/.gemini/skills", Scope.PROJECT: ".gemini/skills"},
+            notes={Scope.PROJECT: _IN_GIT},
+        ),
+        Host(
+            name="opencode",
+            title="opencode",
+            format=Format.JSONC,
+            config={
+                Scope.USER: ("~/.config/opencode/opencode.json", "~/.config/opencode/opencode.jsonc"),
+                Scope.PROJECT: ("opencode.json", "opencode.jsonc"),
+            },
+            servers="mcp",
+            entry={"type": "local", "enabled": True, "timeout": 30_000},  # milliseconds, and 5,000 are too few
+            is_one_list=True,
+            variable="XDG_CONFIG_HOME",
+            moves={"~/.config": "."},
+            instructions={Scope.USER: "~/.config/opencode/AGENTS.md", Scope.PROJECT: "AGENTS.md"},
+            skills={Scope.USER: "~/.config/opencode/skills", Scope.PROJECT: ".opencode/skills"},
+            notes={Scope.PROJECT: _IN_GIT},
+        ),
+        Host(
+            name="vscode",
+            title="VS Code",
+            format=Format.JSONC,
+            config={Scope.USER: (f"{_CODE}/mcp.json",), Scope.PROJECT: (".vscode/mcp.json",)},
+            servers="servers",
+            entry={"type": "stdio"},
+            instructions={Scope.PROJECT: "AGENTS.md"},
+            skills={Scope.USER: "~/.copilot/skills", Scope.PROJECT: ".github/skills"},
+            doubts={Scope.USER: "where its profiles lie is known from third parties only"},
+            notes={
+                Scope.USER: "VS Code asks whether you trust the server.",
+                Scope.PROJECT: f"{_IN_GIT} VS Code asks whether you trust the server.",
+            },
+        ),
+    )
+}
+
+
+def host(name: str) -> Host:
+    try:
+        return HOSTS[name]
+    except KeyError:
+        near = did_you_mean(name, HOSTS)
+        raise NotFound(f"There is no agent '{name}'.", mend=near or f"There are: {', '.join(HOSTS)}.") from None

@@ -1,0 +1,121 @@
+"""A process in the background that answers on a socket in a folder: one for each folder, private, gone when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+_LOOK_S, _LONGEST = 5.0, 1 << 26
+
+
+@contextlib.contextmanager
+def connected(folder: Path, name: str) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as line, _short(folder) as place:
+        line.connect(f"{place}/{name}.socket")
+        yield line
+
+
+def is_running(folder: Path, name: str) -> bool:
+    try:
+        with connected(folder, name):
+            return True
+    except OSError:
+        return False
+
+
+def in_background(command: list[str], log: Path) -> int:
+    """Start a process that outlives this one and hears nothing of its terminal."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    return os.posix_spawn(
+        command[0],
+        command,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+async def listen(
+    folder: Path,
+    name: str,
+    answer: Answer,
+    *,
+    idle_s: float,
+    stop: asyncio.Event,
+    close: Callable[[], Awaitable[None]],
+) -> None:
+    """Answer until told to stop, after long idleness, or when the folder is gone. Where somebody does already, go.
+
+    `close` lets go of what was held, before somebody else may listen here.
+    """
+    with open(lock_file(folder, name), "w", opener=private) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        listening = _Listening(answer)
+        place = folder / f"{name}.socket"
+        place.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as door, _short(folder) as short:
+            door.bind(f"{short}/{place.name}")
+            place.chmod(0o600)  # before anybody can be let in
+            async with await asyncio.start_unix_server(listening.answered, sock=door, limit=_LONGEST):
+                while not stop.is_set() and lock_file(folder, name).exists() and listening.idle_s <= idle_s:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), min(_LOOK_S, idle_s))
+        with contextlib.suppress(FileNotFoundError):
+            place.unlink()
+        await close()
+
+
+class _Listening:
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._running = 0
+        self._last = time.monotonic()
+
+    @property
+    def idle_s(self) -> float:
+        """How long nobody has asked for anything."""
+        return 0.0 if self._running else time.monotonic() - self._last
+
+    async def answered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._running += 1
+        try:
+            await self._answer(reader, writer)
+        except (OSError, ValueError):
+            pass  # whoever asked has gone, or is none of ours
+        finally:
+            self._running -= 1
+            self._last = time.monotonic()
+            writer.close()
+
+
+def lock_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.lock"
+
+
+def private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """A path that fits into the hundred bytes a socket's address has, wherever the home is."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)

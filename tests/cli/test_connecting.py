@@ -1,0 +1,231 @@
+"""`habitus connect` and `disconnect`: agents' own configs, edited in place and put back."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.app import connecting, read_settings
+from habitus.app.connecting import Wishes
+from habitus.hosts import editing
+from habitus.hosts.table import HOSTS, Scope
+from tests.cli.conftest import Direct
+
+# As the agents' own documentation shows them, with what a person may have in them.
+CONFIGS: Mapping[str, tuple[str, str]] = {
+    "claude-code": (".claude.json", '{\n  "numStartups": 3,\n  "projects": {"/w": {"history": []}}\n}\n'),
+    "codex": (".codex/config.toml", '# mine\nmodel = "o" # good\n\n[mcp_servers.docs]\ncommand = "docs"\n'),
+    "cursor": (".cursor/mcp.json", '{"mcpServers": {"docs": {"command": "docs", "args": []}}}'),
+    "gemini-cli": (".gemini/settings.json", '{\n  // mine\n  "theme": "dark",\n  "mcpServers": {}\n}\n'),
+    "opencode": (".config/opencode/opencode.json", '{\n\t"$schema": "https://opencode.ai/config.json"\n}\n'),
+    "vscode": (".config/Code/User/mcp.json", '{\r\n    "servers": {\r\n    },\r\n    "inputs": []\r\n}'),
+}
+
+
+def put(direct: Direct, agent: str) -> Path:
+    name, text = CONFIGS[agent]
+    file = direct.cli.user_home / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode())
+    return file
+
+
+def said(agent: str, file: Path) -> Any:
+    return editing.data(file.read_bytes().decode(), HOSTS[agent].format)
+
+
+def everything_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.req("CL-06")
+@pytest.mark.parametrize("agent", CONFIGS)
+@pytest.mark.skipif(sys.platform == "darwin", reason="VS Code's profile lies elsewhere")
+def test_an_agent_is_connected_once_and_disconnected_byte_for_byte(direct: Direct, agent: str) -> None:
+    file = put(direct, agent)
+    before = everything_below(direct.cli.user_home)
+    shown = direct.ok("connect", agent, "--dry-run")
+    assert f"+++ {file}" in shown
+    assert everything_below(direct.cli.user_home) == before
+    direct.ok("connect", agent, "--yes")
+    server = said(agent, file)[HOSTS[agent].servers]["habitus"]
+    command = server["command"] if agent == "opencode" else [server["command"], *server["args"]]
+    assert Path(command[0]).is_absolute()
+    assert os.access(command[0], os.X_OK)
+    assert command[1:] == ["--home", str(direct.home), "mcp"]
+    connected = everything_below(direct.cli.user_home)
+    assert "needs no change" in direct.ok("connect", agent, "--yes")
+    assert everything_below(direct.cli.user_home) == connected
+    direct.ok("disconnect", agent, "--yes")
+    assert everything_below(direct.cli.user_home) == before
+    assert "not connected" in direct("disconnect", agent, "--yes").err
+
+
+@pytest.mark.req("CL-06")
+def test_what_is_written_is_in_the_shape_and_the_units_of_each_agent(direct: Direct) -> None:
+    shapes = {}
+    for agent in CONFIGS:
+        direct.ok("connect", agent, "--yes", "--scope", "project")
+        planned = connecting.plan(
+            read_settings(direct.home, direct.cli.environ()).model_copy(update={"cwd": direct.cli.cwd}),
+            direct.cli.environ(),
+            agent,
+            Wishes(scope=Scope.PROJECT),
+        )
+        file = planned.changes[0].wanted.file
+        server = said(agent, file)[HOSTS[agent].servers]["habitus"]
+        shapes[agent] = (str(file.relative_to(direct.cli.cwd)), {key: type(server[key]).__name__ for key in server})
+    plain = {"command": "str", "args": "list"}
+    assert shapes == {
+        "claude-code": (".mcp.json", {"type": "str", **plain}),
+        "codex": (".codex/config.toml", plain),
+        "cursor": (".cursor/mcp.json", plain),
+        "gemini-cli": (".gemini/settings.json", plain),
+        "opencode": ("opencode.json", {"type": "str", "enabled": "bool", "timeout": "int", "command": "list"}),
+        "vscode": (".vscode/mcp.json", {"type": "str", **plain}),
+    }
+    assert json.loads((direct.cli.cwd / "opencode.json").read_text())["mcp"]["habitus"]["timeout"] == 30_000  # ms
+    hooks = json.loads((direct.cli.cwd / ".claude/settings.local.json").read_text())["hooks"]
+    assert {group["hooks"][0]["timeout"] <= 15 for (group,) in hooks.values()} == {True}  # seconds
+    assert {"matcher" in group for (group,) in hooks.values()} == {False}  # an agent that runs them ignores it
+
+
+@pytest.mark.req("CL-06")
+def test_what_others_wrote_since_stays_when_it_is_disconnected(direct: Direct) -> None:
+    file = put(direct, "claude-code")
+    settings = direct.cli.user_home / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "theirs"}]}]}}')
+    direct.ok("connect", "claude-code", "--yes")
+    for path in (file, settings):  # as a program does that writes its config anew
+        path.write_text(json.dumps({**json.loads(path.read_text()), "new": True}, indent=4))
+    direct.ok("disconnect", "claude-code", "--yes")
+    assert json.loads(file.read_text()) == {**json.loads(CONFIGS["claude-code"][1]), "new": True}
+    theirs = {"Stop": [{"hooks": [{"type": "command", "command": "theirs"}]}]}
+    assert json.loads(settings.read_text()) == {"hooks": theirs, "new": True}
+
+
+@pytest.mark.req("CL-06")
+def test_an_entry_of_that_name_that_somebody_made_comes_back(direct: Direct) -> None:
+    file = put(direct, "cursor")
+    file.write_text('{"mcpServers": {"habitus": {"command": "mine"}}}')
+    direct.ok("connect", "cursor", "--yes")
+    file.write_text(file.read_text() + "\n")
+    direct.ok("disconnect", "cursor", "--yes")
+    assert json.loads(file.read_text()) == {"mcpServers": {"habitus": {"command": "mine"}}}
+
+
+@pytest.mark.req("CL-06")
+def test_each_hook_can_be_refused(direct: Direct) -> None:
+    shown = direct.ok("connect", "claude-code", "--yes", "--no-hook", "stop", "--no-hook", "UserPromptSubmit")
+    settings = direct.cli.user_home / ".claude" / "settings.json"
+    assert list(json.loads(settings.read_text())["hooks"]) == ["SessionStart", "PostToolUseFailure", "SessionEnd"]
+    assert "PostToolUseFailure: tells it what helped" in shown
+    direct.ok("connect", "claude-code", "--yes", "--no-hook", "all")
+    assert not settings.exists()
+    assert "Did you mean 'SessionStart'?" in direct("connect", "claude-code", "--no-hook", "SesionStart").err
+
+
+@pytest.mark.parametrize(
+    ("agent", "text"),
+    [
+        ("claude-code", '{"numStartups": 3,'),
+        ("claude-code", "{\n  // Claude Code reads no comments\n}"),
+        ("codex", "model = \n"),
+        ("opencode", '{"mcp": {"x": }}'),
+        ("cursor", '{"version": 7, "mcpServers": {}}'),
+        ("gemini-cli", '{"$version": 99}'),
+        ("vscode", '{"servers": ["a list"]}'),
+    ],
+)
+def test_a_config_that_can_not_be_read_is_left_alone(direct: Direct, agent: str, text: str) -> None:
+    file = put(direct, agent)
+    file.write_text(text)
+    ran = direct("connect", agent, "--yes")
+    assert (ran.code, file.read_text()) == (1, text)
+    assert ran.err.startswith(f"habitus: {file} can't be edited: ")
+    assert ran.err.endswith("Nothing was changed.\n")
+    assert ran.err.count("\n") == 1
+
+
+def test_a_read_only_config_is_left_alone(direct: Direct) -> None:
+    file = put(direct, "codex")
+    file.chmod(0o444)
+    assert f"{file} is read-only." in direct("connect", "codex", "--yes").err
+    assert file.read_text() == CONFIGS["codex"][1]
+
+
+def test_a_linked_config_is_written_where_it_lies(direct: Direct) -> None:
+    file = put(direct, "codex")
+    kept = direct.cli.user_home / "dotfiles.toml"
+    file.rename(kept)
+    kept.chmod(0o640)
+    file.symlink_to(kept)
+    direct.ok("connect", "codex", "--yes")
+    assert file.is_symlink()
+    assert "habitus" in tomllib.loads(kept.read_text())["mcp_servers"]
+    assert kept.stat().st_mode & 0o777 == 0o640
+    direct.ok("disconnect", "codex", "--yes")
+    assert (file.is_symlink(), kept.read_text()) == (True, CONFIGS["codex"][1])
+
+
+def test_two_connects_at_once_leave_one_entry(direct: Direct) -> None:
+    file = put(direct, "claude-code")
+    settings = read_settings(direct.home, direct.cli.environ())
+    plans = [connecting.plan(settings, direct.cli.environ(), "claude-code", Wishes()) for _ in range(4)]
+    threads = [threading.Thread(target=connecting.carry_out, args=(settings, plan)) for plan in plans]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(json.loads(file.read_text())["mcpServers"]) == ["habitus"]
+    direct.ok("disconnect", "claude-code", "--yes")
+    assert file.read_text() == CONFIGS["claude-code"][1]
+
+
+def test_a_config_that_changes_while_somebody_is_asked_is_not_overwritten(direct: Direct) -> None:
+    file = put(direct, "cursor")
+    settings = read_settings(direct.home, direct.cli.environ())
+    plan = connecting.plan(settings, direct.cli.environ(), "cursor", Wishes())
+    file.write_text("{}")
+    with pytest.raises(Exception, match="was changed meanwhile"):
+        connecting.carry_out(settings, plan)
+    assert file.read_text() == "{}"
+
+
+def test_nothing_is_changed_unasked_and_keys_in_a_config_are_not_shown(direct: Direct) -> None:
+    file = put(direct, "cursor")
+    file.write_text('{\n  "env": {"OPENAI_API_KEY": "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"},\n  "a": 1\n}')
+    ran = direct("connect", "cursor")
+    assert ran.code == 1
+    assert "Say --yes" in ran.err
+    assert "sk-proj" not in ran.out
+    assert "Experimental: its files are known from third parties only." in ran.out
+    assert "mcpServers" not in file.read_text()
+
+
+@pytest.mark.req("CL-06")
+def test_a_block_of_instructions_holds_personal_rules_only_in_a_personal_file(direct: Direct) -> None:
+    direct.ok("lessons", "add", "Never push to main by force.", "--kind", "never")
+    shared = direct.cli.cwd / "AGENTS.md"
+    shared.write_text("# Project\n\nUse tabs.\n")
+    direct.ok("connect", "codex", "--yes", "--scope", "project", "--block")
+    direct.ok("connect", "opencode", "--yes", "--scope", "project", "--block")
+    assert "search_skills" in shared.read_text()
+    assert "force" not in shared.read_text()
+    direct.ok("connect", "codex", "--yes", "--scope", "project", "--block", "--with-rules")
+    assert "- Never push to main by force." in shared.read_text()
+    direct.ok("connect", "codex", "--yes", "--block")
+    assert "- Never push to main by force." in (direct.cli.user_home / ".codex" / "AGENTS.md").read_text()
+    direct.ok("disconnect", "codex", "--yes", "--scope", "project")
+    assert "search_skills" in shared.read_text()  # the other agent still reads it
+    direct.ok("disconnect", "opencode", "--yes", "--scope", "project")
+    assert shared.read_text() == "# Project\n\nUse tabs.\n"

@@ -1,0 +1,186 @@
+"""Hooks as an agent runs them: the script in a process of its own, and the resident process behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.app.attending import NAME, attend
+from habitus.hosts import hook, hooks
+from habitus.resident import is_running
+from habitus.settings import Settings, account_name
+from habitus.skills.menu import tokens
+from tests.cli.conftest import Direct
+from tests.conftest import Cli
+
+NOT_FOUND = "Exit code 127\n/bin/bash: line 1: pytest: command not found"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agent:
+    """A session of an agent that runs our hooks."""
+
+    cli: Cli
+    session: str = "5f0c"
+
+    async def runs(self, event: str, told: bytes = b"", **more: Any) -> str:
+        """What a hook says to the model; it must end well, and say nothing else."""
+        common = {"session_id": self.session, "cwd": str(self.cli.cwd), "hook_event_name": event}
+        given = told or json.dumps({**common, **more}).encode()
+        command = hooks.command(event, sys.executable, self.cli.home)
+        process = await asyncio.create_subprocess_shell(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.cli.environ()
+        )
+        out, err = await process.communicate(given)
+        assert (process.returncode, err) == (0, b"")
+        if not out:
+            return ""
+        said = json.loads(out)["hookSpecificOutput"]
+        assert said.pop("hookEventName") == event
+        return str(said["additionalContext"])
+
+
+@asynccontextmanager
+async def resident(settings: Settings) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    running = asyncio.create_task(attend(settings, stop=stop))
+    while not is_running(settings.home, NAME):
+        await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        stop.set()
+        await running
+
+
+def settings_of(cli: Cli) -> Settings:
+    """As a process of this account reads them."""
+    return read_settings(cli.home, cli.environ({"USER": account_name()})).model_copy(update={"cwd": cli.cwd})
+
+
+@pytest.mark.req("CL-06")
+async def test_a_session_is_told_rules_then_what_fits_then_what_helped(direct: Direct) -> None:
+    direct.ok("lessons", "add", "Never push to main by force.", "--kind", "never")
+    direct.ok("lessons", "add", "Run the tests of this project with uv run pytest.")
+    for session in ("one", "two"):
+        calls = [*call(1, "pytest", NOT_FOUND, fails=True), *call(2, "uv run pytest", "3 passed")]
+        await ended(direct.cli, session, said("run the tests"), *calls)
+    async with resident(settings_of(direct.cli)):
+        await Agent(cli=direct.cli, session="three").runs("SessionStart", source="startup")
+    agent = Agent(cli=direct.cli)
+    async with resident(settings_of(direct.cli)):
+        assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
+        shown = await agent.runs("UserPromptSubmit", prompt="Run the tests of this project.")
+        assert "- Run the tests of this project with uv run pytest." in shown
+        assert tokens(shown) <= 300
+        assert await agent.runs("UserPromptSubmit", prompt="Thanks!") == ""
+        remedy = await agent.runs(
+            "PostToolUseFailure", tool_name="Bash", tool_input={"command": "pytest"}, error=NOT_FOUND
+        )
+        assert "uv run pytest" in remedy
+        other: dict[str, Any] = {
+            "tool_name": "Read",
+            "tool_input": {"file_path": "/x"},
+            "error": "File does not exist.",
+        }
+        assert await agent.runs("PostToolUseFailure", **other) == ""
+        assert "repeated_tool_error" in await agent.runs("PostToolUseFailure", **other)
+        assert await agent.runs("PostToolUseFailure", **other, is_interrupt=True) == ""
+        assert await agent.runs("Stop", transcript_path="/t.jsonl") == ""
+    with Habitus.open(settings_of(direct.cli)) as habitus:
+        turns = habitus.journal.turns_of("claude-code-5f0c")
+        assert [turn.request for turn in turns] == ["Run the tests of this project.", "Thanks!"]
+        assert {one.kind for one in turns[0].exposures} == {"lesson", "skill"}
+        assert [len(turn.events) for turn in turns] == [0, 6]
+
+
+async def test_hooks_without_a_resident_process_a_home_or_a_sensible_agent_say_nothing(direct: Direct) -> None:
+    """Also what other agents tell that run Claude Code's hooks, too."""
+    agent = Agent(cli=direct.cli)
+    assert await agent.runs("UserPromptSubmit", prompt="Hello.") == ""
+    async with resident(settings_of(direct.cli)):
+        for told in (b"{", b"[]", b"\xff", b"null", b'{"sessionId": "x", "prompt": 7, "cwd": "/gone"}'):
+            assert await agent.runs("UserPromptSubmit", told) == ""
+        assert await agent.runs("PreToolUse", tool_name="Bash") == ""
+    shutil.rmtree(direct.home)
+    for event in (one.event for one in hooks.HOOKS):
+        assert await agent.runs(event, prompt="Hello.") == ""
+    assert not direct.home.exists()
+
+
+async def test_a_hook_whose_program_is_gone_blocks_nothing(direct: Direct, tmp_path: Path) -> None:
+    gone = hooks.command("UserPromptSubmit", str(tmp_path / "gone" / "python"), direct.home)
+    assert subprocess.run(gone, shell=True, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.req("CL-06")
+async def test_ended_sessions_are_learned_from_at_the_next_start_and_open_ones_later(direct: Direct) -> None:
+    (direct.home / hook.SPOOL).write_bytes(b'{"event": "Stop", "sess\n[]\n')  # from a full disk, from somebody else
+    failing = [row for number in range(4) for row in call(number, "pytest", "pytest: what?", fails=True)]
+    transcript = await ended(direct.cli, "one", said("run the tests"), *failing)
+    second = Agent(cli=direct.cli, session="two")
+    async with resident(settings_of(direct.cli)):
+        await second.runs("SessionStart", source="startup")
+        await second.runs("Stop", transcript_path=str(transcript))
+    assert "When a tool fails twice" in direct.ok("lessons", "list")
+    assert json.loads((direct.home / hook.SPOOL).read_text())["session"] == "two"
+
+
+async def test_the_resident_process_ends_when_its_home_is_gone_or_another_holds_it(direct: Direct) -> None:
+    settings = settings_of(direct.cli)
+    async with resident(settings):
+        assert (settings.home / "hooks.socket").stat().st_mode & 0o777 == 0o600
+        await attend(settings)  # the second one finds the first
+    await attend(settings, idle_s=0.01)
+    assert not (settings.home / "hooks.socket").exists()
+
+
+@pytest.mark.full
+async def test_the_first_hook_of_a_session_starts_the_resident_process(direct: Direct) -> None:
+    direct.ok("lessons", "add", "Never push to main by force.", "--kind", "never")
+    agent = Agent(cli=direct.cli)
+    assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
+    shutil.rmtree(direct.home)
+    while is_running(direct.home, NAME):  # it sees that within seconds
+        await asyncio.sleep(0.1)
+
+
+Row = dict[str, Any]
+
+
+def said(text: str) -> Row:
+    return {"type": "user", "message": {"role": "user", "content": text}}
+
+
+def call(number: int, command: str, result: str, *, fails: bool = False) -> tuple[Row, Row]:
+    """A call in a transcript of Claude Code, and what it came to."""
+    use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": command}}
+    came = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result, "is_error": fails}
+    return (
+        {"type": "assistant", "message": {"id": f"m{number}", "role": "assistant", "content": [use]}},
+        {"type": "user", "message": {"role": "user", "content": [came]}},
+    )
+
+
+async def ended(cli: Cli, session: str, *rows: Row) -> Path:
+    """A session that is over, as its hooks have noted it."""
+    transcript = cli.user_home / f"{session}.jsonl"
+    more = {"sessionId": session, "cwd": str(cli.cwd), "version": "2.1.240"}
+    stamps = [f"2026-05-01T10:00:{number:02}.000Z" for number in range(len(rows))]
+    lines = [json.dumps({**row, **more, "timestamp": at}) for row, at in zip(rows, stamps, strict=True)]
+    transcript.write_text("".join(f"{line}\n" for line in lines))
+    agent = Agent(cli=cli, session=session)
+    await agent.runs("Stop", transcript_path=str(transcript))
+    await agent.runs("SessionEnd", transcript_path=str(transcript))
+    return transcript

@@ -1,0 +1,113 @@
+"""Configs edited as text: what is put in is there, what is taken out is gone, and nothing else says something else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.errors import Invalid
+from habitus.hosts import editing
+from habitus.hosts.editing import Entry, Format
+
+SERVER = Entry(path=("servers", "habitus"), value={"command": "/usr/bin/habitus", "args": ["mcp"]})
+HOOK = Entry(
+    path=("hooks", "Stop"), value={"hooks": [{"type": "command", "command": "ours", "timeout": 2}]}, is_item=True
+)
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=8), below, max_size=3),
+    max_leaves=8,
+)
+others = st.dictionaries(st.text(max_size=8), values, max_size=4)
+holders = st.fixed_dictionaries({}, optional={"servers": others, "hooks": st.just({}) | st.just({"Stop": [{"x": 1}]})})
+
+
+@given(said=others, held=holders, indent=st.sampled_from([None, 2, "\t"]), newline=st.sampled_from(["\n", "\r\n"]))
+def test_json_with_our_entries_and_without_them_says_what_it_said(
+    said: dict[str, Any], held: dict[str, Any], indent: int | None, newline: str
+) -> None:
+    text = json.dumps({**said, **held}, indent=indent).replace("\n", newline)
+    entries = (SERVER, HOOK)
+    there = editing.applied(text, Format.JSON, entries)
+    assert json.loads(there)["servers"]["habitus"] == SERVER.value
+    assert json.loads(there)["hooks"]["Stop"][-1] == HOOK.value
+    if "habitus" not in held.get("servers", {}):
+        assert editing.taken_out(there, Format.JSON, entries, editing.before(text, Format.JSON, entries)) == text
+
+
+WITH_COMMENTS = """\
+// mine
+{
+  "servers": {
+    /* theirs */
+    "other": {"command": "x"}, // last, with a comma
+  },
+  "note": "// no comment", // one
+}
+"""
+
+
+def test_comments_and_trailing_commas_stay_where_they_are() -> None:
+    there = editing.applied(WITH_COMMENTS, Format.JSONC, (SERVER,))
+    assert [line for line in WITH_COMMENTS.splitlines() if line not in there.splitlines()] == []
+    assert editing.data(there, Format.JSONC)["servers"]["habitus"] == SERVER.value
+    back = editing.taken_out(there, Format.JSONC, (SERVER,), editing.before(WITH_COMMENTS, Format.JSONC, (SERVER,)))
+    assert back == WITH_COMMENTS.replace("}, // last", "} // last")
+
+
+WITH_TABLES = """\
+# mine
+model = "gpt" # the good one
+
+[servers.other]
+command = "x" # theirs
+
+[tui]
+theme = "dark"
+"""
+
+
+def test_toml_keeps_its_comments_and_tables() -> None:
+    there = editing.applied(WITH_TABLES, Format.TOML, (SERVER,))
+    assert [line for line in WITH_TABLES.splitlines() if line not in there.splitlines()] == []
+    back = editing.taken_out(there, Format.TOML, (SERVER,), editing.before(WITH_TABLES, Format.TOML, (SERVER,)))
+    assert back == WITH_TABLES
+
+
+@given(before=st.text(alphabet="ab \n", max_size=12), after=st.text(alphabet="ab \n", max_size=12))
+def test_a_block_changes_nothing_outside_its_marks(before: str, after: str) -> None:
+    """Also where somebody wrote on below it."""
+    first = editing.applied(before, Format.BLOCK, (Entry(path=(), value="one\ntwo"),)) + after
+    second = editing.applied(first, Format.BLOCK, (Entry(path=(), value="three"),))
+    assert second == first.replace("one\ntwo", "three")
+    left = editing.taken_out(
+        second, Format.BLOCK, (Entry(path=(), value="three"),), editing.Before(replaced={}, missing=())
+    )
+    assert left.split() == f"{before} {after}".split()
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        ('{"servers": []}', Format.JSON),
+        ('{"servers": {"habitus": 1}, "servers": {}} x', Format.JSON),
+        ('{"a": 1,}', Format.JSON),
+        ("// note\n{}", Format.JSON),
+        ('{"a": "unfinished', Format.JSONC),
+        ("[" * 500, Format.JSONC),
+        ("[]", Format.JSON),
+        ("servers = 1\n", Format.TOML),
+        ("a = \n", Format.TOML),
+        ("<!-- habitus:end -->\n<!-- habitus:begin -->\n", Format.BLOCK),
+        ("<!-- habitus:begin -->\n", Format.BLOCK),
+    ],
+)
+def test_what_can_not_be_edited_is_refused(text: str, format: Format) -> None:
+    entry = SERVER if format is not Format.BLOCK else Entry(path=(), value="x")
+    with pytest.raises(Invalid):
+        editing.applied(text, format, (entry,))
