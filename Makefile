@@ -40,6 +40,7 @@ bench:          ## every benchmark on made-up input; see benchmarks/README.md fo
 	@$(BIN)/python benchmarks/library.py
 	@$(BIN)/python benchmarks/scale.py
 	@$(BIN)/python benchmarks/sandbox.py
+	@$(BIN)/python benchmarks/utility.py
 
 docs:           ## write docs/reference anew from the code
 	@sh scripts/setup.sh test

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import _report
+from _ranks import correlation, ranks
 from _simulated_use import COUNT, EFFECTIVE, ITEMS, SCENARIOS, Floats, Use, simulate
 from habitus.evidence.association import association
 from habitus.evidence.bounds import ERROR, games
@@ -125,7 +126,7 @@ def _scores(guess: Guess, truth: Floats) -> dict[str, float]:
     """Of the items that were ever chosen; a system that says nothing of one takes it for useless."""
     chosen = ~np.isnan(truth)
     values, true = np.nan_to_num(guess.values[chosen]), truth[chosen]
-    scores = {"spearman": _spearman(true, values), "spearman_ties_averaged": _correlation(_ranks(true), _ranks(values))}
+    scores = {"spearman": _spearman(true, values), "spearman_ties_averaged": correlation(ranks(true), ranks(values))}
     if guess.lows is not None and guess.highs is not None:
         known = chosen & ~np.isnan(guess.lows)
         covered = (guess.lows[known] <= truth[known]) & (truth[known] <= guess.highs[known])
@@ -137,17 +138,7 @@ def _spearman(true: Floats, values: Floats) -> float:
     """Items without effect have no order among themselves: they may stand as the values have them."""
     places = np.empty(len(true))
     places[np.lexsort((values, true))] = np.arange(len(true))
-    return _correlation(places, _ranks(values))
-
-
-def _ranks(values: Floats) -> Floats:
-    """Equal values share the mean of their places."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((counts.cumsum() - (counts - 1) / 2)[place], dtype=np.float64)
-
-
-def _correlation(one: Floats, other: Floats) -> float:
-    return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) and np.ptp(other) else float("nan")
+    return correlation(places, ranks(values))
 
 
 def _mean(values: Any) -> float:

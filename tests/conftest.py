@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.compiled import share_compiled_statements
 from tests.forked import forked_habitus
 from tests.homes import furnish
 from tests.real_model import real_model
@@ -32,6 +33,7 @@ HABITUS = Path(sys.executable).with_name("habitus")
 def pytest_configure() -> None:
     # A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    share_compiled_statements()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +101,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """`habitus`, in a process that needs no time to start."""
     with TemporaryDirectory(prefix="habitus-forked-") as folder, forked_habitus(Path(folder)) as program:
         yield program
+
+
+@pytest.fixture(scope="session")
+def python(program: Path) -> str:
+    """Python for a script or `-c`, in a process that has imported everything of Habitus already."""
+    return str(program.with_name("python"))
 
 
 @pytest.fixture

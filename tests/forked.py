@@ -3,7 +3,7 @@
 `with forked_habitus(folder) as program:` writes a program that behaves as the installed command does: arguments,
 environment, working directory, standard streams or a terminal, interrupts, exit code. Only starting is not the same,
 so what Python itself makes of an environment (encodings of streams, a closed one) is tested on the installed command.
-Beside it lies `python`, for `python -c` alone: what somebody's own program does with the library.
+Beside it lies `python`, for a script or `-c`: what somebody's own program does with the library.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib
 import io
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -161,9 +162,14 @@ def _become(arguments: list[str], cwd: str, environ: dict[str, str], streams: li
     sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), encoding="utf-8", line_buffering=True)
     code = 0
     try:
-        match arguments:
-            case [program, "-c", text] if Path(program).name == "python":
-                exec(compile(text, "<example>", "exec"), {"__name__": "__main__"})
+        match [Path(arguments[0]).name, *arguments[1:]]:
+            case ["python", "-c", text, *more]:
+                sys.argv = ["-c", *more]
+                exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
+            case ["python", script, *more]:
+                sys.argv = [script, *more]
+                sys.path.insert(0, str(Path(script).parent))
+                runpy.run_path(script, run_name="__main__")
             case _:
                 main.run()
     except SystemExit as stopped:

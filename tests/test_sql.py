@@ -240,7 +240,7 @@ def test_moments_come_back_and_sort_by_time(a: datetime, b: datetime) -> None:
 
 
 @pytest.mark.req("SC-02")
-def test_processes_that_open_a_new_home_at_once_all_get_it(tmp_path: Path) -> None:
+def test_processes_that_open_a_new_home_at_once_all_get_it(tmp_path: Path, python: str) -> None:
     home = tmp_path / "home"
     code = (
         "import sys; from pathlib import Path; from habitus.app import Habitus, read_settings\n"
@@ -250,7 +250,7 @@ def test_processes_that_open_a_new_home_at_once_all_get_it(tmp_path: Path) -> No
     )
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(home), str(tmp_path)],
+            [python, "-c", code, str(home), str(tmp_path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted
     from habitus.agent.turn_door import AsyncHostTurn, HostTurn, TurnDoor
     from habitus.app import Habitus, read_settings
+    from habitus.app.evidence import Evidence
     from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
     from habitus.events import Outcome, OutcomeKind, ToolResult
+    from habitus.evidence.findings import Finding, Findings
+    from habitus.evidence.lift import Effect, Estimate
+    from habitus.evidence.model import Item, ItemKind
+    from habitus.evidence.policy import Verdict
     from habitus.journal.model import Turn, TurnOutcome
     from habitus.llm.model import Image
     from habitus.llm.scripted import ScriptedModel, calls, says
@@ -37,14 +42,21 @@ __all__ = [
     "Cortex",
     "Done",
     "Draft",
+    "Effect",
     "Encoded",
     "Engram",
+    "Estimate",
+    "Evidence",
+    "Finding",
+    "Findings",
     "Habitus",
     "HabitusError",
     "HostTurn",
     "Image",
     "InMemorySkillStore",
     "Invalid",
+    "Item",
+    "ItemKind",
     "Library",
     "Manifest",
     "NotFound",
@@ -73,6 +85,7 @@ __all__ = [
     "TurnDoor",
     "TurnOutcome",
     "UserError",
+    "Verdict",
     "calls",
     "read_settings",
     "says",
@@ -103,6 +116,7 @@ _HOMES = {
         "Habitus",
         "read_settings",
     ),
+    "habitus.app.evidence": ("Evidence",),
     "habitus.errors": (
         "HabitusError",
         "Invalid",
@@ -118,6 +132,19 @@ _HOMES = {
         "OutcomeKind",
         "ToolResult",
     ),
+    "habitus.evidence.findings": (
+        "Finding",
+        "Findings",
+    ),
+    "habitus.evidence.lift": (
+        "Effect",
+        "Estimate",
+    ),
+    "habitus.evidence.model": (
+        "Item",
+        "ItemKind",
+    ),
+    "habitus.evidence.policy": ("Verdict",),
     "habitus.journal.model": (
         "Turn",
         "TurnOutcome",

@@ -129,6 +129,9 @@ class Settings(_Section):
     memory: MemoryMode = Field(default=MemoryMode.AUTOPILOT, description="autopilot, copilot (asks) or off.")
     acc_mode: AccMode = Field(default=AccMode.PASSIVE, description="off, passive (lessons) or active (nudges too).")
     learning_tokens: int = Field(default=200_000, ge=0, description="Tokens a day that learning may spend on models.")
+    reliable: float = Field(
+        default=0.7, ge=0, le=1, description="How far a tool or recipe must be known to work to be tried before steps."
+    )
     install_missing: bool = Field(default=False, description="Install a missing module into a scratchpad unasked.")
     allow_weaker_sandbox: bool = Field(
         default=False, description="Run tools and cells even where files, network or limits are not protected."

@@ -199,21 +199,6 @@ async def test_a_document_made_to_swell_is_attached_without_a_preview(talk: Talk
     assert "so there is no preview" in said(model.asked[0])
 
 
-async def test_where_cells_run_elsewhere_the_model_is_told_that_they_cannot_open_it(
-    habitus: Habitus, tmp_path: Path
-) -> None:
-    settings = habitus.settings.model_copy(
-        update={"sandbox": habitus.settings.sandbox.model_copy(update={"runtime": "ssh://nobody@localhost:1"})}
-    )
-    (tmp_path / "note.txt").write_text("hello\n")
-    model = ScriptedModel([says("ok")])
-    with Habitus.open(settings) as elsewhere:
-        async with elsewhere.session(model) as session:
-            await session.turn("look", [tmp_path / "note.txt"])
-    assert "note.txt, 6 bytes, out of reach of cells, which run on another machine" in said(model.asked[0])
-    assert "hello" in said(model.asked[0])
-
-
 async def test_a_folder_to_read_is_where_it_is_and_read_only(talk: Talk, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

@@ -178,7 +178,7 @@ async def test_a_tool_is_offered_with_its_example_and_recalled_skills_point_to_i
     assert 'Example: add_up({"numbers": [1, 2]}).' in offered.description
     assert offered.parameters == SCHEMA
     recalled, wrong = results(session)
-    assert "There is a tool `add_up` for it, too." in recalled
+    assert "Try the tool `add_up` first: it is tested." in recalled  # its case has passed
     assert wrong.startswith("Error: ")
 
 

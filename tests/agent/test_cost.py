@@ -189,6 +189,7 @@ async def test_eager_text_that_left_with_the_oldest_turns_is_shown_again(talk: T
     assert all("Water the roses." in "".join(map(str, ask.messages)) for ask in asks)
 
 
+@pytest.mark.full
 @pytest.mark.req("PF-04")
 def test_the_benchmark_measures_a_session_for_each_size() -> None:
     command = [sys.executable, str(SCRIPT), "--skills", "3", "30", "--turns", "3"]

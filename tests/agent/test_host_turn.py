@@ -351,14 +351,14 @@ def test_a_recipe_is_a_tool_of_its_own_and_none_calls_another(habitus: Habitus) 
     nested = "- tool: look_twice\n  params: {query: x}"
     (folder / "chunks.md").write_text(f"## look twice\n```yaml\n{block}\n```\n## nest\n```yaml\n{nested}\n```\n")
     with habitus.turn("how is tea brewed?", conversation="c1") as turn:
-        assert {"look_twice", "nest"} <= {tool["name"] for tool in turn.tools()}
+        assert "look_twice" in {tool["name"] for tool in turn.tools()}
         found = turn.run("look_twice", {"query": "tea"})
         assert found.outcome.is_ok
         assert found.content.startswith("1. search_skills: ok")
-        nest = turn.run("nest", {})
-        assert "There is no tool 'look_twice'" in nest.outcome.reason
+        assert "There is no tool 'nest'" in turn.run("nest", {}).outcome.reason
         assert not turn.run("look_twice", {}).outcome.is_ok
         turn.done("ok")
     called = [event.detail["name"] for event in only(habitus).events if event.kind.value == "tool_call"]
-    assert called == ["look_twice", "search_skills", "nest", "look_twice", "look_twice"]
+    assert called == ["look_twice", "search_skills", "nest", "look_twice"]
+    assert habitus.recipes.get("nest").reason == "line 9: it calls 'look_twice', and there is no such tool"
     assert habitus.recipes.get("look-twice").counts.used == 1

@@ -157,3 +157,37 @@ async def test_without_withholding_nothing_is_left_to_chance(talk: Talk, habitus
         systems.add(model.asked[0].system + str(model.asked[0].messages))
     assert len(systems) == 1
     assert {one.exposure.propensity for one in habitus.journal.exposures()} == {1.0}
+
+
+@pytest.mark.req("LA-05", "SE-01")
+async def test_the_last_line_of_a_full_menu_goes_by_lot_between_two_that_are_used_as_often(
+    talk: Talk, habitus: Habitus
+) -> None:
+    for n in range(30):
+        keep(habitus, f"tend-bed-{n:02}")
+    habitus.settings = habitus.settings.model_copy(update={"context_tokens": 10_000})
+    plain, model = talk([says("Yes.")])
+    await plain.turn("hello")
+    shown = [line.split()[1] for line in model.asked[0].system.splitlines() if line.startswith("- tend-bed")]
+    assert 5 < len(shown) < 30
+    last, left = shown[-1], f"tend-bed-{len(shown):02}"
+    withholding(habitus)
+    session, model = talk([says("Yes.")])
+    await session.turn("hello")
+    tied = [one for name in (last, left) for one in of(habitus, name) if one.propensity == SHARE / 2]
+    assert [one.item for one in tied] == [last, left]
+    assert sum(one.is_offered for one in tied) <= 1
+    lines = [line.split()[1] for line in model.asked[0].system.splitlines() if line.startswith("- tend-bed")]
+    assert [one.item in lines for one in tied] == [one.is_offered for one in tied]
+    assert {*lines} < {*shown, left}
+
+
+@pytest.mark.req("LA-05")
+@pytest.mark.parametrize(("reply", "is_ignored"), [("I warmed the kettle and steeped it.", False), ("Paris.", True)])
+async def test_a_skill_that_is_recalled_and_left_no_trace_is_ignored(
+    talk: Talk, habitus: Habitus, reply: str, is_ignored: bool
+) -> None:
+    keep(habitus, "brew-tea", body="1. Warm the kettle.\n2. Steep the leaves four minutes.\n3. Strain, then serve.")
+    session, _ = talk([calls("recall_skill", {"name": "brew-tea"}), says(reply)])
+    await session.turn("how do I brew tea?")
+    assert {(one.is_used, one.is_ignored) for one in of(habitus, "brew-tea")} == {(True, is_ignored)}

@@ -15,7 +15,6 @@ from habitus.agent.session import Session
 from habitus.app import Habitus, trusting
 from habitus.llm.model import Answered, Image, Returned
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.settings import SandboxSettings
 from habitus.skills.formats import detect
 from tests.agent.conftest import Talk
 
@@ -253,19 +252,6 @@ async def test_ten_thousand_files_are_no_burden(talk: Talk, habitus: Habitus) ->
     assert len(recalled) < 6_500
     assert "more; read_skill(name='fill-form', path='.') lists all)" in recalled
     assert "1999" in counted
-
-
-async def test_where_pads_are_on_another_machine_the_text_says_so(tmp_path: Path, habitus: Habitus) -> None:
-    own(habitus)
-    settings = habitus.settings.model_copy(update={"sandbox": SandboxSettings(runtime="ssh://lab")})
-    model = ScriptedModel([recall(), read("assets/blank.pdf"), says("ok")])
-    with Habitus.open(settings) as elsewhere:
-        async with elsewhere.session(model) as session:
-            await session.turn("fill this form")
-            recalled, binary = results(session)
-    assert "the scratchpad is on another machine and does not have them." in recalled.content
-    assert binary.content.endswith("no text. It is not in the scratchpad.")
-    assert not (settings.home / "sessions").exists()
 
 
 async def test_code_asks_for_a_file_by_name_and_path(talk: Talk, habitus: Habitus) -> None:

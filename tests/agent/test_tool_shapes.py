@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from habitus.agent.consent import Consent, Question
+from habitus.agent.ladder import Ladder
 from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage
 from habitus.agent.session import Session
@@ -133,7 +134,8 @@ async def test_without_a_person_changes_of_the_agent_are_proposals(talk: Talk, h
 async def test_an_empty_library_says_so(habitus: Habitus) -> None:
     nothing = Library([], gate_context=GateContext(), fill={})
     view = View(nothing, habitus.review, Outage(), habitus.redactor, conversation="c1")
-    result = await Registry([recall_skill(view, OtherFiles(view), habitus.tools)]).run(
+    ladder = Ladder(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7, outage=Outage())
+    result = await Registry([recall_skill(view, OtherFiles(view), ladder)]).run(
         _call("recall_skill", {"name": "x"}), Running()
     )
     assert result.content.startswith("Error: There are no skills yet.")

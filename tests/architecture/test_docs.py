@@ -84,13 +84,13 @@ def test_there_are_examples_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=_name)
-def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path, program: Path) -> None:
+def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path, program: Path, python: str) -> None:
     desk = Desk(person=tmp_path / "ana", program=program)
     furnish(desk.person / ".habitus")
     for example in _examples(page):
         match example.language:
             case "python":
-                desk.run([str(program.with_name("python")), "-c", example.text])
+                desk.run([python, "-c", example.text])
             case "sh":
                 desk.run(["sh", "-euc", example.text])
             case "console":

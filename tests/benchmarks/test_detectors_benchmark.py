@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "detectors.py"
 BENCH_DATA = os.environ.get("HABITUS_BENCH_DATA", "")
 
 
-def run(*arguments: object) -> dict[str, dict[str, dict[str, object]]]:
-    done = subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=True)
+def run(python: str, *arguments: object) -> dict[str, dict[str, dict[str, object]]]:
+    done = subprocess.run([python, SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     assert report["benchmark"] == "detectors"
     assert isinstance(report, dict)
@@ -29,7 +28,7 @@ def row(trace: str, number: int, success: bool) -> str:
     )
 
 
-def test_scores_of_made_up_traces(tmp_path: Path) -> None:
+def test_scores_of_made_up_traces(tmp_path: Path, python: str) -> None:
     outcomes = {
         "loop": [False, False, False],
         "missed": [True, True],
@@ -46,7 +45,7 @@ def test_scores_of_made_up_traces(tmp_path: Path) -> None:
         "\n".join(json.dumps({"trace": name, "annotated_errors": labels.get(name, [])}) for name in outcomes)
     )
     clean.write_text("\n".join([row("a", 1, True), row("a", 2, True), row("b", 1, False), row("c", 1, True)]))
-    systems = run("--traces", traces, "--meta", meta, "--clean", clean)["systems"]
+    systems = run(python, "--traces", traces, "--meta", meta, "--clean", clean)["systems"]
     ours = systems["habitus"]
     assert (ours["precision"], ours["recall"], ours["f1"], ours["alarm_rate"]) == (0.5, 0.5, 0.5, 0.0)
     per_detector = ours["per_detector"]
@@ -60,9 +59,10 @@ def test_scores_of_made_up_traces(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not BENCH_DATA, reason="HABITUS_BENCH_DATA does not point to the public traces")
-def test_public_traces_meet_the_goal() -> None:
+def test_public_traces_meet_the_goal(python: str) -> None:
     folder = Path(BENCH_DATA) / "traces"
     report = run(
+        python,
         *("--traces", folder / "trail.jsonl", "--meta", folder / "trail.meta.jsonl"),
         *("--clean", folder / "tau_airline_gpt4o.jsonl"),
     )

@@ -12,6 +12,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "mcp_server.py"
 
 
+@pytest.mark.full
 @pytest.mark.req("PF-01")
 def test_the_server_is_measured_beside_a_bare_one() -> None:
     done = subprocess.run(

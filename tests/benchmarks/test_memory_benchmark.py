@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,9 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 
 @pytest.mark.req("ME-05", "ME-06")
-def test_the_figures_are_there() -> None:
+def test_the_figures_are_there(python: str) -> None:
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--sizes", "30", "--repeat", "3"], capture_output=True, text=True, check=True
+        [python, SCRIPT, "--sizes", "30", "--repeat", "3"], capture_output=True, text=True, check=True
     )
     report = json.loads(done.stdout)
     assert report["benchmark"] == "memory"

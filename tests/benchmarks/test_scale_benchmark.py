@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "scale.py"
 
 
 @pytest.mark.req("PF-01")
-def test_selection_menu_search_and_start_up_are_measured_for_each_size() -> None:
-    command = [sys.executable, str(SCRIPT), "--sizes", "5", "50", "--searched", "5"]
+def test_selection_menu_search_and_start_up_are_measured_for_each_size(python: str) -> None:
+    command = [python, str(SCRIPT), "--sizes", "5", "50", "--searched", "5"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     assert report["benchmark"] == "scale"

@@ -103,7 +103,6 @@ def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "Which transcripts? Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects."),
         (("nowhere.jsonl",), "'nowhere.jsonl' is no file. Looked for files that end in .jsonl, .json, .ndjson."),
         (("empty",), "'empty' holds no transcripts. Looked for files that end in .jsonl, .json, .ndjson."),
         (("/dev/null",), "'/dev/null' is not a regular file. Give a file, a folder or a pattern."),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Direct
-from tests.contracts.sshd import options, running_sshd
+from tests.contracts.sshd import another_machine
 from tests.planted import KEYS
 
 pytestmark = pytest.mark.req("SB-01", "SB-09")
@@ -166,17 +163,10 @@ def test_no_character_loses_a_result(pad: Direct) -> None:
 @pytest.fixture
 def elsewhere(pad: Direct, tmp_path: Path) -> Iterator[Path]:
     """Another machine's folder, which the settings name; the key and the host are known to `ssh`."""
-    keys, there = tmp_path / "sshd", tmp_path / "there"
-    keys.mkdir()
-    with running_sshd(keys, {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}) as server:
-        program = tmp_path / "bin" / "ssh"
-        program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {shlex.join(options(server))} "$@"\n')
-        program.chmod(0o755)
-        pad.patch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    there = tmp_path / "there"
+    with another_machine(tmp_path, pad.patch) as address:
         pad.home.mkdir(exist_ok=True)
-        address = f"ssh://127.0.0.1:{server.port}{there}"
-        (pad.home / "habitus.toml").write_text(f'[sandbox]\nruntime = "{address}"\n')
+        (pad.home / "habitus.toml").write_text(f'[sandbox]\nruntime = "{address}{there}"\n')
         yield there
 
 

@@ -69,8 +69,52 @@ def test_checking_names_the_file_the_line_and_missing_tools(desk: Direct) -> Non
     ran = desk("recipes", "test")
     assert ran.code == 1
     assert "speaking/chunks.md: go: line 3: 'where' is neither a parameter nor saved by a step" in ran.out
-    assert "it calls 'teleport', and there is no such tool" in ran.out
     assert ran.out.endswith("0 of 1 recipe can run.\n")
+    linted = desk("skills", "lint", "speaking").out
+    assert "chunks.md, recipe 'go', line 3: 'where' is neither a parameter nor saved by a step." in linted
+
+
+HOSTILE = {
+    "calls itself": ("- tool: go", "line 3: it calls itself"),
+    "goes in circles": (
+        "steps: [{branch: a}]\nbranches: {a: [{branch: b}], b: [{branch: a}]}",
+        "the branch 'a' comes back to itself",
+    ),
+    "calls a tool that is gone": (
+        "- tool: search_skills\n- tool: teleport",
+        "line 4: it calls 'teleport', and there is no such tool",
+    ),
+    "is a bomb": ("a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]", "references (*name) are not allowed here"),
+    "is deep": ("[" * 200_000, "it goes more than 50 levels deep"),
+    "is long": ("\n".join(["- tool: search_skills"] * 20_000), "at most 262,144 are read"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_recipe_that_can_do_harm_is_named_and_nothing_of_it_runs(desk: Direct, what: str) -> None:
+    block, problem = HOSTILE[what]
+    desk.skill_file("speaking").with_name("chunks.md").write_text(f"## go\n```yaml\n{block}\n```\n")
+    assert problem in desk("recipes", "test").out
+    (found,) = desk.json("recipes", "list")["recipes"]
+    assert found["status"] == "broken"
+    ran = desk("recipes", "run", found["plan"]["name"])
+    assert (ran.code, problem in ran.err) == (1, True)
+    assert desk.json("sessions", "list")["sessions"] == []
+
+
+@pytest.mark.req("LA-03")
+def test_only_the_fifty_most_useful_are_active(desk: Direct) -> None:
+    one = "## number {}\n```yaml\n- tool: search_skills\n  params: {{query: tea}}\n```\n"
+    file = desk.skill_file("speaking").with_name("chunks.md")
+    file.write_text("\n".join(one.format(number) for number in range(1, 52)))
+    first = {each["plan"]["name"] for each in desk.json("recipes", "list")["recipes"] if each["status"] == "archived"}
+    assert len(first) == 1
+    (used,) = {"number 2"} - first or {"number 3"}
+    desk.ok("recipes", "run", used)
+    found = {each["plan"]["name"]: each for each in desk.json("recipes", "list")["recipes"]}
+    assert found[used]["status"] == "active"
+    (out,) = (each for each in found.values() if each["status"] == "archived")
+    assert out["reason"] == "50 others have served better; it is back when one of them goes"
 
 
 @pytest.mark.req("LA-02", "SK-15")

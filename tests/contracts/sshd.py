@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,3 +81,17 @@ def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
 def options(server: Sshd) -> list[str]:
     given = ["-p", str(server.port), "-i", str(server.key), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
     return [*given, "-o", f"UserKnownHostsFile={server.known_hosts}", "-F", "none"]
+
+
+@contextmanager
+def another_machine(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a machine for the settings; its key and its host are known to the `ssh` that is found first."""
+    programs = folder / "bin"
+    for place in (folder / "sshd", programs):
+        place.mkdir()
+    with running_sshd(folder / "sshd", {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}) as server:
+        program = programs / "ssh"
+        program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {shlex.join(options(server))} "$@"\n')
+        program.chmod(0o755)
+        patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        yield f"ssh://127.0.0.1:{server.port}"

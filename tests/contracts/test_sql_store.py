@@ -197,7 +197,7 @@ def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> No
     store = sql_store(tmp_path, url=url)
     store.save(SKILL, ME)
     store._engine.dispose()
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_work, args=(tmp_path, url, letter)) for letter in "abc"]
     for worker in workers:
         worker.start()

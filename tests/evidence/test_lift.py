@@ -62,6 +62,13 @@ def test_an_effect_is_found_where_half_were_withheld() -> None:
 
 
 @pytest.mark.req("LA-05")
+def test_an_only_item_is_told_as_surely_as_its_draw_allows() -> None:
+    effect = estimates(replace(one, request_kind="") for one in drawn())[SKILL].offering
+    assert effect is not None
+    assert 0.12 < effect.high - effect.low < 0.17
+
+
+@pytest.mark.req("LA-05")
 def test_using_is_told_by_the_offer_not_by_who_chose_to_use() -> None:
     estimate = estimates(drawn(with_it=0.9, without=0.4, uptake=0.4, units=2000))[SKILL]
     assert estimate.offering is not None

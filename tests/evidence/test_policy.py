@@ -137,6 +137,8 @@ def test_a_plan_says_how_long_and_at_what_cost() -> None:
         "An effect of 10 of 100 would be known in 42 days, by 420 more conversations; "
         "withholding costs some 4 good conversations meanwhile."
     )
+    known = finding(list(drawn(units=600, with_it=0.9)))
+    assert (known.plan.missing, known.plan.days, known.prospect) == (0, 0, "Known already.")
     nothing = findings(rows, withhold=0.0).items[0]
     assert nothing.plan.days is None
     assert nothing.prospect == "Nothing is withheld, so nothing will be known."

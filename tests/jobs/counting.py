@@ -34,7 +34,7 @@ class Counting:
             self._die_once(given["job"])
         return list(given["parts"])
 
-    def do(self, part: Any, key: str) -> Any:
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         self._write("began", key)
         if part.get("fails") and not (self._root / "mended").exists():
             raise ValueError("It is not mended yet.")

@@ -52,7 +52,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 
 def _all_over(queue: JobQueue) -> bool:
-    return all(job.state.is_over for job in queue.list())
+    return all(job.state.is_over for job in queue.all())
 
 
 def _begun(root: Path) -> list[str]:
@@ -60,7 +60,7 @@ def _begun(root: Path) -> list[str]:
 
 
 def _add(queue: JobQueue, *deaths: str, plan: str = "") -> str:
-    id = f"job-{len(queue.list())}"
+    id = f"job-{len(queue.all())}"
     parts = [{"die": die} for die in deaths]
     return queue.add("count", {"job": id, "parts": parts, "die": plan}, id=id)
 
@@ -85,7 +85,7 @@ def test_a_worker_killed_in_a_part_is_replaced_by_the_other(root: Path, queue: J
     _add(queue, "", "after", "")
     with _nursed(root):
         _until(lambda: _all_over(queue))
-    _check(root, queue.list())
+    _check(root, queue.all())
     assert len(list((root / "deaths").iterdir())) == 1
 
 
@@ -100,7 +100,7 @@ def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(root: Path
     _add(queue, *["before"] * parts)
     with _nursed(root):
         _until(lambda: _all_over(queue))
-    _check(root, queue.list())
+    _check(root, queue.all())
     assert len(list((root / "deaths").iterdir())) == 2 * parts + 2 * parts + 1
 
 
@@ -108,12 +108,12 @@ def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(root: Path
 def test_a_worker_that_leaves_hands_over_what_it_began(root: Path, queue: JobQueue) -> None:
     ids = [_add(queue, *[""] * 60) for _ in range(2)]
     with counting(root):
-        _until(lambda: any(job.done for job in queue.list()))
+        _until(lambda: any(job.done for job in queue.all()))
     left = [queue.get(id) for id in ids]
     assert any(job.state is JobState.RUNNING for job in left)
     with counting(root):
         _until(lambda: _all_over(queue))
-    _check(root, queue.list())
+    _check(root, queue.all())
 
 
 @pytest.mark.req("OP-01")

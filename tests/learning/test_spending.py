@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -100,12 +99,10 @@ print(taken)
 
 
 @pytest.mark.req("AG-02")
-def test_processes_together_never_spend_more_than_the_cap(tmp_path: Path) -> None:
+def test_processes_together_never_spend_more_than_the_cap(tmp_path: Path, python: str) -> None:
     url = sql.sqlite_url(tmp_path / "spending.db")
     engine = sql.open_engine(url)
-    running = [
-        subprocess.Popen([sys.executable, "-c", _SPEND, url], stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
+    running = [subprocess.Popen([python, "-c", _SPEND, url], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     taken = [json.loads(process.communicate(timeout=60)[0]) for process in running]
     purse = Spending(engine, clock=lambda: NOW, cap=100)
     assert purse.today().tokens == sum(taken)

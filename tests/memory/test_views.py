@@ -9,7 +9,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -344,10 +343,10 @@ with Habitus.open(read_settings(Path(sys.argv[1]))) as habitus:
 
 
 @pytest.mark.req("SC-02")
-def test_two_processes_editing_lose_nothing(tmp_path: Path) -> None:
+def test_two_processes_editing_lose_nothing(tmp_path: Path, python: str) -> None:
     home = tmp_path / "home"
     environ = {**os.environ, "HABITUS_USER": "ann"}
-    jobs = [subprocess.Popen([sys.executable, "-c", _ADDS, str(home), name], env=environ) for name in "ab"]
+    jobs = [subprocess.Popen([python, "-c", _ADDS, str(home), name], env=environ) for name in "ab"]
     assert [job.wait(120) for job in jobs] == [0, 0]
     shown = (home / "memory" / "lessons.md").read_text()
     with closing(sqlite3.connect(home / "habitus.db")) as db:

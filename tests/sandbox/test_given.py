@@ -62,7 +62,7 @@ def strength(request: pytest.FixtureRequest, machine: Machine) -> Machine:
 @pytest.fixture
 def given(strength: Machine, pads_folder: Path) -> Given:
     folder = pads_folder / ".given"
-    return Given(folder, seen_at=given_at(strength, folder))
+    return Given(folder, seen_at=lambda: given_at(strength, folder))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ async def test_a_call_of_a_tool_reads_what_it_is_given(strength: Machine, given:
 
 
 def plain(tmp_path: Path) -> Given:
-    return Given(tmp_path / "given", seen_at="/given")
+    return Given(tmp_path / "given", seen_at=lambda: "/given")
 
 
 def test_what_is_given_is_private_and_not_writable(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.sandbox import made
+from habitus.sandbox.made import Made
 from habitus.sandbox.scratchpads import Scratchpads
 
 pytestmark = pytest.mark.req("AG-11")
@@ -37,6 +37,7 @@ def test_no_link_and_no_pipe_is_kept(tmp_path: Path) -> None:
     secret = tmp_path / "secret.png"
     secret.write_text("secret")
     folder = tmp_path / "files"
+    made = Made(folder)
     (folder / "deep/er/and/er/still").mkdir(parents=True)
     (folder / "link.png").symlink_to(secret)
     (folder / "away").symlink_to(tmp_path)
@@ -46,11 +47,13 @@ def test_no_link_and_no_pipe_is_kept(tmp_path: Path) -> None:
     (folder / ".cache").mkdir()
     for name in (".cache/hidden.png", "deep/er/and/er/still/lost.png", "ok'; rm -rf.png"):
         (folder / name).write_text("x")
-    assert made.keep(folder, {}, tmp_path / "kept") == (str(tmp_path / "kept/ok__ rm -rf.png"),)
+    assert made.keep(tmp_path / "kept") == (str(tmp_path / "kept/ok__ rm -rf.png"),)
 
 
 def test_a_crowd_is_bounded(tmp_path: Path) -> None:
+    made = Made(tmp_path)
     for number in range(30):
         (tmp_path / f"{number:03}.png").write_text("x")
-    assert len(made.keep(tmp_path, {}, tmp_path / "kept")) == 10
-    assert made.keep(tmp_path / "none", {}, tmp_path / "kept") == ()
+    kept = tmp_path.with_name("kept")
+    assert len(made.keep(kept)) == 10
+    assert made.keep(kept) == ()

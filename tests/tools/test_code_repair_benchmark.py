@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "code_repair.py"
 
 
 @pytest.mark.req("SB-05")
-def test_the_benchmark_counts_recovered_touched_and_wrongly_accepted(tmp_path: Path) -> None:
+def test_the_benchmark_counts_recovered_touched_and_wrongly_accepted(tmp_path: Path, python: str) -> None:
     code = "def add(a, b):\n    return a + b\n"
     cases = [
         {"kind": "clean", "text": code, "expected": code, "recoverable": True},
@@ -23,7 +22,7 @@ def test_the_benchmark_counts_recovered_touched_and_wrongly_accepted(tmp_path: P
     ]
     file = tmp_path / "cases.jsonl"
     file.write_text("".join(json.dumps(case) + "\n" for case in cases))
-    command = [sys.executable, str(BENCHMARK), "--cases", str(file)]
+    command = [python, str(BENCHMARK), "--cases", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     systems = {name: {**metrics, "ms_per_case": 0} for name, metrics in report["systems"].items()}

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -299,11 +298,11 @@ asyncio.run(main())
 
 
 @pytest.mark.req("SB-08", "SK-06")
-async def test_many_processes_count_every_call(habitus: Habitus, environ: dict[str, str]) -> None:
+async def test_many_processes_count_every_call(habitus: Habitus, environ: dict[str, str], python: str) -> None:
     async with habitus.tools as tools:
         await make(habitus, code=FLAKY)
     env = {**environ, "PATH": os.environ["PATH"]}
-    processes = [subprocess.Popen([sys.executable, "-c", _COUNT], env=env) for _ in range(3)]
+    processes = [subprocess.Popen([python, "-c", _COUNT], env=env) for _ in range(3)]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
     with Habitus.open(read_settings(environ=environ)) as fresh:
         assert fresh.skills.counters("shout")[Stage.CODE].failed == 15

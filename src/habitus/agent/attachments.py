@@ -14,7 +14,6 @@ from habitus.agent.budget import shortened
 from habitus.agent.previews.preview import Preview, preview
 from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
-from habitus.files import opened
 from habitus.llm.model import Image, Text
 from habitus.sandbox.given import Given, GivenFile
 from habitus.text import one_line
@@ -40,7 +39,7 @@ class Attached:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _File:
-    """One attached file: as a prompt calls it, where code finds it if it does, and what we read of it."""
+    """One attached file: as a prompt calls it, where code finds it, and what we read of it."""
 
     name: str
     where: str
@@ -48,8 +47,7 @@ class _File:
     size: int
 
     def __str__(self) -> str:
-        where = f"read-only at {self.where}" if self.where else "out of reach of cells, which run on another machine"
-        return f"{self.name}, {shown_size(self.size)}, {where}"
+        return f"{self.name}, {shown_size(self.size)}, read-only at {self.where}"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -62,14 +60,14 @@ class _Found:
 async def read(
     paths: Sequence[Path],
     *,
-    given: Given | None,
+    given: Given,
     sees_images: bool,
     transcribe: Transcriber,
     budget: int,
     sound: Callable[[str], str] = lambda text: text,
     clean: Callable[[bytes], bytes] = bytes,
 ) -> Attached:
-    """Lay what is attached where cells run, and say what it is; `given` is None where they run on another machine.
+    """Lay what is attached where cells run, and say what it is.
 
     `sound` makes a text fit to be sent, before it is shortened: of a key that was cut in two, no half would be known.
     `clean` takes keys out of what is laid where code reads it.
@@ -92,13 +90,9 @@ async def read(
     )
 
 
-def _laid(path: Path, given: Given | None, clean: Callable[[bytes], bytes]) -> _File:
+def _laid(path: Path, given: Given, clean: Callable[[bytes], bytes]) -> _File:
     name = one_line(path.name)
     try:
-        if given is None:
-            with opened(path) as file:
-                size = file.seek(0, 2)
-            return _File(name=name, where="", copy=path, size=size)
         laid: GivenFile = given.put_file(path, clean)
         return _File(name=name, where=laid.path, copy=laid.copy, size=laid.size)
     except OSError as error:

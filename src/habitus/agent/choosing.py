@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from habitus.agent import budget
@@ -50,9 +50,17 @@ def near(
     return [hit for hit in results.hits if hit.score >= least]
 
 
-def unseen(journal: Journal, user: str, snapshot: Snapshot, gates: GateContext, layers: Sequence[Layer]) -> News:
-    """What a user has not seen of the library."""
-    now = fingerprint.visible(snapshot, gates)
+def unseen(
+    journal: Journal,
+    user: str,
+    snapshot: Snapshot,
+    gates: GateContext,
+    layers: Sequence[Layer],
+    withheld: Collection[str] = (),
+) -> News:
+    """What a user has not seen of the library, and is to see now."""
+    visible = fingerprint.visible(snapshot, gates)
+    now = {name: hash for name, hash in visible.items() if name not in withheld}
     return fingerprint.news(
         journal.seen(user),
         now,

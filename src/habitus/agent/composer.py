@@ -59,7 +59,7 @@ class Composer:
     def compose(self, request: Request, selection: Selection, remembered: Remembered) -> Composed:
         """The prompt of one turn: the steady part, and a block of what was chosen for this request."""
         offers = self._parts.view.offers
-        selection = offers.rules_of(selection)
+        selection = offers.without_withheld(selection)
         if selection.drops_memory:
             remembered = Remembered()
         elif selection.drops_lessons:
@@ -67,7 +67,7 @@ class Composer:
         eager, skills = self._eager(selection)
         lessons = offers.lessons(remembered)
         known = {note.id for note in self._steady.standing.rules}
-        rules = tuple(note for note in remembered.rules if note.id not in known)
+        rules = tuple(note for note in remembered.rules if note.id not in known and offers.takes_note(note))
         news = self._news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._turned_down, nothing)
@@ -78,7 +78,10 @@ class Composer:
         context = (
             eager,
             prompt.bullets("rules", "Rules for this request", self._unsaid(rules)),
-            prompt.bullets("lessons", "Lessons from earlier work", self._unsaid(lessons)),
+            prompt.bullets(
+                "lessons", "Lessons from earlier work", self._unsaid([note for note in lessons if not note.is_played])
+            ),
+            prompt.playbook(self._unsaid([note for note in lessons if note.is_played])),
             prompt.opened(opened),
             prompt.fitting([summary for summary in found if summary not in opened]),
             prompt.whats_new(news),
@@ -182,7 +185,8 @@ class Composer:
 
     def _unseen(self) -> fingerprint.News:
         parts, view = self._parts, self._parts.view
-        return unseen(parts.journal, parts.user.name, view.snapshot, parts.gates, view.library.layers)
+        withheld = view.offers.withheld_skills
+        return unseen(parts.journal, parts.user.name, view.snapshot, parts.gates, view.library.layers, withheld)
 
     def _turned_down(self) -> tuple[Proposal, ...]:
         """What this user's agent proposed, here or earlier, and has not heard that it was turned down."""

@@ -84,4 +84,11 @@ def _notes(found: Sequence[Recalled]) -> tuple[Note, ...]:
 
 def _note(one: Recalled) -> Note:
     is_sure = one.engram.trust is TrustLevel.USER
-    return Note(id=one.id, text=one.text, version=one.engram.version, label=one.kind.heading, is_sure=is_sure)
+    return Note(
+        id=one.id,
+        text=one.text,
+        version=one.engram.version,
+        label=one.kind.heading,
+        is_sure=is_sure,
+        is_played=one.engram.body is not None,
+    )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from habitus.agent.ladder import Ladder
 from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.code_tools import code_tools
@@ -41,6 +42,7 @@ class OfferedTools:
         outage: Outage,
         gates: GateContext,
         recipes: RecipeCatalogue,
+        ladder: Ladder,
         given: Given | None = None,
         *,
         steady: bool = True,
@@ -55,6 +57,7 @@ class OfferedTools:
         self._outage = outage
         self._gates = gates
         self._recipes = recipes
+        self._below = ladder.below
         self._looks = -1
         self._degraded: Sequence[Tool] = ()
         self._steps: Sequence[Tool] = ()  # the code that steps of recipes may call
@@ -88,7 +91,7 @@ class OfferedTools:
         few = len(self.code) <= CODE_TOOLS
         self._listed = self.code if few else self._most_fitting(request)
         if self._first is None:
-            self._first = frozenset(tool.name for tool in self._listed)
+            self._first = frozenset(tool.name for tool in self.code)
         offered = [tool for tool in self._listed if not self._is_withheld(tool)]
         withheld = [tool for tool in self._listed if self._is_withheld(tool)]  # who knows its name may call it
         mine = [tool for tool in (*self._built_in, *offered) if tool.name not in self.theirs]
@@ -132,15 +135,15 @@ class OfferedTools:
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
         services = sandbox_services(self._view)
         run = partial(self._tools.run, services=services, given=self._given)
-        self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run)
+        self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run, self._below)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
             run = self._tools.run_waiting
             return await run(conversation, name, payload, services=services, given=self._given)
 
-        self._steps = code_tools(active.values(), run)
-        waiting_tools = code_tools(waiting, run_waiting)
+        self._steps = code_tools(active.values(), run, self._below)
+        waiting_tools = code_tools(waiting, run_waiting, self._below)
         recipes = self._offered_recipes({tool.name for tool in self._steps}, gates) if is_worth_a_look else ()
         return [*self._steps, *recipes, *waiting_tools]
 
@@ -153,7 +156,7 @@ class OfferedTools:
             and recipe.name not in taken
             and not self._is_barred(recipe.skill, gates)
         ]
-        return recipe_tools(usable, self._recipes, lambda: Registry([*self._built_in, *self._steps]))
+        return recipe_tools(usable, self._recipes, lambda: Registry([*self._built_in, *self._steps]), self._below)
 
     def _is_barred(self, name: str, gates: GateContext) -> bool:
         item = self._view.snapshot.by_name.get(name)

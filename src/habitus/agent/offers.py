@@ -9,7 +9,7 @@ from habitus.agent.prompt import CUE, Note, Remembered
 from habitus.evidence.assignment import Assignment, Lots
 from habitus.evidence.model import Item, ItemKind
 from habitus.journal.model import Exposure
-from habitus.skills.layers import USER
+from habitus.skills.layers import address
 from habitus.skills.menu import Menu, line, tokens
 from habitus.skills.model import Skill, Summary
 from habitus.skills.selection import Choice, Selection
@@ -39,6 +39,7 @@ class Offers:
         """`is_sure` is never withheld; `is_read` is used as it stands there. `at_edge` says of one of two near-ties
         whether it got the last place."""
         assigned = self.lots.assign(item, is_sure=is_sure)
+        is_steady = is_steady and not self.lots.is_fixed(item)  # a trial has chosen it for its request
         if at_edge is not None:
             assigned = Assignment(is_offered=assigned.is_offered and at_edge, propensity=assigned.propensity / 2)
         exposure = Exposure(
@@ -82,7 +83,7 @@ class Offers:
             self.takes_note(left, at_edge=False)
         return tuple(note for note in remembered.lessons if self.takes_note(note, at_edge=(note == last) or None))
 
-    def rules_of(self, selection: Selection) -> Selection:
+    def without_withheld(self, selection: Selection) -> Selection:
         """What the rules chose without what is withheld, so that this claims nothing for itself either."""
         return replace(selection, eager=tuple(choice for choice in selection.eager if self._may_be_eager(choice)))
 
@@ -145,8 +146,7 @@ class Offers:
 
 def of_skill(skill: Summary) -> Item:
     """A skill in its layer, and its version there."""
-    name = skill.name if skill.layer in ("", USER) else f"{skill.name}@{skill.layer}"
-    return Item(kind=ItemKind.SKILL, name=name, version=skill.version)
+    return Item(kind=ItemKind.SKILL, name=address(skill.name, skill.layer), version=skill.version)
 
 
 def of_note(note: Note) -> Item:

@@ -49,7 +49,7 @@ class OtherFiles:
     """Of the skills that a conversation has in view. Every method looks into the database: call it beside the loop."""
 
     def __init__(self, view: View, given: Given | None = None) -> None:
-        """Without `given`, code does not have them: it runs on another machine."""
+        """Without `given` they are only read: nobody runs code beside them."""
         self._view = view
         self._given = given
         self._seen: Snapshot | None = None
@@ -136,12 +136,8 @@ def _why_not(path: str, files: SkillFiles, placed: Placed) -> str:
 
 
 def _where(name: str, placed: Placed | None) -> str:
-    one = f"read_skill(name={name!r}, path=…) shows one."
-    if placed is None:
-        return f"Other files of this skill; the scratchpad is on another machine and does not have them. {one}"
-    return (
-        f"Other files of this skill. Code finds them in {placed.path}, read-only; paths in the text begin there. {one}"
-    )
+    found = f" Code finds them in {placed.path}, read-only; paths in the text begin there." if placed else ""
+    return f"Other files of this skill.{found} read_skill(name={name!r}, path=…) shows one."
 
 
 def _rest(name: str, count: int) -> str:

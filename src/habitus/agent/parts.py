@@ -44,9 +44,9 @@ class Parts:
     clock: Callable[[], datetime]
     context_tokens: int
     user: User
+    given: Given  # where what is attached is laid for the code that runs
     person: TimedPerson = field(default_factory=lambda: TimedPerson(nobody))
     learned: Callable[[], tuple[Encoded, ...]] = tuple  # what is new in memory since it was last asked for
-    given: Given | None = None  # where what is attached is laid for the code that runs
     project: str = ""
     source_type: str = "repl"
     background: Background = field(default_factory=Background)

@@ -9,6 +9,7 @@ from importlib import resources
 
 from habitus.agent.budget import Section, shortened
 from habitus.llm.model import Text
+from habitus.memory.model import PLAYBOOK
 from habitus.skills.fingerprint import News
 from habitus.skills.menu import Menu, line, tokens
 from habitus.skills.model import Skill, Summary
@@ -54,6 +55,7 @@ class Note:
     text: str
     version: int = 0
     label: str = ""  # Always, Never or When, for a rule
+    is_played: bool = False  # a lesson of self-play, which stands in the playbook
     is_sure: bool = False  # a person said it, so it is never withheld
 
     @property
@@ -172,6 +174,13 @@ def whats_new(news: News) -> Section:
 def bullets(name: str, heading: str, lines: Sequence[str], *, budget: int = 0, cut: Sequence[str] = ()) -> Section:
     body = "\n".join([f"## {heading}", "", *(f"- {one_line(one)}" for one in lines)]) if lines else ""
     return Section(name=name, text=body, budget=budget, cut=tuple(cut))
+
+
+def playbook(lines: Sequence[str]) -> Section:
+    """Lessons of self-play, under the heading that they were tried under."""
+    return Section(
+        name="playbook", text="\n".join([PLAYBOOK, *(f"- {one_line(one)}" for one in lines)]) if lines else ""
+    )
 
 
 def is_context(text: str) -> bool:

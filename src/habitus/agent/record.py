@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from habitus.agent import outcome
 from habitus.agent.history import pack
 from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
-from habitus.skills.model import Skill
+from habitus.skills.model import Skill, Summary
 
 if TYPE_CHECKING:
     from habitus.agent.open_turn import OpenTurn
@@ -82,40 +82,27 @@ def _selected(turn: OpenTurn, withheld: Collection[str]) -> list[Selected]:
         return []
     cut = set(turn.composed.menu.cut)
     chosen = [
-        Selected(
-            name=choice.name,
-            place=Place.STICKY if choice.is_sticky else Place.EAGER,
-            reason=choice.reason,
-            layer=choice.summary.layer,
-            version=choice.summary.version,
-        )
+        _placed(choice.summary, Place.STICKY if choice.is_sticky else Place.EAGER, choice.reason)
         for choice in turn.selection.eager
-        if choice.name not in withheld
     ]
     menu = [
-        Selected(
-            name=summary.name,
-            place=Place.CUT if summary.name in cut else Place.MENU,
-            reason="no room on the menu" if summary.name in cut else "eligible",
-            layer=summary.layer,
-            version=summary.version,
-        )
+        _placed(summary, Place.CUT, "no room on the menu")
+        if summary.name in cut
+        else _placed(summary, Place.MENU, "eligible")
         for summary in turn.selection.menu[:_MOST_LINES]
-        if summary.name not in withheld
     ]
-    kept_out = [
-        Selected(
-            name=summary.name, place=Place.WITHHELD, reason=AT_RANDOM, layer=summary.layer, version=summary.version
-        )
-        for summary in (*(choice.summary for choice in turn.selection.eager), *turn.selection.menu)
-        if summary.name in withheld
+    found = [
+        replace(one, place=Place.WITHHELD, reason=AT_RANDOM) if one.name in withheld else one
+        for one in (*chosen, *menu)
     ]
     out = [Selected(name=name, place=Place.LEFT_OUT, reason=why) for name, why in turn.selection.left_out.items()]
-    return [*chosen, *menu, *kept_out, *out[:_MOST_LINES]]
+    return [*found, *out[:_MOST_LINES]]
 
 
 def _loaded(skill: Skill, invoked: Skill | None) -> Selected:
     who = "the person" if invoked is not None and invoked.name == skill.name else "the model"
-    return Selected(
-        name=skill.name, place=Place.LOADED, reason=f"{who} asked for it", layer=skill.layer, version=skill.version
-    )
+    return _placed(skill, Place.LOADED, f"{who} asked for it")
+
+
+def _placed(skill: Summary, place: Place, reason: str) -> Selected:
+    return Selected(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)

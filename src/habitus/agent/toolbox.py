@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from habitus.agent.changes import Changes
+from habitus.agent.ladder import Ladder
 from habitus.agent.memory import SessionMemory
 from habitus.agent.other_files import OtherFiles
 from habitus.agent.tools.create_skill import create_skill
@@ -35,6 +36,7 @@ def standard_tools(
     changes: Changes,
     *,
     files: OtherFiles,
+    ladder: Ladder,
     finder: Finder,
     pads: Scratchpads,
     cell_observers: Sequence[CellObserver] = (),
@@ -46,7 +48,7 @@ def standard_tools(
     view = changes.view
     return [
         scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad], readable),
-        recall_skill(view, files, tools),
+        recall_skill(view, files, ladder),
         search_skills(finder, view),
         create_skill(changes),
         update_skill(changes),

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Set
 from functools import partial
 
 from habitus.agent.history import History
-from habitus.agent.offers import Offers
+from habitus.agent.offers import Offers, of_skill
 from habitus.agent.outage import Outage
 from habitus.redact import Redactor
 from habitus.skills.copies import SkillFiles
 from habitus.skills.library import Library
 from habitus.skills.listing import Snapshot
 from habitus.skills.menu import Menu
-from habitus.skills.model import Skill, State
+from habitus.skills.model import Skill, State, Summary
 from habitus.skills.review import Review
 from habitus.skills.selection import Selection, User
 from habitus.text import block
@@ -107,6 +107,13 @@ class View:
             names = frozenset(name for name in loadable(now) if name in eligible or name not in left_out)
             self._may_load = known = (now, chosen, names)
         return known[2]
+
+    def may_name(self, summary: Summary) -> bool:
+        """Whether a skill that the model looks for may be named. To a reader without our prompt that is the offer; to
+        one that has it, what it looks for depends on what it was offered, so it is none."""
+        if self._forgets:
+            return self.offers.takes_line(summary)
+        return not self.offers.is_withheld(of_skill(summary), is_sure=summary.manifest.always_include)
 
     def may_recall(self) -> Set[str]:
         """Those, and what was written in this conversation and waits."""

@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from habitus.agent.budget import EAGER_SHARE
+from habitus.app import recipes
 from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
 from habitus.app.selecting import select
@@ -81,6 +82,7 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
         _model(habitus),
         _memory(habitus),
         _spending(habitus),
+        _withholding(habitus),
         _git(),
         *_sandbox(habitus),
         _runtime(habitus),
@@ -192,6 +194,12 @@ def _spending(habitus: Habitus) -> Check:
     return Check(name="learning tokens", state=CheckState.OK, detail=spent.line)
 
 
+def _withholding(habitus: Habitus) -> Check:
+    share = habitus.settings.evidence.withhold
+    detail = f"{share:.0%} of all offers are withheld at random (evidence.withhold)" if share else "nothing is withheld"
+    return Check(name="evidence", state=CheckState.OK, detail=detail)
+
+
 def _git() -> Check:
     if shutil.which("git"):
         return Check(name="git", state=CheckState.OK, detail="found")
@@ -253,7 +261,7 @@ def lint(
     together = check(
         seen.listing,
         room=_room(habitus),
-        search=lambda cue, among: habitus.finder.search(cue, k=4, among=among, at=seen),
+        search=lambda cue, among: habitus.finder.search(cue, k=4, among=among, at=seen, look=False),
         neighbours=habitus.finder.neighbours(at=seen),
         progress=progress,
     )
@@ -277,7 +285,7 @@ def _linted_skill(habitus: Habitus, item: Listed, seen: Snapshot) -> Linted:
     tree = habitus.skills.layer(item.layer).store.tree(item.name, look=False) or {}
     read = [found for found in item.diagnostics if found.severity is not Severity.RISK]  # the scan says it anew
     odd = check_one(item.name, tree, seen.by_name)
-    return Linted(name=item.name, diagnostics=(*read, *_risks(habitus, tree), *odd))
+    return Linted(name=item.name, diagnostics=(*read, *_risks(habitus, tree), *odd, *recipes.linted(item.name, tree)))
 
 
 def _risks(habitus: Habitus, tree: Tree) -> list[Diagnostic]:
@@ -303,6 +311,6 @@ def _linted_directory(habitus: Habitus, path: Path) -> list[Linted]:
         found = shelf.read(folder)
         if found is not None:
             problem = (found.problem,) if found.problem else trees.parse(folder, found.tree).diagnostics
-            odd = () if found.problem else check_one(folder, found.tree, known)
+            odd = () if found.problem else (*check_one(folder, found.tree, known), *recipes.linted(folder, found.tree))
             reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(habitus, found.tree), *odd)))
     return reports

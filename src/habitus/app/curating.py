@@ -1,4 +1,5 @@
-"""Curating: degraded tools retire, rules are compacted, lessons that never helped go, stale proofs are renewed.
+"""Curating: degraded tools retire, rules are compacted, lessons that never helped go, stale proofs are renewed, and
+what the evidence proves of skills is proposed.
 
 What goes is in the archive. The end of a session tidies memory as well, without a sandbox or a model.
 """
@@ -9,13 +10,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from habitus.evidence.model import ItemKind
 from habitus.memory.model import Engram
 from habitus.skills.model import Author
 from habitus.tools.model import ToolStatus
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
+    from habitus.app.verdicts import Due
     from habitus.memory.cortex import Cortex
+    from habitus.skills.review import Proposal
     from habitus.tools.model import Regression
     from habitus.tools.tools import Tools
 
@@ -25,6 +29,8 @@ class CuratorAction(StrEnum):
     TEST = "test"  # run the cases of a tool again
     COMPACT = "compact"  # too many rules of a kind
     PRUNE = "prune"  # a lesson that never helped
+    PROPOSE = "propose"  # what the evidence says of a skill
+    ARCHIVE = "archive"  # a lesson that does harm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +52,30 @@ class Curation:
 
 async def curate(habitus: Habitus, *, apply: bool) -> Curation:
     """Look at everything that ages; without `apply` nothing is changed and nothing is run."""
+    from habitus.app import verdicts  # the arithmetic of evidence, for those who curate
+
     if not apply:
-        return Curation(is_done=False, steps=(*_due_tools(habitus.tools), *tidy(habitus.memory, dry_run=True)))
+        proved = tuple(map(_proved, verdicts.due(habitus)))
+        aged = tidy(habitus.memory, dry_run=True)
+        return Curation(is_done=False, steps=(*_due_tools(habitus.tools), *proved, *aged))
     habitus.refuse_if_read_only()
     async with habitus.tools as tools:
         looked_at = await _curated_tools(tools, habitus.person())
-    return Curation(is_done=True, steps=(*looked_at, *tidy(habitus.memory)))
+    proved = tuple(_proved(due, proposal) for due, proposal in verdicts.carry_out(habitus, verdicts.due(habitus)))
+    return Curation(is_done=True, steps=(*looked_at, *proved, *tidy(habitus.memory)))
+
+
+def _proved(due: Due, proposal: Proposal | None = None) -> CuratorStep:
+    """A verdict of the evidence: of a lesson it is carried out, of a skill a person decides."""
+    name = due.item.name
+    if due.item.kind is ItemKind.LESSON:
+        return CuratorStep(
+            action=CuratorAction.ARCHIVE, item=name, reason=due.reason, undo=("lessons", "restore", name)
+        )
+    to = f" to version {due.to}" if due.to else ""
+    decides = f"; decide with 'habitus review show {proposal.id}'" if proposal is not None else ""
+    text = f"{due.transition}{to}{decides}"
+    return CuratorStep(action=CuratorAction.PROPOSE, item=name, reason=due.reason, text=text)
 
 
 def tidy(memory: Cortex, *, dry_run: bool = False) -> tuple[CuratorStep, ...]:

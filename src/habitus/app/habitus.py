@@ -19,7 +19,7 @@ from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
-from habitus.app.layers import open_library
+from habitus.app.layers import gates_of, open_library
 from habitus.events import TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
@@ -29,13 +29,13 @@ from habitus.pause import Pause
 from habitus.redact import Redactor, secret_values
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
-from habitus.skills import names, trees
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
 from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
+from habitus.skills.powers import brings_code
 from habitus.skills.review import Review
 from habitus.skills.selection import User
 from habitus.skills.trust import Trust
@@ -43,6 +43,7 @@ from habitus.skills.trust import Trust
 if TYPE_CHECKING:
     from habitus.agent.session import Session
     from habitus.agent.turn_door import TurnDoor
+    from habitus.app.evidence import Evidence
     from habitus.app.hosting import Hosting
     from habitus.learning.observer import Learner
     from habitus.llm.model import Model
@@ -296,6 +297,13 @@ class Habitus:
         return open_tools(self)
 
     @functools.cached_property
+    def evidence(self) -> Evidence:
+        """What was offered or withheld, how it went, and what that proves."""
+        from habitus.app.evidence import Evidence  # its arithmetic, for those who ask
+
+        return Evidence(habitus=self)
+
+    @functools.cached_property
     def recipes(self) -> RecipeCatalogue:
         """The recipes of the skills, how they fare, and which may run."""
         from habitus.app.recipes import open_recipes
@@ -309,7 +317,7 @@ class Habitus:
         return open_scratchpads(self, "pads")
 
     def _approved(self, proposal: Proposal) -> None:
-        if trees.TOOL_CODE in proposal.change.tree:
+        if brings_code(proposal.change.tree):
             self.tools.approved(proposal)
 
     def user(self, name: str | None = None) -> User:
@@ -319,13 +327,7 @@ class Habitus:
 
     def gates(self, user: User) -> GateContext:
         """What is switched off or closed for somebody, whoever this process belongs to."""
-        known = self.settings.model_copy(update={"user": user.name})
-        return GateContext(
-            disabled=frozenset(names.canonical(name) for name in known.switched_off),
-            is_admin=user.is_admin,
-            features=frozenset(known.experimental.features),
-            layers=frozenset(known.layers),
-        )
+        return gates_of(self.settings, user)
 
     def refuse_if_read_only(self) -> None:
         """What is changed in the copy of a database would be gone with it."""

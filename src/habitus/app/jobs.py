@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from habitus.app import curating, studying, updating
+from habitus.app import curating, dreaming, studying, updating
 from habitus.app.habitus import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.files import given_path
@@ -17,6 +20,8 @@ from habitus.jobs.model import Work
 from habitus.jobs.owners import Owners
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.worker import working
+from habitus.learning.dream.challenge import Challenge
+from habitus.learning.dream.cycle import Dreamt, DreamVerdict
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
 
@@ -32,7 +37,7 @@ class Curate:
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [{}]
 
-    def do(self, part: Any, key: str) -> Any:
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         done = asyncio.run(curating.curate(self._habitus, apply=True))
         return Counter(step.action.value for step in done.steps)
 
@@ -49,7 +54,7 @@ class Learn:
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [str(path) for path in studying.found_files(given["files"])]
 
-    def do(self, part: Any, key: str) -> Any:
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         study = studying.Study(self._habitus, apply=True, wants_failures=False)
         study.read(Path(part))
         report = study.report()
@@ -70,13 +75,51 @@ class Import:
         parts = [found[start : start + _AT_A_TIME] for start in range(0, len(found), _AT_A_TIME)]
         return [{**given, "only": names} for names in parts]
 
-    def do(self, part: Any, key: str) -> Any:
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         manner = updating.Manner(overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False))
         taken = updating.take_in(self._habitus, _source(part), part["only"], part.get("layer", "user"), manner)
         return Counter(result.verdict.value for result in taken.results)
 
     def sum_up(self, results: Sequence[Any]) -> Any:
         return _added(results)
+
+
+class Dream:
+    """Self-play, one challenge a part; what its lesson rests on is the part's key, so none is kept twice."""
+
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        path = given.get("challenges")
+        found = dreaming.challenges(self._habitus, Path(path) if path else None)
+        wanted = [each for each in found if given.get("domain", "") in ("", each.domain)]
+        cycles = given.get("cycles") or len(wanted)
+        times = -(-cycles // len(wanted)) if wanted else 0
+        chosen = [each for _ in range(times) for each in random.sample(wanted, len(wanted))][:cycles]
+        until = time.time() + 60 * given["minutes"] if given.get("minutes") else None
+        common = {"model": given.get("model", ""), "tokens": given.get("tokens"), "until": until}
+        return [{"challenge": asdict(each), **common} for each in chosen]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        challenge = Challenge(**part["challenge"])
+        if reason := _spent(part, before):
+            dreamt = Dreamt(challenge=challenge.name, verdict=DreamVerdict.INFRA, reason=reason)
+        else:
+            dreamt = asyncio.run(dreaming.dream(self._habitus, challenge, key=key, model=part["model"]))
+        return asdict(dreamt)
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return {**Counter(each["verdict"] for each in results), "tokens": sum(each["tokens"] for each in results)}
+
+
+def _spent(part: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> str:
+    """Why there is to be no other cycle; nothing while there is some of its budget left."""
+    if part["until"] is not None and time.time() >= part["until"]:
+        return "its time is up"
+    if part["tokens"] is not None and sum(each["tokens"] for each in before) >= part["tokens"]:
+        return "its tokens are spent"
+    return ""
 
 
 WANTS = {"curate": range(1), "import": range(1, 2), "learn": range(1, 10_000)}  # kind → how many words
@@ -88,7 +131,12 @@ _USAGE = {
 
 
 def kinds(habitus: Habitus) -> dict[str, Work]:
-    return {"curate": Curate(habitus), "import": Import(habitus), "learn": Learn(habitus)}
+    return {
+        "curate": Curate(habitus),
+        "dream": Dream(habitus),
+        "import": Import(habitus),
+        "learn": Learn(habitus),
+    }
 
 
 def leave(queue: JobQueue, kind: str, words: Sequence[str]) -> str:

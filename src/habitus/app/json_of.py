@@ -34,8 +34,9 @@ def shown_skill(habitus: Habitus, shown: ShownSkill) -> dict[str, Any]:
     """One skill whole."""
     item = shown.item
     body = {"body": shown.skill.body} if shown.skill is not None else {}
-    more = {"files": list(shown.files), "told": list(shown.told), "lacks": list(shown.lacks)}
-    return {**skill(habitus, item, {(item.layer, item.name): shown.counters}), **body, **more}
+    told = {"told": list(shown.told), "lacks": list(shown.lacks), "known": list(shown.known)}
+    files = {"files": list(shown.files)}
+    return {**skill(habitus, item, {(item.layer, item.name): shown.counters}), **body, **files, **told}
 
 
 def lesson(engram: Engram) -> dict[str, Any]:

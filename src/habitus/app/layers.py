@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 import habitus as package
 from habitus.app.whose import refuse_unless_admin
+from habitus.settings import Settings
+from habitus.skills import names
+from habitus.skills.gates import GateContext
 from habitus.skills.importing import forget, origins
 from habitus.skills.layers import AGENTS, PROMPT, USER, Layer, project_places
 from habitus.skills.ledger import has_more_than_steps, newest_generation
 from habitus.skills.library import Library
 from habitus.skills.model import Source
 from habitus.skills.outside import OutsideContent
+from habitus.skills.selection import User
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.noticing import Inspect
 from habitus.skills.stores.sql import SqlShelf
@@ -40,6 +44,17 @@ def open_library(habitus: Habitus, *, only: str = "") -> Library:
             imported=lambda layer: origins(shared, layer),
             forget=lambda layer, name: forget(shared, layer, name),
         ),
+    )
+
+
+def gates_of(settings: Settings, user: User) -> GateContext:
+    """What is switched off or closed for somebody, whoever the process belongs to."""
+    known = settings.model_copy(update={"user": user.name})
+    return GateContext(
+        disabled=frozenset(names.canonical(name) for name in known.switched_off),
+        is_admin=user.is_admin,
+        features=frozenset(known.experimental.features),
+        layers=frozenset(known.layers),
     )
 
 

@@ -22,13 +22,21 @@ if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
 
 
-def open_learner(habitus: Habitus, keeper: LessonKeeper, model: Model | None, lessons: Cortex | None = None) -> Learner:
+def open_learner(
+    habitus: Habitus,
+    keeper: LessonKeeper,
+    model: Model | None,
+    lessons: Cortex | None = None,
+    *,
+    learns: bool = True,
+) -> Learner:
     """What learns from errors in one session; `model` is the cheap one, none where no model is to be asked.
 
     `lessons` is where remedies for what fails are looked up.
     """
     settings = habitus.settings
-    mode = Mode.OFF if settings.memory is MemoryMode.OFF else Mode(settings.acc_mode.value)
+    is_off = not learns or settings.memory is MemoryMode.OFF
+    mode = Mode.OFF if is_off else Mode(settings.acc_mode.value)
     cells = Cerebellum(model, keeper.encode, spending=habitus.spending, redactor=habitus.redactor)
 
     def remedy(call: Call) -> str:

@@ -14,6 +14,7 @@ from habitus.errors import NotFound, did_you_mean
 from habitus.files import content_of
 from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
+from habitus.skills.layers import address
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import is_judged, reliability
 from habitus.skills.listing import Listed
@@ -33,6 +34,7 @@ class ShownSkill:
     counters: Counters  # of all its stages together
     told: tuple[str, ...] = ()  # what its source says it has counted, in words
     lacks: tuple[str, ...] = ()  # packages that it needs and this environment does not have, in words
+    known: tuple[str, ...] = ()  # what evidence says of each version, in words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +112,15 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
             for stage, counted in told.items()
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
+        known=_known(habitus, item),
     )
+
+
+def _known(habitus: Habitus, item: Listed) -> tuple[str, ...]:
+    """What evidence says of each version; its arithmetic is loaded where somebody has judged one."""
+    if not any(one.said for one in habitus.journal.exposures([address(item.name, item.layer)])):
+        return ()
+    return tuple(f"version {one.item.version}: {one.sentence}" for one in habitus.evidence.of_skill(item))
 
 
 def file_of(habitus: Habitus, name: str, path: str, version: int | None = None) -> bytes:

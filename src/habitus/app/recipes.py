@@ -10,10 +10,12 @@ from typing import Any
 from habitus.app.habitus import Habitus
 from habitus.errors import Invalid
 from habitus.events import ToolResult
-from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe
+from habitus.files import Tree
+from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe, plans
 from habitus.recipes.counts import RecipeCounter
 from habitus.recipes.execution import StepRun, foreseen, given
-from habitus.skills.names import BUILT_IN_TOOLS
+from habitus.skills import trees
+from habitus.skills.model import Diagnostic
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +32,7 @@ def open_recipes(habitus: Habitus) -> RecipeCatalogue:
         habitus.skills,
         RecipeCounter(habitus.shared),
         code_objection=lambda item: habitus.tools.objection(item),
+        code_tools=lambda seen: (tool.callable_name for tool in habitus.tools.active(at=seen)),
         clock=habitus.clock,
     )
 
@@ -52,14 +55,24 @@ def run(habitus: Habitus, name: str, params: Mapping[str, Any]) -> ToolResult:
 def checked(habitus: Habitus, names: tuple[str, ...] = ()) -> list[CheckedRecipe]:
     """Every recipe, or those that are named, with all that keeps it from running."""
     wanted = [habitus.recipes.get(name) for name in names] or habitus.recipes.all()
-    there = BUILT_IN_TOOLS | {tool.callable_name for tool in habitus.tools.active()}
-    return [CheckedRecipe(name=one.name, skill=one.skill, problems=_problems(one, there)) for one in wanted]
+    return [CheckedRecipe(name=one.name, skill=one.skill, problems=_problems(one)) for one in wanted]
 
 
-def _problems(recipe: SkillRecipe, there: frozenset[str]) -> tuple[str, ...]:
-    missing = [f"it calls '{tool}', and there is no such tool" for tool in sorted(recipe.plan.tools - there)]
+def _problems(recipe: SkillRecipe) -> tuple[str, ...]:
     reason = [recipe.reason] if recipe.status is not RecipeStatus.ACTIVE and not recipe.problems else []
-    return (*map(str, recipe.problems), *missing, *reason)
+    return (*map(str, recipe.problems), *reason)
+
+
+def linted(name: str, tree: Tree) -> list[Diagnostic]:
+    """What is wrong with the text of a skill's recipes, line by line."""
+    file = tree.get(trees.CHUNKS_FILE)
+    found = plans(file.content) if file is not None and file.content else ()
+    mend = "Correct it; 'habitus recipes test' checks all of them, and whether their tools are there."
+    return [
+        Diagnostic(file=f"{name}/{trees.CHUNKS_FILE}", what=f"chunks.md, recipe '{made.name}', {problem}.", mend=mend)
+        for made, problems in found
+        for problem in problems
+    ]
 
 
 def _runnable(habitus: Habitus, name: str) -> SkillRecipe:

@@ -59,14 +59,17 @@ def _view(habitus: Habitus) -> View:
     return View(habitus.skills, habitus.review, Outage(), habitus.redactor, conversation="")
 
 
-def open_given(habitus: Habitus, folder: str) -> Given | None:
-    """What the code of these pads is given, kept with them; nothing reaches pads on another machine."""
-    return _given(habitus, f"{folder}/{_GIVEN}") if habitus.settings.sandbox.runtime == "local" else None
+def open_given(habitus: Habitus, folder: str) -> Given:
+    """What the code of these pads is given, kept here; its path is the one that the machine has which runs them."""
+    runtime = _runtime(habitus, folder, None, ())
+    if isinstance(runtime, SshRuntime):
+        return Given(habitus.place / folder / _GIVEN, seen_at=runtime.given_at)
+    return _given(habitus, f"{folder}/{_GIVEN}")
 
 
 def _given(habitus: Habitus, folder: str) -> Given:
     place = habitus.place / folder
-    return Given(place, seen_at=given_at(habitus.machine, place))
+    return Given(place, seen_at=lambda: given_at(habitus.machine, place))
 
 
 def open_scratchpads(
@@ -124,7 +127,14 @@ def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[
     where, may_be_weaker = habitus.settings.sandbox.runtime, habitus.settings.allow_weaker_sandbox
     permissions, limits = Permissions(read=tuple(read)), Limits(cpu_s=None)
     if where != "local":
-        return SshRuntime.at(where, folder, permissions=permissions, limits=limits, allow_weaker=may_be_weaker)
+        return SshRuntime.at(
+            where,
+            folder,
+            permissions=permissions,
+            limits=limits,
+            allow_weaker=may_be_weaker,
+            given=given.folder if given else None,
+        )
     return LocalRuntime(
         habitus.machine,
         habitus.place / folder,

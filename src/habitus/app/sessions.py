@@ -14,6 +14,7 @@ from habitus.agent.consent import AskPerson, TimedPerson, nobody
 from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.history import History, resumed
 from habitus.agent.identity import Identity
+from habitus.agent.ladder import Ladder
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offered_tools import OfferedTools
 from habitus.agent.offers import Offers
@@ -149,9 +150,11 @@ def open_conversation(
         gates=gates,
         ask=person,
     )
+    ladder = Ladder(view=view, tools=tools, recipes=habitus.recipes, reliable=habitus.settings.reliable, outage=outage)
     built_in = standard_tools(
         changes,
         files=files,
+        ladder=ladder,
         finder=habitus.finder,
         pads=pads,
         tools=tools,
@@ -177,6 +180,7 @@ def open_conversation(
             outage,
             gates,
             habitus.recipes,
+            ladder,
             given,
             steady=shows_prompt,
             may_have_tools=partial(may_have_tools, habitus),
@@ -224,9 +228,7 @@ def let_go_of_the_old(habitus: Habitus, user: str) -> None:
                     folders.remove(str(folder))
 
 
-def _scratchpads(
-    habitus: Habitus, ask: AskPerson, view: View, given: Given | None, read: Sequence[Path]
-) -> Scratchpads:
+def _scratchpads(habitus: Habitus, ask: AskPerson, view: View, given: Given, read: Sequence[Path]) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
     return open_scratchpads(
         habitus,

@@ -12,7 +12,7 @@ from habitus.files import Tree, given_path
 from habitus.skills import trees
 from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.model import Source, Stage
-from habitus.skills.powers import powers
+from habitus.skills.powers import brings_code, powers
 from habitus.skills.trust import APPROVED, IMPORTED, Trust, Trusted
 
 
@@ -68,7 +68,7 @@ def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
         return {claims_root: {item.name: tree}}
     if item.summary is not None and item.summary.source is Source.IMPORTED:
         return {IMPORTED: {item.name: tree}}
-    if item.summary is not None and Stage.CODE in item.summary.stages:
+    if (item.summary is not None and Stage.CODE in item.summary.stages) or brings_code(tree):
         return {APPROVED: {item.name: tree}}
     raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
 

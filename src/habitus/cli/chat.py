@@ -137,6 +137,9 @@ async def _chat(
 def _greet(terminal: Terminal, chat: Chat, past: PastSession | None) -> None:
     by = chosen_by(chat.habitus.settings, os.environ)
     terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}", (f"{by}  /help", "dim")))
+    if share := chat.habitus.settings.evidence.withhold:
+        told = f"{share:.0%} of all offers are withheld at random, to learn what helps (evidence.withhold)."
+        terminal.console.print(Text(told, style="dim"))
     if past is not None:
         last = output.clean(" ".join(past.turns[-1].request.split()))[:60]
         turns = output.counted(len(past.turns), "turn")

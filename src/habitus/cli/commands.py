@@ -39,6 +39,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("tour", "tour:tour", panel=_EVERYDAY),
         Command("learn", "learn:learn", panel=_EVERYDAY),
         Command("outcome", "judging:outcome", panel=_EVERYDAY),
+        Command("dream", "dream:dream", panel=_EVERYDAY),
         Command("curate", "curate:curate", panel=_CURATE),
         Command("undo", "going_back:undo", panel=_CURATE),
         Command("rollback", "going_back:rollback", panel=_CURATE),
@@ -61,6 +62,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _lessons(),
         _sessions(),
         _review(),
+        _evidence(),
     ]
 
 
@@ -108,6 +110,7 @@ def _skills() -> TyperGroup:
         Command("search", "finding:search"),
         Command("select", "finding:select"),
         _OfSkill("eval", "finding:evaluate"),
+        _OfSkill("trial", "trial:trial"),
     ]
     help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
     return group("skills", help, below, panel=_EVERYDAY)
@@ -133,6 +136,7 @@ def _recipes() -> TyperGroup:
         Command("show", "recipes:show"),
         Command("run", "recipes:run"),
         Command("test", "recipes:check"),
+        Command("mine", "mining:mine"),
     ]
     help = "Recipes: named sequences of tool calls that skills bring along."
     return group("recipes", help, below, panel=_EVERYDAY)
@@ -184,3 +188,9 @@ def _review() -> TyperGroup:
         Command("edit", "review:edit"),
     ]
     return group("review", "Decide about changes that wait for you.", below, panel=_CURATE)
+
+
+def _evidence() -> TyperGroup:
+    below = [_OfSkill("show", "evidence:show"), Command("plan", "evidence:plan")]
+    help = "What helps, and how sure that is: 'habitus evidence NAME' shows one item."
+    return group("evidence", help, below, panel=_CURATE, otherwise="show")

@@ -35,7 +35,7 @@ def list_jobs(
 ) -> None:
     """The jobs that wait or run, the newest first."""
     with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        found = [job for job in queue.list() if every or job.state is not JobState.DONE]
+        found = [job for job in queue.all() if every or job.state is not JobState.DONE]
         rows = [(job.id, job.kind, job.state.value, _progress(job), _added(job), job.reason) for job in found]
         empty = "There are no jobs." if every else "No job waits or runs. See --all."
         output.listed(as_json, {"jobs": found}, ("id", "kind", "state", "done", "added", "why"), rows, empty=empty)
@@ -72,9 +72,9 @@ def worker(
         with jobs.at_work(habitus, concurrency=concurrency) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
             while not stopped.wait(0.5):
-                if until_idle and all(job.state.is_over for job in queue.list()):
+                if until_idle and all(job.state.is_over for job in queue.all()):
                     break
-        left = [job for job in queue.list() if not job.state.is_over]
+        left = [job for job in queue.all() if not job.state.is_over]
     output.say("All is done." if not left else f"{output.counted(len(left), 'job')} left for the next worker.")
 
 

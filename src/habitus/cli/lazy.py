@@ -33,7 +33,13 @@ class _FlagsAsFlags:
 
 
 class Group(_FlagsAsFlags, TyperGroup):
-    """Commands under one name."""
+    """Commands under one name; where the first word is none of them, `otherwise` is meant, if there is such a one."""
+
+    otherwise = ""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_named = bool(args) and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
+        return list(super().parse_args(ctx, args if is_named or not self.otherwise else [self.otherwise, *args]))
 
 
 class _Command(_FlagsAsFlags, TyperCommand):
@@ -87,12 +93,15 @@ class LazyCommand(TyperCommand):
         return whole.shell_complete(whole.make_context(self.name, [], ctx.parent, resilient_parsing=True), incomplete)
 
 
-def group(name: str, help: str, commands: Sequence[TyperCommand], *, panel: str | None = None) -> TyperGroup:
-    """Commands under one name, which alone explains them."""
+def group(
+    name: str, help: str, commands: Sequence[TyperCommand], *, panel: str | None = None, otherwise: str = ""
+) -> TyperGroup:
+    """Commands under one name, which alone explains them, or does what is meant `otherwise`."""
     made = typer.Typer(help=help, cls=Group, invoke_without_command=True, add_completion=False)
     made.callback()(_explain)
     whole = typer.main.get_group(made)
-    whole.name, whole.rich_help_panel = name, panel
+    assert isinstance(whole, Group)
+    whole.name, whole.rich_help_panel, whole.otherwise = name, panel, otherwise
     for command in commands:
         whole.add_command(command)
     return whole

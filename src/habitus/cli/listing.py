@@ -126,6 +126,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         ("files", ", ".join(files)),
         ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
         ("used", _fared(shown.counters)),
+        ("known", " ".join(shown.known)),
         ("told", "; ".join(shown.told)),
         ("lacks", " ".join(shown.lacks)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),

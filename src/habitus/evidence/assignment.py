@@ -41,11 +41,13 @@ class Lots:
         """Whether anything is left to chance; else every choice is as it always was."""
         return self.share > 0
 
+    def is_fixed(self, item: Item) -> bool:
+        return (item.kind, item.name) in self.fixed
+
     def assign(self, item: Item, *, is_sure: bool = False) -> Assignment:
         """`is_sure` is what is never withheld. Whatever its version, an item has one lot in a unit."""
-        key = (item.kind, item.name)
-        if key in self.fixed:
-            return Assignment(is_offered=self.fixed[key], propensity=0.5)
+        if self.is_fixed(item):
+            return Assignment(is_offered=self.fixed[item.kind, item.name], propensity=0.5)
         if is_sure or not self.are_drawn:
             return OFFERED
         drawn = self._drawn("offer", item.kind, item.name)
@@ -58,7 +60,7 @@ class Lots:
         return takes_lower == (second == pair[0])
 
     def _drawn(self, *words: str) -> float:
-        digest = hashlib.sha256("\x1f".join((self.seed, self.unit, *words)).encode()).digest()
+        digest = hashlib.sha256("\x1f".join((self.seed, self.unit, *words)).encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8], "big") / 2**64
 
 

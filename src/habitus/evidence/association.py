@@ -3,15 +3,18 @@ against the other items that were offered with it. It is precise, and biased by 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from habitus.evidence.table import Floats, Table
+from habitus.evidence.table import Flags, Floats, Numbers, Table
 
 _RIDGE = 1.0  # as if each item and kind had been seen once more, doing nothing
 _TINY, _UNKNOWN = 1e-9, 1e3
 _NOISE, _NOISE_ROWS = 0.2, 10.0  # the variance of a yes or no, as if so many had been seen before the first
+_KINDS = 50  # of requests that are told apart: the commonest
+_AT_ONCE = 4096  # units, so that many of them take time and not memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -25,26 +28,32 @@ class Association:
 
 def association(table: Table, weights: Floats) -> Association:
     """A weighted ridge regression of the units' outcomes on kinds of request and offered items."""
-    kinds, count = table.kinds, len(table.items)
     outcomes, weight = _by_unit(table, weights)
-    features = np.zeros((table.units, kinds + count))
-    features[table.unit, table.kind] = 1
-    features[table.unit[table.is_offered], kinds + table.item[table.is_offered]] = 1
     level = float(weight @ outcomes / weight.sum())
-    weighted = features * weight[:, None]
-    inverse = np.linalg.inv(weighted.T @ features + _RIDGE * np.eye(kinds + count))
-    solution = inverse @ (weighted.T @ (outcomes - level))
-    fitted = level + features @ solution
-    freedom = weight.sum() - (kinds + count - _RIDGE * np.trace(inverse))
-    squares = float(weight @ (outcomes - fitted) ** 2)
-    noise = (squares + _NOISE * _NOISE_ROWS) / (max(freedom, 0.0) + _NOISE_ROWS)
+    kind = _common(table.kind)
+    kinds = int(kind.max()) + 1
+    width = kinds + len(table.items)
+    gram, moments = _RIDGE * np.eye(width), np.zeros(width)
+    for block in _blocks(table, kind, kinds):
+        weighted = block.features * weight[block.units, None]
+        gram += weighted.T @ block.features
+        moments += weighted.T @ (outcomes[block.units] - level)
+    inverse = np.linalg.inv(gram)
+    solution = inverse @ moments
     told = np.maximum(1 - _RIDGE * np.diag(inverse)[kinds:], _TINY)  # the share of an effect that is not the ridge's
-    pull = weighted @ (inverse[:, kinds:] / told)
+    fitted, squares, leverage = np.empty(table.units), np.zeros(len(told)), np.empty(len(table.unit))
+    for block in _blocks(table, kind, kinds):
+        fitted[block.units] = level + block.features @ solution
+        pull = (block.features * weight[block.units, None]) @ (inverse[:, kinds:] / told)
+        squares += (pull**2).sum(0)
+        leverage[block.rows] = pull[table.unit[block.rows] - block.units.start, table.item[block.rows]]
+    freedom = max(float(weight.sum()) - (width - _RIDGE * float(np.trace(inverse))), 0.0)
+    noise = (float(weight @ (outcomes - fitted) ** 2) + _NOISE * _NOISE_ROWS) / (freedom + _NOISE_ROWS)
     return Association(
         effects=solution[kinds:] / told,
-        variances=np.where(told > _TINY, noise * (pull**2).sum(0), _UNKNOWN),
+        variances=np.where(told > _TINY, noise * squares, _UNKNOWN),
         expected=fitted[table.unit] - solution[kinds + table.item] * table.is_offered,
-        leverage=pull[table.unit, table.item],
+        leverage=leverage,
         noise=np.full(len(table.unit), noise),
     )
 
@@ -56,3 +65,29 @@ def _by_unit(table: Table, weights: Floats) -> tuple[Floats, Floats]:
     outcomes = np.bincount(table.unit, weights=table.success, minlength=table.units) / some
     weight = np.bincount(table.unit, weights=weights, minlength=table.units) / some
     return outcomes, weight
+
+
+def _common(kind: Numbers) -> Numbers:
+    """The commonest kinds by their rank, and one for all the rest."""
+    rank = np.argsort(np.argsort(-np.bincount(kind), kind="stable"), kind="stable")
+    return np.minimum(rank[kind], _KINDS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Block:
+    """Some of the units: their rows in the table, and the features of each."""
+
+    units: slice
+    rows: Flags
+    features: Floats
+
+
+def _blocks(table: Table, kind: Numbers, kinds: int) -> Iterator[_Block]:
+    for start in range(0, table.units, _AT_ONCE):
+        units = slice(start, min(start + _AT_ONCE, table.units))
+        rows = (table.unit >= units.start) & (table.unit < units.stop)
+        unit, offered = table.unit[rows] - start, table.is_offered[rows]
+        features = np.zeros((units.stop - start, kinds + len(table.items)))
+        features[unit, kind[rows]] = 1
+        features[unit[offered], kinds + table.item[rows][offered]] = 1
+        yield _Block(units=units, rows=rows, features=features)

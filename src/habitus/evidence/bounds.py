@@ -81,16 +81,22 @@ class Game:
 
     def fortune(self, effect: float, *, up: bool) -> float:
         """The logarithm of our capital today, if it was staked against an effect that is not larger (smaller)."""
-        return float(self.fortunes(effect, up=up)[-1]) if len(self.pays) else 0.0
+        return float(_together(self._winnings(effect, up).sum(1)))
 
     def fortunes(self, effect: float, *, up: bool) -> Floats:
-        """The same after every exposure; the capital is spread evenly over several stakes."""
+        """The same after every exposure."""
+        return _together(self._winnings(effect, up).cumsum(1))
+
+    def _winnings(self, effect: float, up: bool) -> Floats:
+        """The logarithm of what each stake makes of its capital at each exposure."""
         gains = self.pays - self.adds * effect
-        if not up:
-            gains = -gains
-        most = self.most_up if up else self.most_down
-        paths = np.log1p(np.minimum(_STAKES[:, None], most) * gains).cumsum(1)
-        return np.asarray(np.logaddexp.reduce(paths, axis=0) - math.log(len(_STAKES)), dtype=np.float64)
+        stakes = np.minimum(_STAKES[:, None], self.most_up if up else self.most_down)
+        return np.asarray(np.log1p(stakes * (gains if up else -gains)), dtype=np.float64)
+
+
+def _together(capitals: Floats) -> Floats:
+    """Of capital that is spread evenly over the stakes, all of it; in logarithms."""
+    return np.asarray(np.logaddexp.reduce(capitals, axis=0) - math.log(len(_STAKES)), dtype=np.float64)
 
 
 def games(observations: Iterable[Observation]) -> dict[Item, Game]:

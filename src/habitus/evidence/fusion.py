@@ -13,9 +13,10 @@ import numpy as np
 
 from habitus.evidence.association import Association
 from habitus.evidence.contrast import Contrast
-from habitus.evidence.table import Floats
+from habitus.evidence.table import Flags, Floats
 
 _SPREADS = np.array([0.0, 0.005, 0.01, 0.02, 0.03, 0.045, 0.065, 0.09, 0.13, 0.18, 0.25])
+_TINY = 1e-6
 _USUAL_BIAS = 0.08  # before anything was withheld: how far an association may be off
 _USUAL_EFFECT, _PRIOR_ITEMS = 0.15, 4.0  # what items do, as if so many had been seen
 WIDTH = NormalDist().inv_cdf(0.95)  # of a 90 % interval, to each side, in standard deviations
@@ -37,32 +38,32 @@ def fuse(seen: Association, drawn: Contrast, freshness: Floats) -> Effects:
 
 
 def _without_bias(seen: Association, drawn: Contrast) -> tuple[Floats, Floats]:
-    """Mean and variance of each effect, whatever it is, the bias of the association integrated over."""
-    known = drawn.is_known
-    gap = np.where(known, seen.effects - drawn.effects, 0)
-    gap_variance = np.maximum(seen.variances + drawn.variances - 2 * drawn.shared, 1e-9)
-    share = np.where(known, (drawn.variances - drawn.shared) / gap_variance, 1)  # of the association in the estimate
-    rest = np.where(known, (seen.variances * drawn.variances - drawn.shared**2) / gap_variance, seen.variances)
-    weights, biases, spreads = _bias(gap[known], gap_variance[known], gap, np.where(known, gap_variance, np.inf))
+    """Mean and variance of each effect, the bias of the association integrated over."""
+    known, contrasts = drawn.is_known, drawn.variances
+    associations = seen.variances + _TINY * contrasts  # so that two looks at the very same rows differ a little
+    gaps = np.where(known, seen.effects - drawn.effects, 0)
+    gap_variances = np.where(known, associations + contrasts - 2 * drawn.shared, np.inf)
+    # How much of the association goes into the estimate, so that its error does not depend on the gap.
+    share = np.where(known, (contrasts - drawn.shared) / gap_variances, 1)
+    rest = np.where(known, (associations * contrasts - drawn.shared**2) / gap_variances, associations)
+    plausible, biases, spreads = _bias(gaps, gap_variances, known)
     means = share * (seen.effects - biases) + (1 - share) * drawn.effects
-    variances = rest + share**2 * spreads
-    mean = weights @ means
-    return mean, weights @ (variances + (means - mean) ** 2)
+    mean = plausible @ means
+    return mean, plausible @ (rest + share**2 * spreads + (means - mean) ** 2)
 
 
-def _bias(known: Floats, variances: Floats, gaps: Floats, gap_variances: Floats) -> tuple[Floats, Floats, Floats]:
+def _bias(gaps: Floats, variances: Floats, known: Flags) -> tuple[Floats, Floats, Floats]:
     """How plausible each spread of the biases is, and given it the mean and variance of every item's bias."""
     spread = (_SPREADS**2)[:, None]
-    precision = 1 / (spread + variances)
+    precision = 1 / (spread + variances[known])
     of_middle = 1 / (precision.sum(1) + 1 / _USUAL_BIAS**2)
-    middle = of_middle * (precision @ known)
-    residual = (precision * (known - middle[:, None]) ** 2).sum(1) + middle**2 / _USUAL_BIAS**2
-    plausible = 0.5 * (np.log(precision).sum(1) + np.log(of_middle) - residual) - 0.5 * (_SPREADS / _USUAL_BIAS) ** 2
-    weights = np.exp(plausible - plausible.max()) * np.gradient(_SPREADS)
-    pull = spread / (spread + gap_variances)  # towards the item's own gap; none where there is none
-    mean = middle[:, None] + pull * (gaps - middle[:, None])
-    variance = spread * (1 - pull) + (1 - pull) ** 2 * of_middle[:, None]
-    return weights / weights.sum(), mean, variance
+    middle = of_middle * (precision @ gaps[known])
+    misfit = (precision * (gaps[known] - middle[:, None]) ** 2).sum(1) + (middle**2 + _SPREADS**2) / _USUAL_BIAS**2
+    likelihood = 0.5 * (np.log(precision).sum(1) + np.log(of_middle) - misfit)
+    plausible = np.exp(likelihood - likelihood.max()) * np.gradient(_SPREADS)
+    own = spread / (spread + variances)  # how far an item's bias is its own gap; not at all where there is none
+    bias = middle[:, None] + own * (gaps - middle[:, None])
+    return plausible / plausible.sum(), bias, spread * (1 - own) + (1 - own) ** 2 * of_middle[:, None]
 
 
 def _with_prior(means: Floats, variances: Floats) -> Effects:

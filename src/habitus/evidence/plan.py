@@ -22,7 +22,7 @@ _NOISE = 0.25  # the variance of a yes or no that goes either way, before any wa
 class Plan:
     effect: float  # that would be noticed
     a_day: float  # units with an explicit outcome
-    missing: int | None  # units that are still needed, both arms together; none: nothing is withheld
+    missing: int | None  # units that are still needed, both arms together; none: for ever, as nothing is withheld
     days: float | None  # until then; none: at today's rate never
     cost_a_day: float  # units that would have gone well, had nothing been withheld; below zero: that were spared
 
@@ -48,6 +48,7 @@ def _missing(game: Game, effect: float, withhold: float) -> int | None:
     spread = withhold * (1 - withhold)
     noise = (float(np.sum(game.pays**2)) + _NOISE) / (float(np.sum(game.adds)) + 1)
     growth = effect**2 * spread / (2 * noise)
-    won = max(0.0, game.fortune(0, up=True), game.fortune(0, up=False))
-    needed = max(0.0, math.log(2 / ERROR) + _DETOUR - won)
-    return math.ceil(needed / growth) if growth else None
+    won, enough = max(0.0, game.fortune(0, up=True), game.fortune(0, up=False)), math.log(2 / ERROR)
+    if won >= enough:
+        return 0
+    return math.ceil((enough + _DETOUR - won) / growth) if growth else None

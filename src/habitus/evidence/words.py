@@ -49,6 +49,8 @@ def prospect(plan: Plan) -> str:
     """`An effect of 10 of 100 would be known in 43 days, by 420 more conversations; withholding costs some 2 …`"""
     if plan.missing is None:
         return "Nothing is withheld, so nothing will be known."
+    if not plan.missing:
+        return "Known already."
     sought = f"An effect of {of_100(plan.effect)} would be known"
     if plan.days is None:
         return f"{sought} by {units(plan.missing, 'more ')}, but none comes with an outcome now."

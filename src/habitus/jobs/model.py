@@ -43,9 +43,10 @@ class Work(Protocol):
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         """The parts, in their order. Planned once: who takes the job over does the same parts."""
 
-    def do(self, part: Any, key: str) -> Any:
-        """Do one part. A process can die after the effect and before it is recorded, and then the part is done
-        again: with the same key, which must not have the effect twice."""
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        """Do one part; `before` is what those before it came to. A process can die after the effect and
+        before it is recorded, and then the part is done again: with the same key, which must not have the effect
+        twice."""
 
     def sum_up(self, results: Sequence[Any]) -> Any:
         """What the job came to."""

@@ -36,7 +36,7 @@ class JobQueue:
         self._client.enqueue(options, kind, dict(given))
         return id
 
-    def list(self, *, limit: int | None = None) -> list[Job]:
+    def all(self, *, limit: int | None = None) -> list[Job]:
         """The newest first."""
         found = self._client.list_workflows(name=WORKFLOW, sort_desc=True, limit=limit)
         return [self._job(status) for status in found]
@@ -46,6 +46,11 @@ class JobQueue:
         if not found:
             raise NotFound(f"There is no job '{id}'.", mend="See 'habitus jobs list'.")
         return self._job(found[0])
+
+    def results(self, id: str) -> list[Any]:
+        """What the parts came to that are done."""
+        steps = self._client.list_workflow_steps(id)
+        return [step["output"] for step in steps if step["error"] is None and step["function_name"] != PLAN]
 
     def cancel(self, id: str) -> Job:
         """End it before its next part; what is done stays done."""

@@ -77,10 +77,11 @@ class _Hands:
             if work is None:
                 raise NotFound(f"This worker knows no jobs of the kind '{kind}'.", mend="Upgrade it.")
             parts = self._step(PLAN, lambda: list(work.plan(given)))
-            keys = [f"{DBOS.workflow_id}/{number}" for number in range(len(parts))]
-            return work.sum_up(
-                [self._step(key, partial(work.do, part, key)) for key, part in zip(keys, parts, strict=True)]
-            )
+            results: list[Any] = []
+            for number, part in enumerate(parts):
+                key = f"{DBOS.workflow_id}/{number}"
+                results.append(self._step(key, partial(work.do, part, key, tuple(results))))
+            return work.sum_up(results)
 
     def rest(self, patience_s: float) -> None:
         with self._changed:

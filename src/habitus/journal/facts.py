@@ -124,11 +124,16 @@ def _scores(turns: Iterable[Sequence[Mapping[Any, Any]]]) -> tuple[tuple[float, 
     said: list[float] = []
     seemed: list[float] = []
     for judged in turns:
-        heaviest = max(judged, key=lambda one: (one["weight"], one["at"], one["source"]))
+        heaviest = max(judged, key=_counts)
         if heaviest["kind"] != OutcomeKind.INFRA.value:
             score = float(heaviest["kind"] == OutcomeKind.OK.value)
             (said if heaviest["weight"] >= EXPLICIT else seemed).append(score)
     return tuple(said), tuple(seemed)
+
+
+def _counts(judged: Mapping[Any, Any]) -> tuple[float, bool, datetime, str]:
+    """The heaviest; of equal ones somebody's word before that nobody could know, and then the later."""
+    return judged["weight"], judged["kind"] != OutcomeKind.INFRA.value, judged["at"], judged["source"]
 
 
 def erase(connection: sa.Connection, user: str) -> int:

@@ -14,6 +14,7 @@ HIGH, MEDIUM, LOW = 0.9, 0.6, 0.3
 SURE = 0.8  # from here on a copilot need not ask
 SCRATCHPAD = "scratchpad"  # the topic of what is told only in the scratchpad tool's description
 
+PLAYBOOK = "### SKILL PLAYBOOK:"  # the heading under which lessons of self-play stand, when they are tried and later
 LONGEST = 2000  # characters of a text; a lesson is a sentence, not a page
 
 

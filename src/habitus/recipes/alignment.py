@@ -253,8 +253,9 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict:
 
 def _described(values: Sequence[Any]) -> Any:
     """What a parameter is, by what was given for it: an example or two, and the type where it is not text."""
-    clean = [value for value in values if not MARKER.search(_plain(value))]
-    shown = dict.fromkeys(one_line(as_text(value)) for value in clean)
+    if any(MARKER.search(_plain(value)) for value in values):
+        return "A secret, which nobody wrote down"
+    shown = dict.fromkeys(one_line(as_text(value)) for value in values)
     examples = [text for text in shown if 0 < len(text) <= _LONGEST_EXAMPLE][:2]
     means = f"For example {', '.join(examples)}" if examples else "It differs every time"
     if all(isinstance(value, str) for value in values):

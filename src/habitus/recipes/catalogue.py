@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -18,7 +18,7 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Stage, State
 
-RUNS_CODE = frozenset({"scratchpad", "create_tool"})  # tools that run what they are given
+MOST_ACTIVE = 50  # recipes that are offered
 
 
 class RecipeStatus(StrEnum):
@@ -27,6 +27,7 @@ class RecipeStatus(StrEnum):
     INERT = "inert"  # nobody stands behind it yet
     OFF = "off"  # its skill is
     TAKEN = "taken"  # another tool or recipe goes by its name
+    ARCHIVED = "archived"  # others have served better, and there are enough of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +50,10 @@ class SkillRecipe:
 
 
 class RecipeCatalogue:
-    """`code_objection` says why nobody answers for the code of a skill; it is asked where a recipe runs code."""
+    """`code_objection` says why nobody answers for the code of a skill; it is asked where a recipe runs code.
+
+    `code_tools` are the names of the code of skills that steps may call, beside the built-in tools.
+    """
 
     def __init__(
         self,
@@ -57,26 +61,30 @@ class RecipeCatalogue:
         counter: RecipeCounter,
         *,
         code_objection: Callable[[Listed], str],
+        code_tools: Callable[[Snapshot], Iterable[str]],
         clock: Callable[[], datetime],
     ) -> None:
         self._library = library
         self._counter = counter
         self._code_objection = code_objection
+        self._code_tools = code_tools
         self._clock = clock
         self._read: dict[str, tuple[tuple[Plan, tuple[Problem, ...]], ...]] = {}  # by the hash of a skill's files
 
     def all(self, *, at: Snapshot | None = None) -> tuple[SkillRecipe, ...]:
-        items = (at or self._library.snapshot()).with_recipes
-        if not items:
+        seen = at or self._library.snapshot()
+        if not seen.with_recipes:
             return ()
         counted = self._counter.all()
+        there = names.BUILT_IN_TOOLS | set(self._code_tools(seen))
         found: list[SkillRecipe] = []
-        taken = set(names.BUILT_IN_TOOLS)
-        for item in items:
+        taken = set(there)
+        for item in seen.with_recipes:
             for made, problems in self._plans(item):
-                found.append(self._recipe(item, made, problems, counted, taken))
+                missing = _missing(made, there) if not problems else ()
+                found.append(self._recipe(item, made, (*problems, *missing), counted, taken))
                 taken.add(made.callable_name)
-        return tuple(sorted(found, key=lambda recipe: (recipe.name, recipe.skill)))
+        return tuple(sorted(_the_most_useful(found), key=lambda recipe: (recipe.name, recipe.skill)))
 
     def get(self, name: str) -> SkillRecipe:
         """The recipe that goes by a name, as people or as models write it."""
@@ -130,11 +138,35 @@ class RecipeCatalogue:
             return RecipeStatus.OFF, f"{item.state.value}: {item.reason}"
         if reason := self._library.unreviewed(item) or self._library.untrusted(item):
             return RecipeStatus.INERT, f"{reason}; trust it as it is: habitus trust {item.name}"
-        if made.tools & RUNS_CODE and (objection := self._code_objection(item)):
+        if made.tools & names.CODE_RUNNERS and (objection := self._code_objection(item)):
             return RecipeStatus.INERT, f"it runs code: {objection}"
         if made.callable_name in taken:
             return RecipeStatus.TAKEN, f"another tool goes by '{made.callable_name}'"
         return RecipeStatus.ACTIVE, ""
+
+
+def _missing(made: Plan, there: Collection[str]) -> tuple[Problem, ...]:
+    """A step whose tool is not there would fail after others have run."""
+    steps = (step for steps in (made.steps, *made.branches.values()) for step in steps)
+    return tuple(
+        Problem(line=step.line, what=f"it calls '{step.tool}', and there is no such tool")
+        for step in steps
+        if step.tool and step.tool not in there
+    )
+
+
+def _the_most_useful(found: Sequence[SkillRecipe]) -> list[SkillRecipe]:
+    """As many as may be active; of more, those that went well most often, and a new one before those that failed."""
+
+    def usefulness(recipe: SkillRecipe) -> tuple[float, float, str]:
+        counts = recipe.counts
+        last = counts.last_used.timestamp() if counts.last_used else 0.0
+        return (1 + counts.succeeded) / (2 + counts.succeeded + counts.failed), last, recipe.name
+
+    active = sorted((one for one in found if one.status is RecipeStatus.ACTIVE), key=usefulness, reverse=True)
+    out = {recipe.key for recipe in active[MOST_ACTIVE:]}
+    reason = f"{MOST_ACTIVE} others have served better; it is back when one of them goes"
+    return [replace(one, status=RecipeStatus.ARCHIVED, reason=reason) if one.key in out else one for one in found]
 
 
 def plans(content: bytes) -> tuple[tuple[Plan, tuple[Problem, ...]], ...]:

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from habitus.recipes.observed import ObservedCall, Path
-from habitus.recipes.sequences import GAP, UNSEEN, Found, Label, is_enough, log_chance
+from habitus.recipes.sequences import Found, Label, is_enough, log_chance, ways_in
 
 _SEEDS, _PAIRED = 16, 6  # features that groups are made around, and occurrences of each that are compared
+_UNSEEN = 10  # calls of other kinds that a small journal would have, were it larger
 _FEW, _BY_CHANCE = 10, 0.01  # what is believed of links before so many calls were seen
 
 
@@ -58,7 +59,8 @@ class Corpus:
         self.turns = turns
         self.sessions = sessions
         self._labels = Counter(call.label for calls in turns for call in calls)
-        self.total = self._labels.total() + UNSEEN
+        self.total = self._labels.total() + _UNSEEN
+        self._lengths = Counter(map(len, turns))
         self._given: dict[tuple[Label, Path], Counter[str]] = {}
         self._returned: dict[tuple[Label, Path], Counter[str]] = {}
         for call in itertools.chain.from_iterable(turns):
@@ -66,6 +68,10 @@ class Corpus:
                 self._given.setdefault((call.label, path), Counter())[key] += 1
             for key, path in call.returned.items():
                 self._returned.setdefault((call.label, path), Counter())[key] += 1
+
+    def ways(self, steps: int) -> int:
+        """In how many places a pattern of so many steps could stand."""
+        return sum(count * ways_in(length, steps) for length, count in self._lengths.items())
 
     def calls(self, found: Found) -> list[ObservedCall]:
         return [self.turns[found.turn][place] for place in found.places]
@@ -173,7 +179,7 @@ def _group(
         if mask >> number & 1:
             one_a_turn.setdefault(each.turn, each)
     members = tuple(one_a_turn.values())
-    expected = corpus.total * float(GAP + 1) ** (len(pattern) - 1)
+    expected = float(corpus.ways(len(pattern)))
     for step, label in enumerate(pattern):
         expected *= corpus.rate(label, [one for one in common if isinstance(one, Is) and one.step == step])
     fixed = {(one.step, one.path) for one in common if isinstance(one, Is)}

@@ -166,7 +166,7 @@ def _name(doing: Sequence[str]) -> str:
     """After what its steps do, the first and the last where there are many."""
     words = list(dict.fromkeys(" ".join(re.findall(r"\w+", one.replace("_", " "))) for one in doing))
     chosen = words if len(words) < 4 else [words[0], words[-1]]
-    return " then ".join(chosen if len(chosen) > 1 else [*chosen, "again"])[:60].rstrip()
+    return (" then ".join(chosen) if len(chosen) > 1 else f"{chosen[0]} again")[:60].rstrip()
 
 
 def as_steps(recipe: Recipe) -> str:

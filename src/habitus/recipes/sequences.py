@@ -7,6 +7,7 @@ calls times `GAP`, and `MOST_LOOKS` ends it in any case.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -18,7 +19,7 @@ TURNS, SESSIONS = 3, 2  # in which a sequence must be seen
 MOST_LOOKS = 2_000_000
 _MOST_PER_TURN = 6  # ways in which a pattern is found in one turn
 _UNLIKELY = 0.05
-UNSEEN = 50  # calls of other kinds that a small journal would have, were it larger
+_UNSEEN = 50  # calls of other kinds that a small journal would have, were it larger; groups are judged harder
 
 Label = str
 
@@ -50,7 +51,7 @@ def frequent(
 ) -> Sequences:
     """Patterns of two steps and more. `is_linked` says whether the last step was given what an earlier one had."""
     counts = Counter(label for turn in turns for label in turn)
-    total = counts.total() + UNSEEN
+    total = counts.total() + _UNSEEN
     waiting = _single(turns, sessions)
     labels = {label for one in waiting for label in one.pattern}
     grown: list[Frequent] = []
@@ -82,6 +83,15 @@ def is_enough(turns: Iterator[int], sessions: Sequence[str]) -> bool:
     """Whether something was seen in enough turns and sessions to be a habit."""
     different = set(turns)
     return len(different) >= TURNS and len({sessions[turn] for turn in different}) >= SESSIONS
+
+
+@functools.cache
+def ways_in(length: int, steps: int) -> int:
+    """In how many ways a pattern of so many steps fits into a turn of this length."""
+    ending = [1] * length  # ways that end at each place
+    for _ in range(steps - 1):
+        ending = [sum(ending[max(0, place - GAP - 1) : place]) for place in range(length)]
+    return sum(ending)
 
 
 def log_chance(seen: int, expected: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import io
 import itertools
 import os
@@ -53,18 +54,19 @@ class GivenFile:
 
 
 class Given:
-    """`seen_at` is where code finds the folder. Only its user may read it, and not even they write to its files."""
+    """`seen_at` says where code finds the folder, and is asked once, when somebody wants to know. Only its user may
+    read it, and not even they write to its files."""
 
-    def __init__(self, folder: Path, *, seen_at: str) -> None:
+    def __init__(self, folder: Path, *, seen_at: Callable[[], str]) -> None:
         self.folder = folder
-        self._seen_at = seen_at
+        self._seen_at = functools.cache(seen_at)
         self._lock = threading.Lock()
         self._files: dict[tuple[int, ...], GivenFile] = {}
         self._placed: dict[str, tuple[str, Placed]] = {}  # name → hash of the tree that was put, and what came of it
 
     def path_of(self, *parts: str) -> str:
         """What code calls a file or folder of it."""
-        return "/".join((self._seen_at, *parts))
+        return "/".join((self._seen_at(), *parts))
 
     @property
     def is_used(self) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from habitus.sandbox.given import free_name, harmless
 from habitus.sandbox.inside import folders
@@ -20,25 +21,48 @@ from habitus.sandbox.model import MIB
 OPENED = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".csv", ".xlsx"})
 _MOST_LOOKED_AT, _DEEPEST, _MOST_KEPT, _LARGEST, _MOST_BYTES = 2_000, 4, 10, 64 * MIB, 512 * MIB
 
-Seen = Mapping[str, tuple[int, int]]  # path in the folder → when it was changed, and its size
+
+class Made:
+    """What is new in a pad's folder since it was last asked for, or since the beginning. It waits for a disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = {path: _stamp(found) for path, found, _, _ in _files(folder)}
+
+    def new(self, room: int) -> Iterator[tuple[str, BinaryIO]]:
+        """The name of each and the file itself, as far as there is room; of very many files in a folder, none."""
+        seen, count = {}, 0
+        for path, found, name, within in _files(self._folder):
+            seen[path] = _stamp(found)
+            is_new = self._seen.get(path) != seen[path]
+            if is_new and 0 < found.st_size <= min(_LARGEST, room) and count < _MOST_KEPT:
+                with suppress(OSError), _opened(name, within) as source:  # it may be another by now
+                    room, count = room - found.st_size, count + 1
+                    yield name, source
+        self._seen = seen
+
+    def keep(self, place: Path) -> tuple[str, ...]:
+        """Copy what is new into a place where it stays; the paths there."""
+        kept: list[str] = []
+        for name, source in self.new(room_in(place)):
+            with suppress(OSError), opened_for(name, place) as copy:  # the disk may be full
+                shutil.copyfileobj(source, copy, MIB)
+                kept.append(copy.name)
+        return tuple(kept)
 
 
-def look(folder: Path) -> Seen:
-    """The files that a person may want to open, as they are now; a folder with very many is not looked through."""
-    return {path: (found.st_mtime_ns, found.st_size) for path, found, _, _ in _files(folder)}
+def room_in(place: Path) -> int:
+    return _MOST_BYTES - folders.size_of(str(place))
 
 
-def keep(folder: Path, before: Seen, place: Path) -> tuple[str, ...]:
-    """Copy what is new since, or has changed, into a place where it stays; the paths there."""
-    kept: list[str] = []
-    room = _MOST_BYTES - folders.size_of(str(place))
-    for path, found, name, within in _files(folder):
-        is_new = before.get(path) != (found.st_mtime_ns, found.st_size)
-        if is_new and 0 < found.st_size <= min(_LARGEST, room) and len(kept) < _MOST_KEPT:
-            room -= found.st_size
-            with suppress(OSError):  # it was changed meanwhile, or the disk is full
-                kept.append(str(_copied(name, within, place)))
-    return tuple(kept)
+def opened_for(name: str, place: Path) -> BinaryIO:
+    """A new file of about that name in the place."""
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return (place / free_name(place, harmless(name))).open("xb")
+
+
+def _stamp(found: os.stat_result) -> tuple[int, int]:
+    return found.st_mtime_ns, found.st_size
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result, str, int]]:
@@ -58,13 +82,10 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result, str, int]]:
                         yield str(path / name), found, name, within
 
 
-def _copied(name: str, within: int, place: Path) -> Path:
+def _opened(name: str, within: int) -> BinaryIO:
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
-    with os.fdopen(fd, "rb") as source:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError("it is no file any more")
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        target = place / free_name(place, harmless(name))
-        with target.open("xb") as copy:
-            shutil.copyfileobj(source, copy, MIB)
-    return target
+    source = os.fdopen(fd, "rb")
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        source.close()
+        raise OSError("it is no file any more")
+    return source

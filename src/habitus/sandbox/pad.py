@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from habitus.events import OK, Outcome, failed, infra
@@ -67,6 +68,7 @@ class Pad:
         output_chars: int,
         grace_s: float,
         on_missing: Callable[[str, str], Awaitable[str | None]],
+        keep_made: Path | None = None,
     ) -> None:
         self.name = name
         self.cells: list[Cell] = []
@@ -77,7 +79,9 @@ class Pad:
         self._output_chars = output_chars
         self._grace_s = grace_s
         self._on_missing = on_missing
+        self._keep_made = keep_made
         self._worker: WorkerProcess | None = None
+        self._last_worker: WorkerProcess | None = None  # which may have ended
         self._turn = asyncio.Lock()
         self._stop = asyncio.Event()
         self._notice = ""
@@ -90,7 +94,7 @@ class Pad:
             done, missing = await self._attempt(cell, [])
             if missing and (message := await self._on_missing(self.name, missing)):
                 done, _ = await self._attempt(cell, [message])
-            done = replace(done, seconds=time.monotonic() - began)
+            done = replace(done, seconds=time.monotonic() - began, made=await self._made())
             self.cells.append(done)
             return done
 
@@ -129,7 +133,15 @@ class Pad:
             await self._lose_worker()
         if self._worker is None:
             self._worker = await self._runtime.start(self.name)
+        self._last_worker = self._worker
+        self._notice = " ".join(filter(None, [self._notice, await self._worker.give()]))
         return self._worker
+
+    async def _made(self) -> tuple[str, ...]:
+        """What the cell has made is there also when it did not outlive it."""
+        if self._keep_made is None or self._last_worker is None:
+            return ()
+        return await self._last_worker.keep_made(self._keep_made)
 
     def _capture(self) -> Capture:
         return Capture(self._output_chars, watch=self.watch)

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from habitus.errors import HabitusError, NotFound, Refused, did_you_mean
-from habitus.sandbox import made
 from habitus.sandbox.model import Cell, Timeouts, timeouts_for
 from habitus.sandbox.pad import Pad
 from habitus.sandbox.runtimes.base import Runtime, check_name
@@ -95,13 +93,8 @@ class Scratchpads:
         pad = self._pad(name)
         pad.watch = watch
         cell = Cell(code=encodable(code), description=encodable(description), estimated_s=estimated_s)
-        files = self._runtime.files(name) if self._keep_made else None
         try:
-            before = await asyncio.to_thread(made.look, files) if files else {}
-            done = await run_cell(pad, cell, observers)
-            if files and self._keep_made:
-                done = replace(done, made=await asyncio.to_thread(made.keep, files, before, self._keep_made))
-            return done
+            return await run_cell(pad, cell, observers)
         finally:
             pad.watch = None
 
@@ -165,6 +158,7 @@ class Scratchpads:
                 output_chars=self._output_chars,
                 grace_s=self._grace_s,
                 on_missing=self._install_missing,
+                keep_made=self._keep_made,
             )
         return self._pads[name]
 

@@ -34,7 +34,7 @@ _ENGLISH = frozenset(  # words that hardly any other language has
     )
 )
 _UNFINISHED = re.compile(r"(?![#|]).*[\w,]$")
-_KEY = re.compile(r"[\w-]+:")
+_KEY = re.compile(r"[\w-]+:(?!//)")
 _REACH = 4  # words that a negation turns
 _LONGEST_SENTENCE = 2000
 _SHORT = 60  # characters that are hardly two sentences

@@ -74,10 +74,13 @@ class Index:
         index._look()
         return index
 
-    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None) -> Results:
-        """The best `k` documents for a request, of all or only `among` these ids."""
+    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None, look: bool = True) -> Results:
+        """The best `k` documents for a request, of all or only `among` these ids.
+
+        Whoever asks thousands of times in a row has looked once for what others changed, and need not again.
+        """
         with self._lock:
-            found = self.evidence(query, among=among)
+            found = self.evidence(query, among=among, look=look)
             if found is None:
                 return Results()
             ranked = ranking.rank(found.signals, found.usage, self._tier, self._corpus.share_with_body)
@@ -92,10 +95,11 @@ class Index:
             least = ranking.floor(self._tier, len(self._corpus) if among is None else len(among))
             return Results(hits=tuple(hits), fits=sure >= least, confidence=sure)
 
-    def evidence(self, query: str, *, among: Collection[str] | None = None) -> IndexEvidence | None:
+    def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = True) -> IndexEvidence | None:
         """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
         with self._lock:
-            self._look()
+            if look:
+                self._look()
             asked = request.read(query)
             if not asked.has_words or not len(self._corpus):
                 return None

@@ -46,11 +46,17 @@ class Finder:
         self._seen: object = None
 
     def search(
-        self, query: str, *, k: int = 10, among: Collection[str] | None = None, at: Snapshot | None = None
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        among: Collection[str] | None = None,
+        at: Snapshot | None = None,
+        look: bool = True,
     ) -> Results:
         """The skills that fit a request best, each with what its score is made of."""
         with self._lock:
-            return self._index(at).search(query, k=k, among=among)
+            return self._index(at).search(query, k=k, among=among, look=look)
 
     def catch_up(self, progress: Callable[[int], None]) -> None:
         """Index what is new or, after an upgrade, everything, telling how many are done."""

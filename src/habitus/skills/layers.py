@@ -68,6 +68,11 @@ def project_places(cwd: Path, user_home: Path) -> Iterator[ProjectPlace]:
                 yield ProjectPlace(name=name + where, root=root)
 
 
+def address(name: str, layer: str) -> str:
+    """The shortest that people write for a skill of a layer."""
+    return name if layer in ("", USER) else f"{name}@{layer}"
+
+
 def project_root(cwd: Path) -> Path:
     """The checkout that a directory is in, or the directory itself."""
     return next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), cwd)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from habitus.skills.model import Counters, Stage, State
+from habitus.skills.model import Counters, State
 
 _LOW = 0.1  # reliability is the lower 10 % bound
 
@@ -38,15 +39,23 @@ def standing(
 
 _OK = Standing(state=State.OK)
 
-RELIABLE = 0.7
+
+class Transition(StrEnum):
+    """What becomes of a skill when its worth is known; a person decides about each, and each can be taken back."""
+
+    STAY = "stay"
+    ROLL_BACK = "roll back"  # to the version before
+    HIDE = "hide"  # off the menu; people can still call it
+    RETIRE = "retire"  # switched off
 
 
-def best_stage(stages: Collection[Stage], counters: Mapping[Stage, Counters], *, at_least: float = RELIABLE) -> Stage:
-    """The highest stage that has proved itself; the steps are there for everything else."""
-    for stage in (Stage.CODE, Stage.CHUNKS):
-        if stage in stages and reliability(counters.get(stage, Counters())) >= at_least:
-            return stage
-    return Stage.STEPS
+def transition(*, does_harm: bool, is_useless: bool, is_worse: bool) -> Transition:
+    """By what bounds prove of a version, never by counts: a better one before it comes back before all else."""
+    if is_worse:
+        return Transition.ROLL_BACK
+    if does_harm:
+        return Transition.RETIRE
+    return Transition.HIDE if is_useless else Transition.STAY
 
 
 def is_judged(counters: Counters) -> bool:

@@ -27,6 +27,9 @@ BUILT_IN_TOOLS = frozenset(
     }
 )
 
+# Those of them that run the code they are given.
+CODE_RUNNERS = frozenset({"scratchpad", "create_tool"})
+
 _LEGAL = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _NOT_ALNUM = re.compile(r"[^a-z0-9]+")
 

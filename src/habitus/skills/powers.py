@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from habitus.files import File, Tree
-from habitus.skills import trees
+from habitus.skills import names, trees
+from habitus.skills.formats import recipes_md
+from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.model import Skill
 
 _CODE_ENDINGS = (".py", ".sh", ".bash", ".zsh", ".js", ".ts", ".rb", ".pl", ".ps1", ".exe", ".so", ".bin")
@@ -48,6 +50,18 @@ def powers(folder: str, tree: Tree) -> frozenset[Power]:
     return frozenset([*_code(tree), *(_rights(skill) if skill is not None else ()), *_permissions(tree)])
 
 
+def brings_code(tree: Tree) -> bool:
+    """Whether there is anything in it that runs by itself once it is offered: a tool, or a recipe that runs code."""
+    return trees.TOOL_CODE in tree or _has_running_recipe(tree)
+
+
+def _has_running_recipe(tree: Tree) -> bool:
+    file = tree.get(trees.CHUNKS_FILE)
+    recipes = recipes_md.parse(file.content, Notes("")) if file is not None and file.content else []
+    steps = (step for recipe in recipes for steps in (recipe.steps, *recipe.branches.values()) for step in steps)
+    return any(step.get("tool") in names.CODE_RUNNERS for step in steps)
+
+
 def is_code(path: str, file: File) -> bool:
     """Whether it is a file to be run."""
     return file.executable or path.startswith("scripts/") or path.endswith(_CODE_ENDINGS)
@@ -57,6 +71,8 @@ def _code(tree: Tree) -> Iterator[Power]:
     for path, file in tree.items():
         if is_code(path, file):
             yield Power(PowerKind.RUNS, f"{path} ({file.sha256[:16]})")
+    if _has_running_recipe(tree):
+        yield Power(PowerKind.RUNS, f"{trees.CHUNKS_FILE} ({tree[trees.CHUNKS_FILE].sha256[:16]})")
 
 
 def _rights(skill: Skill) -> Iterator[Power]:

@@ -17,6 +17,7 @@ from habitus.skills.layers import USER, Layer
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author
+from habitus.skills.powers import brings_code
 from habitus.skills.review import Action, Change, Proposal, Review
 from habitus.skills.trust import APPROVED, Scan, Trust
 from habitus.tools.catalogue import ToolCatalogue
@@ -113,7 +114,7 @@ class ToolMaker:
     def approved(self, proposal: Proposal) -> None:
         """A person has let a proposal in: they stand behind the code it brings, as it is."""
         change = proposal.change
-        if change.action is Action.WRITE and trees.TOOL_CODE in change.tree:
+        if change.action is Action.WRITE and brings_code(change.tree):
             layer = self._library.layer(change.layer)
             proved = str(change.details.get(_PROVED, ""))
             self._approve(layer, change.name, change.tree, self._review.get(proposal.id).decided_by, proved)

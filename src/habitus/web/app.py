@@ -12,7 +12,11 @@ from starlette.types import ASGIApp
 from habitus.app import Habitus
 from habitus.web.api import lessons, requests, review, sessions, skills
 from habitus.web.api.asking import Answers
-from habitus.web.pages import entering
+from habitus.web.pages import activity, entering, more, new, today
+from habitus.web.pages import lessons as lesson_pages
+from habitus.web.pages import review as review_pages
+from habitus.web.pages import skill as skill_page
+from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import handle
 from habitus.web.rendering import STATIC
 from habitus.web.security import Guard, Keys
@@ -33,7 +37,8 @@ def make_app(habitus: Habitus, keys: Keys, hosts: Collection[str]) -> ASGIApp:
     for router in (requests.router, skills.router, review.router, lessons.router, sessions.router):
         rest.include_router(router)
     app.include_router(rest)
-    app.include_router(entering.router)
+    for pages in (entering, today, skill_pages, skill_page, new, review_pages, lesson_pages, activity, more):
+        app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     handle(app)
     return Guard(app, keys, hosts)

@@ -67,7 +67,9 @@ def notice(what: str, mend: str, status: HTTPStatus) -> HTMLResponse:
     said = Said(text=f"{what} {mend}".strip(), is_bad=True)
     answer = fragment("said.html", said=said)
     answer.status_code = status
-    answer.headers.update({"HX-Retarget": "#said", "HX-Reswap": "outerHTML", "HX-Push-Url": "false"})
+    answer.headers.update(
+        {"HX-Retarget": "#said", "HX-Reselect": "#said", "HX-Reswap": "outerHTML", "HX-Push-Url": "false"}
+    )
     return answer
 
 
@@ -83,7 +85,13 @@ def _templates() -> Environment:
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    made.filters |= {"ago": ago, "markdown": markdown, "moment": moment, "counted": words.counted}
+    made.filters |= {
+        "ago": ago,
+        "markdown": markdown,
+        "moment": moment,
+        "counted": words.counted,
+        "twice": lambda text: (text, text),
+    }
     made.globals |= {"words": words, "version": version("habitus")}
     return made
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from habitus.app.inbox import InboxItem
 from habitus.events import OutcomeKind
 from habitus.journal.model import Place
 from habitus.memory.model import Engram, Kind, Producer, Scope
+from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
-from habitus.skills.review import Action
+from habitus.skills.review import Action, Proposal
 
 STATES = {
     State.OK: "on",
@@ -86,6 +88,41 @@ def fared(counters: Counters) -> str:
     )
 
 
+def in_a_line(item: Listed) -> str:
+    """What a skill is for, or what keeps it from use; commands are for the terminal."""
+    if item.state in (State.OK, State.DISABLED) and item.summary is not None:
+        return item.summary.cue
+    return item.reason.partition("; see 'habitus")[0]
+
+
 def whom(engram: Engram) -> str:
     owner = f" ({engram.owner})" if engram.owner and engram.scope is Scope.PROJECT else ""
     return SCOPES[engram.scope] + owner
+
+
+def sentence(item: InboxItem) -> str:
+    """What waits, in one sentence."""
+    match item.subject:
+        case Engram(text=text):
+            return f"Remember: {text}"
+        case Proposal() as proposal:
+            change, by = proposal.change, who(proposal.author)
+            if change.action is Action.WRITE and not proposal.base_hash:
+                return f"{by[:1].upper()}{by[1:]} wants to add the skill {change.name}"
+            return f"{by[:1].upper()}{by[1:]} wants to {ACTIONS[change.action]} {change.name}"
+
+
+def because(reason: str) -> str:
+    """Why a skill was chosen; rules are told by their names inside."""
+    kind, _, value = reason.partition("=")
+    said = {
+        "always_include": "it is always read",
+        "source_type": f"the request comes from {value}",
+        "file_type": f"a .{value} file is attached",
+        "path": f"the work is about {value}",
+        "sticky": "it was used just before",
+        "sticky_reply": "it was used in the turn that is answered",
+        "companion_of": f"{value} brings it along",
+        "excluded_by": f"{value} excludes it",
+    }
+    return said.get(kind, reason)

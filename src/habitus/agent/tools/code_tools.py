@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
+from habitus.agent.background import in_thread
 from habitus.agent.tools.registry import Reach, Running, Tool
 from habitus.events import ToolResult
 from habitus.evidence.model import Item, ItemKind
@@ -13,18 +15,19 @@ from habitus.text import block, one_line
 from habitus.tools.model import CodeTool
 
 Run = Callable[[str, object], Awaitable[ToolRun]]
+FallBack = Callable[[str, str], str]  # skill and tool → where to go on
 
 
-def code_tools(tools: Iterable[CodeTool], run: Run) -> list[Tool]:
-    return [_offered(tool, run) for tool in tools]
+def code_tools(tools: Iterable[CodeTool], run: Run, fall_back: FallBack) -> list[Tool]:
+    return [_offered(tool, run, fall_back) for tool in tools]
 
 
-def _offered(tool: CodeTool, run: Run) -> Tool:
+def _offered(tool: CodeTool, run: Run, fall_back: FallBack) -> Tool:
     async def call(given: object, running: Running) -> ToolResult:
         done = await run(tool.name, given)
-        return ToolResult(
-            content=f"[{done.notice}]\n\n{shown(done)}" if done.notice else shown(done), outcome=done.outcome
-        )
+        below = "" if done.outcome.is_ok else await in_thread(partial(fall_back, tool.name, tool.callable_name))
+        said = [f"[{done.notice}]" if done.notice else "", shown(done), below]
+        return ToolResult(content="\n\n".join(part for part in said if part), outcome=done.outcome)
 
     return Tool(
         name=tool.callable_name,

@@ -7,39 +7,35 @@ from collections.abc import Collection
 from pydantic import Field
 
 from habitus.agent import prompt
+from habitus.agent.ladder import Ladder
 from habitus.agent.other_files import OtherFiles
-from habitus.agent.tools.advice import explained
 from habitus.agent.tools.registry import Arguments, Running, Tool
 from habitus.agent.view import View
 from habitus.errors import ToolFailed
 from habitus.events import ToolResult
 from habitus.skills import names
-from habitus.skills.library import Library
-from habitus.skills.lifecycle import best_stage
-from habitus.skills.model import Skill, Stage
+from habitus.skills.model import Skill
 from habitus.skills.selection import companions_of
 from habitus.text import block, one_line
-from habitus.tools.model import ToolStatus
-from habitus.tools.tools import Tools
 
 
 class RecallSkill(Arguments):
     name: str = Field(description="The skill's name, as the list of available skills has it.")
 
 
-def recall_skill(view: View, files: OtherFiles, tools: Tools) -> Tool:
+def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
     def run(given: RecallSkill, running: Running) -> ToolResult:
         waiting = view.waiting()
         name, warning = resolved(given.name, view.may_recall(), view)
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
         skill = waiting.get(name) or view.load(name)
-        parts = [warning + _shown(view, files, tools, skill)]
+        parts = [warning + _shown(view, files, ladder, skill)]
         view.note_loaded(skill)
         for companion in companions_of(skill, view.may_load()):
             if not view.is_in_view(companion):
                 other = view.load(companion)
-                parts.append(_shown(view, files, tools, other))
+                parts.append(_shown(view, files, ladder, other))
                 view.note_loaded(other)
         return ToolResult(content="\n\n".join(parts))
 
@@ -72,29 +68,14 @@ def resolved(wanted: str, known: Collection[str], view: View) -> tuple[str, str]
     return near, f"(There is no skill '{one_line(wanted)}'; this is the nearest, '{near}'.)\n\n"
 
 
-def _shown(view: View, files: OtherFiles, tools: Tools, skill: Skill) -> str:
+def _shown(view: View, files: OtherFiles, ladder: Ladder, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({one_line(skill.title)})" if skill.title else "")]
     if origin := view.unreviewed(skill.name):
         lines.append(prompt.introduced(origin))
     if skill.cue:
         lines.append(f"When: {one_line(skill.cue)}")
-    lines += _stages(view.library, tools, skill)
+    lines += ladder.first(skill)
     lines += ["", block(skill.body.strip()) or "(It has no steps.)"]
     if others := files.put(skill):
         lines += ["", others]
     return "\n".join(lines)
-
-
-def _stages(library: Library, tools: Tools, skill: Skill) -> list[str]:
-    """Which stage to try first; the steps below are the fallback."""
-    if Stage.CODE not in skill.stages or not skill.version:
-        return []
-    tool, known = names.callable_name(skill.name), tools.get(skill.name)
-    if known.status is ToolStatus.DEGRADED:
-        return [f"Its tool `{tool}` is degraded, it {known.reason}. Follow the steps; it can still be called."]
-    if not known.can_run:
-        return [f"Its tool `{tool}` can't be called: {explained(known.reason)}. Follow the steps."]
-    first = best_stage(skill.stages, library.counters(skill.name))
-    if first is Stage.CODE:
-        return [f"Try the tool `{tool}` first: it is tested. The steps are for when it fails."]
-    return [f"There is a tool `{tool}` for it, too."]

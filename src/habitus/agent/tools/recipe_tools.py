@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,15 +17,19 @@ from habitus.recipes.catalogue import RecipeCatalogue, SkillRecipe
 from habitus.recipes.execution import RecipeRun, execute
 from habitus.text import one_line
 
+FallBack = Callable[[str, str, Sequence[str]], str]  # skill, recipe, and the steps that ran → where to go on
+
 
 def recipe_tools(
-    recipes: Iterable[SkillRecipe], catalogue: RecipeCatalogue, others: Callable[[], Registry]
+    recipes: Iterable[SkillRecipe], catalogue: RecipeCatalogue, others: Callable[[], Registry], fall_back: FallBack
 ) -> list[Tool]:
     """`others` are the tools that steps may call: no recipe is among them, so none can call another."""
-    return [_offered(recipe, catalogue, others) for recipe in recipes]
+    return [_offered(recipe, catalogue, others, fall_back) for recipe in recipes]
 
 
-def _offered(recipe: SkillRecipe, catalogue: RecipeCatalogue, others: Callable[[], Registry]) -> Tool:
+def _offered(
+    recipe: SkillRecipe, catalogue: RecipeCatalogue, others: Callable[[], Registry], fall_back: FallBack
+) -> Tool:
     async def call(given: Any, running: Running) -> ToolResult:
         registry, numbers = await in_thread(others), itertools.count(1)
 
@@ -38,7 +42,11 @@ def _offered(recipe: SkillRecipe, catalogue: RecipeCatalogue, others: Callable[[
 
         done = await execute(recipe.plan, run_tool, given)
         await in_thread(partial(catalogue.ran, recipe, done.outcome))
-        return ToolResult(content=shown(done), outcome=done.outcome)
+        if done.outcome.is_ok:
+            return ToolResult(content=shown(done))
+        ran = [f"{step.number}. {step.tool}" for step in done.steps if step.outcome.is_ok]
+        below = await in_thread(partial(fall_back, recipe.skill, recipe.name, ran))
+        return ToolResult(content="\n\n".join(part for part in (shown(done), below) if part), outcome=done.outcome)
 
     steps = ", ".join(step.tool or f"branch {step.branch}" for step in recipe.plan.steps)
     described = one_line(recipe.plan.description) or f"The recipe {recipe.plan.name} of the skill {recipe.skill}"

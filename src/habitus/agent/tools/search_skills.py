@@ -27,7 +27,7 @@ def search_skills(finder: Finder, view: View) -> Tool:
             return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
         head = "Load one with recall_skill:" if results.fits else "Nothing fits well; the nearest:"
         known = [summary for hit in results.hits if (summary := seen.by_name[hit.id].summary) is not None]
-        found = [summary for summary in known if view.offers.takes_line(summary)]
+        found = [summary for summary in known if view.may_name(summary)]
         return ToolResult(content="\n".join([head, *map(line, found)]))
 
     return Tool(

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal, assert_never
+from urllib.parse import urlsplit
 
 import httpx2
 from pydantic_ai.direct import model_request_stream
@@ -72,14 +73,14 @@ class Wire:
         self._choice = choice
         self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
-            # A transport of our own also keeps a proxy of the environment out of the way to this machine.
-            transport=transport or (httpx2.AsyncHTTPTransport() if choice.is_on_this_machine else None),
+            transport=transport or (_to_this_machine(choice.address) if choice.is_on_this_machine else None),
         )
         self._model = _model(choice, self._client)
 
     @property
     def context_tokens(self) -> int | None:
-        return self._model.profile.get("context_window")
+        tokens: int | None = self._model.profile.get("context_window")
+        return tokens
 
     async def stream(self, ask: Ask, watch: Watch) -> AsyncGenerator[Streamed, None]:
         parameters = self._parameters(ask)
@@ -158,8 +159,13 @@ class Wire:
         if ask.max_tokens is not None:
             settings["max_tokens"] = ask.max_tokens
         if self._choice.dialect is Dialect.OPENAI:
-            return {**settings, "openai_store": False}  # type: ignore[typeddict-unknown-key]  # a key of OpenAI's own
+            return {**settings, "openai_store": False}  # a key of OpenAI's own
         return settings
+
+
+def _to_this_machine(address: str) -> httpx2.AsyncHTTPTransport:
+    """Past any proxy of the environment; what needs no certificates doesn't spend the time to load them."""
+    return httpx2.AsyncHTTPTransport(verify=urlsplit(address).scheme != "http")
 
 
 def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any]:

@@ -33,6 +33,12 @@ class WorkerProcess(Protocol):
     async def interrupt(self) -> None:
         """What Ctrl-C does."""
 
+    async def give(self) -> str:
+        """Have what code is given where it finds it, as it is now; what did not get there, in words."""
+
+    async def keep_made(self, place: Path) -> tuple[str, ...]:
+        """Copy what it has made for a person to open since this was last asked; the paths in the place."""
+
     async def close(self) -> str:
         """End it with everything it started; why it had ended, if it had already."""
 
@@ -47,9 +53,6 @@ class Runtime(Protocol):
     async def remove(self, name: str) -> None: ...
 
     async def names(self) -> list[str]: ...
-
-    def files(self, name: str) -> Path | None:
-        """The folder of a pad's files, where it is on this machine."""
 
     async def close(self) -> None: ...
 

@@ -20,6 +20,7 @@ from habitus.sandbox.inside import folders
 from habitus.sandbox.interpreter import this_interpreter
 from habitus.sandbox.isolation import Jail, launch
 from habitus.sandbox.machine import Machine
+from habitus.sandbox.made import Made
 from habitus.sandbox.model import MIB, Limits, Permissions
 from habitus.sandbox.runtimes.base import check_name
 
@@ -58,7 +59,7 @@ class LocalRuntime:
 
     async def start(self, name: str) -> LocalWorker:
         pad = self._own(name)
-        venv, files = pad / "venv", self.files(name)
+        venv, files = pad / "venv", pad / "files"
         files.mkdir(exist_ok=True)
         if self._given:
             self._given.mkdir(parents=True, exist_ok=True, mode=0o700)  # what is bound has to be there
@@ -113,9 +114,6 @@ class LocalRuntime:
             return []
         return sorted(pad.name for pad in self._folder.iterdir() if (pad / "lock").is_file())
 
-    def files(self, name: str) -> Path:
-        return self._folder / check_name(name) / "files"
-
     async def close(self) -> None:
         while self._locks:
             os.close(self._locks.popitem()[1])
@@ -151,6 +149,8 @@ class LocalWorker:
         self._child = child
         self._limits = limits
         self._guard = Guard(child, files, limits)
+        self._files = files
+        self._made: Made | None = None
         self._taps = (Tap(out, _ignore), Tap(err, _ignore))
         self._pidfd: int | None = None
         self._is_ending = False
@@ -160,6 +160,7 @@ class LocalWorker:
         with contextlib.suppress(OSError, AttributeError):
             self._pidfd = os.pidfd_open(sender)
         self._guard.start()
+        self._made = await asyncio.to_thread(Made, self._files)
 
     @property
     def is_alive(self) -> bool:
@@ -193,6 +194,18 @@ class LocalWorker:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGINT)
             else:
                 self._child.process.send_signal(signal.SIGINT)
+
+    async def give(self) -> str:
+        """The folder is bound, so there is nothing to bring."""
+        return ""
+
+    async def keep_made(self, place: Path) -> tuple[str, ...]:
+        return await asyncio.to_thread(self.made.keep, place)
+
+    @property
+    def made(self) -> Made:
+        assert self._made is not None, "it has not greeted yet"
+        return self._made
 
     async def close(self) -> str:
         if self._is_ending:

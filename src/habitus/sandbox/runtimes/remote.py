@@ -19,13 +19,15 @@ from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone, Message
 from habitus.sandbox.environments import Environments
 from habitus.sandbox.inside.wire import pack, unpack
+from habitus.sandbox.isolation import given_at
 from habitus.sandbox.machine import base_python, probe
-from habitus.sandbox.model import Limits, Permissions
+from habitus.sandbox.model import MIB, Limits, Permissions
+from habitus.sandbox.runtimes.carried import Carried, Manifest
 from habitus.sandbox.runtimes.local import LocalRuntime, LocalWorker
 from habitus.sandbox.venvs import Venvs
 
 _BYTES_PER_CHARACTER = 4
-ENVIRONMENTS = ".environments"  # beside the pads; theirs begin with a letter or a digit
+GIVEN = ".given"  # beside the pads; their names begin with a letter or a digit
 
 
 def main() -> None:
@@ -45,7 +47,7 @@ async def _serve() -> None:
     else:
         if isinstance(result, LocalWorker):
             writer.write(pack({"ok": True}))
-            await _relay(result, reader, writer)
+            await _relay(result, Carried(_given(order)), reader, writer)
         else:
             writer.write(pack({"ok": result}))
     await writer.drain()
@@ -62,6 +64,8 @@ async def _obey(runtime: LocalRuntime, order: Message) -> object:
         case "remove":
             await runtime.remove(name)
             return None
+        case "given":
+            return given_at(probe(), _given(order))
         case _:
             return await runtime.names()
 
@@ -74,22 +78,32 @@ def _runtime(order: Message) -> LocalRuntime:
         write=tuple(Path(path) for path in granted["write"]),
         env=tuple(granted["env"]),
     )
-    folder = Path(order["folder"]).expanduser()
     return LocalRuntime(
         probe(),
-        folder,
-        Environments(folder / ENVIRONMENTS, Venvs(os.environ, python=base_python(), uv=order["uv"])),
+        _folder(order),
+        Environments(Path(order["environments"]).expanduser(), Venvs(os.environ, python=base_python(), uv=order["uv"])),
         permissions=permissions,
         limits=Limits(**order["limits"]),
         allow_weaker=order["allow_weaker"],
         owner=order["owner"],
+        given=_given(order),
     )
 
 
-async def _relay(worker: LocalWorker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carry messages both ways until either side ends."""
+def _folder(order: Message) -> Path:
+    return Path(order["folder"]).expanduser()
+
+
+def _given(order: Message) -> Path:
+    return _folder(order) / GIVEN
+
+
+async def _relay(
+    worker: LocalWorker, given: Carried, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Carry messages and files both ways until either side ends."""
     streams = {name: _Forward(name, writer) for name in ("out", "err")}
-    inward = asyncio.ensure_future(_inward(worker, reader, streams))
+    inward = asyncio.ensure_future(_inward(worker, given, reader, writer, streams))
     outward = asyncio.ensure_future(_outward(worker, writer, streams))
     await asyncio.wait({inward, outward}, return_when=asyncio.FIRST_COMPLETED)
     inward.cancel()
@@ -99,7 +113,13 @@ async def _relay(worker: LocalWorker, reader: asyncio.StreamReader, writer: asyn
         writer.write(pack({"gone": why}))
 
 
-async def _inward(worker: LocalWorker, reader: asyncio.StreamReader, streams: dict[str, _Forward]) -> None:
+async def _inward(
+    worker: LocalWorker,
+    given: Carried,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    streams: dict[str, _Forward],
+) -> None:
     while True:
         try:
             message = await read_message(reader)
@@ -113,8 +133,50 @@ async def _inward(worker: LocalWorker, reader: asyncio.StreamReader, streams: di
             worker.listen(streams["out"], streams["err"])
         elif "interrupt" in message:
             await worker.interrupt()
+        elif "give" in message:
+            await _take(given, message["give"], reader, writer)
+        elif "keep" in message:
+            await _send_made(worker, int(message["keep"]), writer)
         else:
             await worker.send(message["to"])
+
+
+async def _take(given: Carried, wanted: Manifest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Say which of these files are not here, take them, and say what became of each that could not be kept."""
+    missing = given.missing(wanted)
+    writer.write(pack({"missing": missing}))
+    lost = {path: why for path in missing if (why := await _arrived(given, path, wanted[path], reader))}
+    writer.write(pack({"lost": lost}))
+    await writer.drain()
+
+
+async def _arrived(given: Carried, path: str, digest: str, reader: asyncio.StreamReader) -> str:
+    """Write one file; why not, if not. What comes is read in any case: the next file comes behind it."""
+    why, file = "", None
+    try:
+        file = given.arriving(path, digest)
+    except OSError as error:
+        why = error.strerror or str(error)
+    while (data := (await read_message(reader))["data"]) is not None:
+        try:
+            if file and not why:
+                file.write(base64.b64decode(data))
+        except OSError as error:
+            why = error.strerror or str(error)
+    if file:
+        file.close()
+    return why
+
+
+async def _send_made(worker: LocalWorker, room: int, writer: asyncio.StreamWriter) -> None:
+    for name, source in worker.made.new(room):
+        writer.write(pack({"made": name}))
+        while data := source.read(MIB // 4):
+            writer.write(pack({"data": base64.b64encode(data).decode()}))
+            await writer.drain()
+        writer.write(pack({"data": None}))
+    writer.write(pack({"made": None}))
+    await writer.drain()
 
 
 async def _outward(worker: LocalWorker, writer: asyncio.StreamWriter, streams: dict[str, _Forward]) -> None:

@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import hashlib
 import io
+import logging
 import os
 import platform
 import shlex
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 import packaging
@@ -28,9 +31,14 @@ from habitus.errors import HabitusError, StorageFailed, UserError
 from habitus.sandbox.capture import Capture
 from habitus.sandbox.child import Gone, Message
 from habitus.sandbox.inside.wire import pack
+from habitus.sandbox.isolation import GIVEN
+from habitus.sandbox.made import opened_for, room_in
 from habitus.sandbox.model import Limits, Permissions
 from habitus.sandbox.runtimes.base import check_name
+from habitus.sandbox.runtimes.carried import Carried, Manifest
 from habitus.sandbox.runtimes.remote import read_message
+
+log = logging.getLogger(__name__)
 
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o", "ConnectTimeout=15")
 _ANSWER_S = 120.0
@@ -61,29 +69,37 @@ main()
 
 
 class SshRuntime:
-    """Keeps pads in `folder` on `host`. `options` are more arguments for ssh: a port, an identity, a jump host."""
+    """Keeps pads in `folder` on `host`. `options` are more arguments for ssh: a port, an identity, a jump host. What
+    was installed in one pad costs the next one a link, out of `environments`.
+
+    What lies in `given` here is carried there before each cell, as far as it is not there yet.
+    """
 
     def __init__(
         self,
         host: str,
         *,
         folder: str = "~/.habitus/pads",
+        environments: str = "",
         options: Sequence[str] = (),
         python: str = "python3",
         uv: str | None = None,
         permissions: Permissions,
         limits: Limits,
         allow_weaker: bool = False,
+        given: Path | None = None,
     ) -> None:
         if host.startswith("-"):
             raise errors.Invalid(f"'{host}' is not the name of a host.")
         self._host = host
+        self._given = Carried(given) if given else None
         self._bundle = _bundle()
         home = f"{folder}/.code/{hashlib.sha256(self._bundle).hexdigest()[:16]}"
         remote = shlex.join([python, "-I", "-c", _BOOT, home])
         self._command = ["ssh", *_OPTIONS, *options, "--", host, remote]
         self._order: Message = {
             "folder": folder,
+            "environments": environments or f"{folder}/.environments",
             "uv": uv,
             "permissions": {**asdict(permissions), "read": [*map(str, permissions.read)]}
             | {"write": [*map(str, permissions.write)]},
@@ -94,7 +110,14 @@ class SshRuntime:
 
     @classmethod
     def at(
-        cls, address: str, below: str, *, permissions: Permissions, limits: Limits, allow_weaker: bool
+        cls,
+        address: str,
+        below: str,
+        *,
+        permissions: Permissions,
+        limits: Limits,
+        allow_weaker: bool,
+        given: Path | None = None,
     ) -> SshRuntime:
         """From an address like `ssh://ada@lab:2222/srv/habitus`. Without a folder it is `~/.habitus` over there."""
         parts = urlsplit(address)
@@ -108,15 +131,26 @@ class SshRuntime:
         return cls(
             f"{unquote(parts.username)}@{host}" if parts.username else host,
             folder=f"{folder}/{below}",
+            environments=f"{folder}/cache/environments",
             options=["-p", str(port)] if port else [],
             permissions=permissions,
             limits=limits,
             allow_weaker=allow_weaker,
+            given=given,
         )
+
+    def given_at(self) -> str:
+        """Where code over there finds what it is given. It waits for the other machine, beside any event loop; while
+        that does not answer, where it nearly always is."""
+        try:
+            return str(asyncio.run(self._do("given", "")))
+        except HabitusError as error:
+            log.info("Could not ask where files lie: %s", error)
+            return GIVEN
 
     async def start(self, name: str) -> SshWorker:
         connection, _ = await self._ask("start", check_name(name))
-        return SshWorker(connection)
+        return SshWorker(connection, self._given)
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
         return str(await self._do("install", check_name(name), list(requirements)))
@@ -127,9 +161,6 @@ class SshRuntime:
     async def names(self) -> list[str]:
         found = await self._do("names", "")
         return [str(name) for name in found] if isinstance(found, list) else []
-
-    def files(self, name: str) -> None:
-        """They are over there."""
 
     async def close(self) -> None:
         """Every connection belongs to a worker, and ends with it."""
@@ -208,8 +239,11 @@ async def _connect(command: Sequence[str]) -> _Connection:
 class SshWorker:
     """A worker on the other machine; its line is the SSH connection."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: _Connection, given: Carried | None) -> None:
         self._line = connection
+        self._given = given
+        self._is_there: Manifest | None = None  # what was given, as far as we brought it
+        self._early: deque[Message] = deque()  # what the worker said while another answer was waited for
         self._captures: dict[str, Capture | None] = {"out": None, "err": None}
         self._why = ""
         self._is_alive = True
@@ -227,19 +261,60 @@ class SshWorker:
         await self._tell({"to": message})
 
     async def receive(self) -> Message:
+        return self._early.popleft() if self._early else dict(await self._next("from"))
+
+    async def give(self) -> str:
+        if self._given is None:
+            return ""
+        now = await asyncio.to_thread(self._given.manifest)
+        if now == self._is_there:
+            return ""
+        await self._tell({"give": now})
+        for path in await self._next("missing"):
+            with contextlib.suppress(FileNotFoundError):  # taken away a moment ago
+                await self._bring(self._given.chunks(path))
+            await self._tell({"data": None})
+        lost: dict[str, str] = await self._next("lost")
+        self._is_there = None if lost else now
+        return "".join(f"{path} did not get to the other machine: {why}. " for path, why in lost.items()).strip()
+
+    async def _bring(self, chunks: Iterator[bytes]) -> None:
+        while data := await asyncio.to_thread(next, chunks, b""):
+            await self._tell({"data": base64.b64encode(data).decode()})
+
+    async def keep_made(self, place: Path) -> tuple[str, ...]:
+        kept: list[str] = []
+        if self.is_alive:
+            with contextlib.suppress(Gone):
+                await self._tell({"keep": await asyncio.to_thread(room_in, place)})
+                while (name := await self._next("made")) is not None:
+                    kept.append(await self._kept(str(name), place))
+        return tuple(kept)
+
+    async def _kept(self, name: str, place: Path) -> str:
+        with await asyncio.to_thread(opened_for, name, place) as copy:
+            while (data := await self._next("data")) is not None:
+                await asyncio.to_thread(copy.write, base64.b64decode(data))
+        return copy.name
+
+    async def _next(self, wanted: str) -> Any:
+        """What the next frame of a kind carries; what comes before it is heard or kept for later."""
         while True:
             try:
                 frame = await read_message(self._line.back)
             except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
                 self._is_alive = False
                 raise Gone("the connection was lost") from error
+            if wanted in frame:
+                return frame[wanted]
             if "from" in frame:
-                return dict(frame["from"])
-            if "gone" in frame:
+                self._early.append(dict(frame["from"]))
+            elif "gone" in frame:
                 self._why = str(frame["gone"])
                 self._is_alive = False
                 raise Gone(self._why)
-            self._hear(frame)
+            else:
+                self._hear(frame)
 
     def _hear(self, frame: Message) -> None:
         for name, capture in self._captures.items():
@@ -278,11 +353,12 @@ def _same_error(told: Message) -> HabitusError:
     return errors.ToolFailed(str(told["message"]))
 
 
+@functools.cache
 def _bundle() -> bytes:
     """The part of Habitus that runs there, with the one library it uses, always packed the same way."""
     package = Path(errors.__file__).parent
     beneath = [
-        *(package / f"{name}.py" for name in ("errors", "events", "extras", "text")),
+        *(package / f"{name}.py" for name in ("errors", "events", "extras", "files", "text")),
         *(package / "redact").glob("*.py"),
     ]
     files = [*beneath, *(package / "sandbox").rglob("*.py")]

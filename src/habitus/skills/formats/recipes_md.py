@@ -42,6 +42,13 @@ def render(recipes: Sequence[Recipe], *, title: str = "Recipes") -> bytes:
     return "\n".join(parts).encode()
 
 
+def with_recipe(content: bytes, recipe: Recipe) -> bytes:
+    """A file with one more recipe at its end; what is there stays as it is written."""
+    if not content.strip():
+        return render([recipe])
+    return content.rstrip() + b"\n\n" + _section(recipe).encode()
+
+
 def _section(recipe: Recipe) -> str:
     heading = recipe.name if _SIMPLE_NAME.fullmatch(recipe.name) else " ".join(ascii(recipe.name).split())
     more: dict[str, Any] = {}
@@ -181,12 +188,23 @@ _Dumper.add_representer(str, _represented)
 
 
 class _Loader(yaml.SafeLoader):
-    """Values as JSON has them. References are refused: a short file could stand for a huge one."""
+    """Values as JSON has them. References are refused: a short file could stand for a huge one. So is great depth,
+    which takes ever longer to read."""
+
+    _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("references (*name) are not allowed here")
-        return super().compose_node(parent, index)
+        if self._depth == _DEEPEST:
+            raise yaml.YAMLError(f"it goes more than {_DEEPEST} levels deep")
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+_DEEPEST = 50
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -196,6 +214,11 @@ _Loader.yaml_implicit_resolvers = {
 _STYLE: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100, "default_flow_style": False}
 
 
+_LONGEST_BLOCK = 256 * 1024  # characters; reading more would hold up every command
+
+
 def _load(block: str) -> Any:
+    if len(block) > _LONGEST_BLOCK:
+        raise ValueError(f"it has {len(block):,} characters; at most {_LONGEST_BLOCK:,} are read")
     value = yaml.load(block, Loader=_Loader)  # a SafeLoader
     return storable(value)

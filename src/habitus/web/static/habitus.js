@@ -1,0 +1,54 @@
+// What the page does by itself: keys, notices that close, files that are dropped. All else is htmx and the server.
+"use strict";
+
+const isTyping = (element) =>
+  element.closest("input, textarea, select, markdown-editor, dialog[open]") !== null || element.isContentEditable;
+
+function step(by) {
+  const rows = [...document.querySelectorAll(".rows > li")];
+  if (!rows.length) return;
+  const at = rows.findIndex((row) => row.classList.contains("at"));
+  rows[at]?.classList.remove("at");
+  const next = rows[Math.max(0, Math.min(rows.length - 1, at + by))];
+  next.classList.add("at");
+  next.querySelector("a")?.focus();
+  next.scrollIntoView({ block: "nearest" });
+}
+
+const keys = {
+  "/": () => {
+    const field = document.querySelector("[data-search]");
+    if (field) field.focus();
+    else location.assign("/skills?focus=1");
+  },
+  j: () => step(1),
+  k: () => step(-1),
+  e: () => document.querySelector("[data-edit]")?.click(),
+  n: () => location.assign("/new"),
+  "?": () => document.querySelector("#keys")?.showModal(),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  const act = keys[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+document.addEventListener("click", (event) => {
+  event.target.closest(".said .close")?.closest(".said").remove();
+});
+
+for (const kind of ["dragover", "dragleave", "drop"]) {
+  document.addEventListener(kind, (event) => {
+    const zone = event.target.closest?.("[data-drop]");
+    if (!zone) return;
+    event.preventDefault();
+    zone.classList.toggle("over", kind === "dragover");
+    if (kind !== "drop" || !event.dataTransfer.files.length) return;
+    const field = zone.querySelector("input[type=file]");
+    field.files = event.dataTransfer.files;
+    field.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+}

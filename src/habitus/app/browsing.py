@@ -1,0 +1,81 @@
+"""Browsing skills: the listing through search and filters, each with how it fared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from habitus.app.habitus import Habitus
+from habitus.app.listing import listing, used
+from habitus.skills.listing import Listed
+from habitus.skills.model import Counters, Source, Stage, State
+
+_FOUND = 50  # by one search
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filters:
+    """What somebody wants to see; nothing given is everything."""
+
+    q: str = ""
+    tag: str = ""
+    source: Source | None = None
+    stage: Stage | None = None
+    state: State | None = None
+
+    def fits(self, item: Listed) -> bool:
+        summary = item.summary
+        if self.state is not None and item.state is not self.state:
+            return False
+        if summary is None:
+            return not (self.tag or self.source or self.stage)
+        return (
+            (not self.tag or self.tag in summary.tags)
+            and (self.source is None or summary.source is self.source)
+            and (self.stage is None or self.stage in summary.stages)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    item: Listed
+    counters: Counters
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Browsed:
+    """Rows in order: by name, or the best fit first. `tags` of all skills with how many have each, the most first."""
+
+    rows: tuple[Row, ...]
+    found: int
+    total: int
+    tags: Mapping[str, int]
+    fits: bool  # whether what was searched for fits anything well
+
+
+def browse(habitus: Habitus, filters: Filters, limit: int) -> Browsed:
+    everything = listing(habitus)
+    chosen, fits = [item for item in everything if filters.fits(item)], True
+    if filters.q.strip():
+        chosen, fits = _searched(habitus, filters.q, chosen)
+    page = chosen[:limit]
+    counted = used(habitus, page)
+    tags = Counter(tag for item in everything if item.summary is not None for tag in item.summary.tags)
+    return Browsed(
+        rows=tuple(Row(item=item, counters=counted.get((item.layer, item.name), Counters())) for item in page),
+        found=len(chosen),
+        total=len(everything),
+        tags=dict(tags.most_common()),
+        fits=fits,
+    )
+
+
+def _searched(habitus: Habitus, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:
+    """Those whose name holds the words, then those that mean the same."""
+    wanted = q.strip().lower().replace(" ", "-")
+    named = [item for item in items if wanted in item.name]
+    by_name = {item.name: item for item in items if item not in named}
+    results = habitus.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
+    found = [by_name[hit.id] for hit in results.hits] if results is not None else []
+    return [*named, *found], bool(named) or (results is not None and results.fits)

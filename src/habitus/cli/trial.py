@@ -1,0 +1,78 @@
+"""`habitus skills trial`: paired runs with a skill and without it, the cost said first."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from habitus.app import Habitus, trials
+from habitus.app.trials import Trial, TrialRun
+from habitus.cli import given, output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson, SkillName, Yes
+from habitus.events import OutcomeKind
+
+
+def trial(
+    context: typer.Context,
+    name: SkillName,
+    cases: Annotated[
+        Path | None, typer.Option("--cases", help="JSON: [{request, expect}]; else those in evals/evals.json.")
+    ] = None,
+    runs: Annotated[int, typer.Option("--runs", "-n", min=1, max=1000, help="Pairs of runs for each case.")] = 1,
+    model: Annotated[str, typer.Option("--model", "-m", help="provider:model; else that of the settings.")] = "",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the same with a skill and without it, and keep how both went as evidence; asks before it spends."""
+    with opened(context, model=model) as habitus:
+        found = (
+            trials.own_cases(habitus, name)
+            if cases is None
+            else trials.read_cases(given.read_text(str(cases)), about=str(cases))
+        )
+        ready = asyncio.run(trials.prepare(habitus, name, found, runs, habitus.models.main))
+        if not as_json:
+            output.say(_cost(ready))
+        if not yes and not typer.confirm("Run it?", err=as_json):
+            raise typer.Exit(1)
+        done = asyncio.run(_run(habitus, ready, is_quiet=as_json))
+        _print(habitus, ready, done, as_json)
+
+
+def _cost(ready: Trial) -> str:
+    return (
+        f"{output.counted(ready.conversations, 'conversation')} with {ready.model}, half of them without "
+        f"'{ready.skill.name}': at least {ready.prompt_tokens:,} tokens of prompts, and the answers."
+    )
+
+
+async def _run(habitus: Habitus, ready: Trial, *, is_quiet: bool) -> list[TrialRun]:
+    done = []
+    try:
+        async for one in trials.run(habitus, ready, habitus.models.main):
+            done.append(one)
+            if not is_quiet:
+                arm = "with it" if one.is_offered else "without it"
+                output.say(f"{len(done)} of {ready.conversations}, {arm}: {one.outcome.value}", style="dim")
+    finally:
+        await habitus.models.close()
+    return done
+
+
+def _print(habitus: Habitus, ready: Trial, done: list[TrialRun], as_json: bool) -> None:
+    versions = habitus.evidence.of_skill(habitus.skills.find(ready.skill.name))
+    known = next((one for one in versions if one.item.version == ready.skill.version), None)
+    if as_json:
+        output.print_json({"trial": ready, "runs": done, "finding": known})
+        return
+    for is_offered, said in ((True, "with it"), (False, "without it")):
+        arm = [one.outcome for one in done if one.is_offered is is_offered]
+        broken = arm.count(OutcomeKind.INFRA)
+        note = f" ({broken} could not be judged)" if broken else ""
+        output.say(f"{said}: {arm.count(OutcomeKind.OK)} of {len(arm) - broken} went well{note}")
+    if known is not None:
+        output.say(f"All that is known of version {ready.skill.version}: {known.sentence}")

@@ -1,0 +1,112 @@
+"""A cycle of self-play: solve a challenge, draw a lesson, guard it, see whether it helps, and keep it accordingly."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from habitus.events import Outcome, OutcomeKind
+from habitus.learning.dream.challenge import Challenge
+from habitus.learning.dream.extract import Extracted
+from habitus.learning.dream.guard import objection
+from habitus.memory.model import PLAYBOOK, LessonBody
+
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One try of a solver, judged by the validator. `infra` is nobody's failure."""
+
+    outcome: Outcome
+    record: str = ""  # what was done and what came of it
+    tokens: int = 0
+
+
+class Solver(Protocol):
+    """Somebody who solves. Each call begins in a place that is laid out anew."""
+
+    async def solve(self, challenge: Challenge, *, playbook: str = "", feedback: str = "") -> Attempt: ...
+
+
+class DreamVerdict(StrEnum):
+    NOTHING = "nothing to learn"  # solved at once
+    REJECTED = "rejected"  # by the guard, or there was no lesson
+    VERIFIED = "verified"  # it went better with the lesson, and not without
+    CANDIDATE = "candidate"  # it may be true; nothing has shown it
+    INFRA = "could not be tried"
+    UNSOUND = "no good exercise"  # its validator passes what it should not, or not what it should
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dreamt:
+    challenge: str
+    verdict: DreamVerdict
+    reason: str = ""
+    lesson: LessonBody | None = None
+    confidence: float = 0.0
+    attempts: int = 0  # until it passed, or all of them
+    passed: bool = False
+    tokens: int = 0
+
+    @property
+    def is_kept(self) -> bool:
+        return self.verdict in (DreamVerdict.VERIFIED, DreamVerdict.CANDIDATE)
+
+
+Extract = Callable[[Challenge, Sequence[str]], Awaitable[Extracted]]
+
+
+async def cycle(challenge: Challenge, solver: Solver, extract: Extract) -> Dreamt:
+    """One challenge to its end; what is to be kept is for the caller to keep."""
+    tried = await _solved(challenge, solver)
+    last = tried[-1].outcome
+    dreamt = Dreamt(
+        challenge=challenge.name,
+        verdict=DreamVerdict.NOTHING,
+        reason="it was solved at once",
+        attempts=len(tried),
+        passed=last.is_ok,
+        tokens=sum(each.tokens for each in tried),
+    )
+    if last.kind is OutcomeKind.INFRA:
+        return replace(dreamt, verdict=DreamVerdict.INFRA, reason=last.reason)
+    if last.is_ok and len(tried) == 1:
+        return dreamt
+    drawn = await extract(challenge, [each.record for each in tried])
+    lesson, tokens = drawn.lesson, dreamt.tokens + drawn.tokens
+    dreamt = replace(dreamt, lesson=lesson, confidence=drawn.confidence, tokens=tokens)
+    if reason := objection(lesson, challenge):
+        return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
+    return await _verified(challenge, solver, lesson, dreamt)
+
+
+async def _solved(challenge: Challenge, solver: Solver) -> list[Attempt]:
+    tried: list[Attempt] = []
+    while len(tried) < ATTEMPTS:
+        feedback = tried[-1].outcome.reason if tried else ""
+        tried.append(await solver.solve(challenge, feedback=feedback))
+        if tried[-1].outcome.kind is not OutcomeKind.FAILED:
+            break
+    return tried
+
+
+async def _verified(challenge: Challenge, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
+    """Once with the lesson, and once without: what passes anyway was luck."""
+    with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
+    candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE, tokens=dreamt.tokens + with_it.tokens)
+    if with_it.outcome.kind is OutcomeKind.INFRA:
+        return replace(candidate, reason=f"it could not be tried: {with_it.outcome.reason}")
+    if not with_it.outcome.is_ok:
+        return replace(candidate, reason="it went no better with it")
+    control = await solver.solve(challenge)
+    candidate = replace(candidate, tokens=candidate.tokens + control.tokens)
+    if control.outcome.kind is OutcomeKind.INFRA:
+        return replace(candidate, reason=f"there is no control: {control.outcome.reason}")
+    if control.outcome.is_ok:
+        return replace(candidate, reason="it went as well without it")
+    was = f"passed at attempt {dreamt.attempts}" if dreamt.passed else "failed"
+    why = f"{was} before, passed at once with it, and failed without it"
+    return replace(candidate, verdict=DreamVerdict.VERIFIED, reason=why)

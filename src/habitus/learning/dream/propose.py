@@ -1,0 +1,51 @@
+"""A new challenge from a model, about what has gone wrong before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+from pydantic import BaseModel
+
+from habitus.errors import Invalid
+from habitus.learning.asking import ask_within
+from habitus.learning.dream.challenge import Challenge
+from habitus.learning.spending import Spending
+from habitus.llm.model import Model
+from habitus.redact import Redactor
+from habitus.skills import names
+
+_ROOM = 3_000
+_PATIENCE_S = 180.0
+_RECORD_CHARS = 4_000
+
+
+class ChallengeAnswer(BaseModel):
+    """What a model is asked for; the prompt says what each field is."""
+
+    name: str
+    domain: str
+    task: str
+    setup: str = ""
+    validator: str
+    reference: str
+    wrong: str
+
+
+async def propose(about: Sequence[str], *, model: Model, spending: Spending, redactor: Redactor) -> Challenge:
+    """A challenge that nobody has checked yet; `about` are errors and lessons."""
+    record = redactor.redact("\n".join(about)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
+    answer = await ask_within(
+        spending, model, ChallengeAnswer, system=_prompt(), record=record, room=_ROOM, patience_s=_PATIENCE_S
+    )
+    values = answer.value.model_dump()
+    name = names.canonical(values["name"])
+    if not name:
+        raise Invalid("The model's challenge has no name.", mend="Try again.")
+    return Challenge.of({**values, "name": name}, where=f"the challenge of {model.name}")
+
+
+@cache
+def _prompt() -> str:
+    return files("habitus.learning").joinpath("prompts", "propose-challenge.md").read_text("utf-8")

@@ -1,0 +1,79 @@
+"""Lessons: what is remembered, by kind; add, change, put away and bring back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse
+
+from habitus.app.habitus import Habitus
+from habitus.app.undoing import of_lessons
+from habitus.errors import Stale
+from habitus.memory.model import Engram, Kind, Status
+from habitus.web.api.asking import Opened
+from habitus.web.rendering import Said, page
+from habitus.web.words import KINDS
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/lessons")
+def show(request: Request, habitus: Opened) -> HTMLResponse:
+    return _shown(request, habitus)
+
+
+def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
+    found = habitus.memory.list_lessons("all", 1000)
+    groups = [(kind, mine) for kind in KINDS if (mine := [one for one in found if one.kind is kind])]
+    return page(request, "lessons.html", said=said, groups=groups, archived=habitus.memory.archived())
+
+
+@router.get("/lessons/{id}")
+def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
+    return _one(request, habitus, habitus.memory.get(id))
+
+
+def _one(request: Request, habitus: Habitus, lesson: Engram, said: Said | None = None) -> HTMLResponse:
+    return page(request, "lesson.html", said=said, lesson=lesson, history=habitus.memory.history(lesson.id)[::-1])
+
+
+@router.post("/lessons")
+def add(
+    request: Request, habitus: Opened, text: Annotated[str, Form()], kind: Annotated[Kind, Form()] = Kind.LESSON
+) -> HTMLResponse:
+    with habitus.memory.noting() as made:
+        encoded = habitus.memory.add(text, kind=kind, project=habitus.project)
+    told = "Known already; it counts for more now." if encoded.status is Status.REINFORCED else "Remembered."
+    return _shown(request, habitus, Said(text=told, undo=("undo", *of_lessons(made)) if made else ()))
+
+
+@router.post("/lessons/{id}")
+def edit(
+    request: Request,
+    habitus: Opened,
+    id: str,
+    version: Annotated[int, Form()],
+    text: Annotated[str, Form()],
+    kind: Annotated[Kind, Form()],
+    topic: Annotated[str, Form()] = "",
+) -> HTMLResponse:
+    before = habitus.memory.get(id)
+    if before.version != version:
+        raise Stale("Somebody else changed this lesson.", mend="Copy your text, reload the page, and save again.")
+    with habitus.memory.noting() as made:
+        after = habitus.memory.edit(id, by=habitus.settings.signature, text=text, kind=kind, topic=topic)
+    undo = ("undo", *of_lessons(made)) if made else ()
+    return _one(request, habitus, after, Said(text="Saved." if made else "Nothing was changed.", undo=undo))
+
+
+@router.post("/lessons/{id}/away")
+def away(request: Request, habitus: Opened, id: str) -> HTMLResponse:
+    gone = habitus.memory.remove(id, by=habitus.settings.signature)
+    return _shown(request, habitus, Said(text="Put away.", undo=("lessons", "restore", gone.id)))
+
+
+@router.post("/lessons/{id}/restore")
+def restore(request: Request, habitus: Opened, id: str) -> HTMLResponse:
+    back = habitus.memory.restore(id, by=habitus.settings.signature)
+    return _shown(request, habitus, Said(text="It is back.", undo=("lessons", "remove", back.id)))

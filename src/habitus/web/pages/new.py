@@ -1,0 +1,74 @@
+"""New skills: written here, or uploaded, looked at, and then taken in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, UploadFile
+from fastapi.responses import HTMLResponse
+
+from habitus.app import uploading, writing
+from habitus.skills import names
+from habitus.skills.importing import Verdict
+from habitus.web.api.asking import Opened
+from habitus.web.pages import skill, skills
+from habitus.web.pages.skill import Draft
+from habitus.web.rendering import Said, fragment, page
+from habitus.web.words import counted
+
+router = APIRouter(include_in_schema=False)
+
+_STEPS = """1. Say what to look at first, and how to tell that this fits.
+2. Give the steps in order, with the decisions in them.
+3. Say how to check the result, and what to do when the check fails.
+"""
+
+
+@router.get("/new")
+def show(request: Request) -> HTMLResponse:
+    return page(request, "new.html", draft=Draft(body=_STEPS))
+
+
+@router.post("/new/write")
+def write(
+    request: Request,
+    habitus: Opened,
+    title: Annotated[str, Form(max_length=200)],
+    description: Annotated[str, Form()] = "",
+    when_to_use: Annotated[str, Form()] = "",
+    tags: Annotated[str, Form()] = "",
+    body: Annotated[str, Form()] = "",
+) -> HTMLResponse:
+    """Save it under a name made from its title."""
+    draft = skill.draft_of(title, description, when_to_use, tags, body)
+    name = names.unique_name(names.slugify(draft.title), habitus.skills.is_taken)
+    made = writing.new(habitus, name, draft.fields, None, content=draft.body.encode("utf-8", "replace"))
+    answer = skill.shown_page(request, habitus, made.name, said=Said(text="Saved.", undo=made.undo))
+    answer.headers["HX-Push-Url"] = f"/skills/{made.name}"
+    return answer
+
+
+@router.post("/new/look")
+def look(habitus: Opened, file: UploadFile) -> HTMLResponse:
+    """What is in a file, before anything of it is saved."""
+    return fragment("looked.html", looked=uploading.look(habitus, _sent(file)))
+
+
+@router.post("/new/take")
+def take(
+    request: Request, habitus: Opened, file: UploadFile, overwrite: Annotated[bool, Form()] = False
+) -> HTMLResponse:
+    taken = uploading.take(habitus, _sent(file), overwrite=overwrite)
+    held = sum(result.verdict is Verdict.HELD for result in taken.results)
+    refused = [result for result in taken.results if result.verdict is Verdict.REFUSED]
+    told = [f"Saved: {counted(len(taken.new_skills), 'skill')}."]
+    told += [f"Waiting for you: {held}."] if held else []
+    told += [f"Left out: {refused[0].name} ({refused[0].reason})."] if refused else []
+    said = Said(text=" ".join(told), undo=taken.undo, is_bad=bool(refused) and not taken.new_skills)
+    answer = skills.listed(request, habitus, skills.chosen(), said=said)
+    answer.headers["HX-Push-Url"] = "/skills"
+    return answer
+
+
+def _sent(file: UploadFile) -> uploading.Upload:
+    return uploading.Upload(name=file.filename or "", content=file.file.read())

@@ -1,0 +1,259 @@
+"""One skill: read, edit, files, history, how it did, and whether a request would bring it up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse
+from markupsafe import Markup
+
+from habitus.agent.explaining import Why
+from habitus.app import comparing, explaining, going_back, listing, writing
+from habitus.app.comparing import FileChange
+from habitus.app.habitus import Habitus
+from habitus.app.listing import ShownSkill
+from habitus.errors import Stale
+from habitus.journal.model import Place
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.library import Fields
+from habitus.skills.model import Stage, Version
+from habitus.web import words
+from habitus.web.api.asking import Opened
+from habitus.web.charts import Bar, bars
+from habitus.web.diffs import DiffRow, side_by_side
+from habitus.web.pages import skills
+from habitus.web.rendering import Said, markdown, page
+
+router = APIRouter(include_in_schema=False)
+
+TABS = (
+    ("read", "Read"),
+    ("edit", "Edit"),
+    ("files", "Files"),
+    ("history", "History"),
+    ("fared", "How it did"),
+    ("fits", "Would it be used?"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """What stands in the form."""
+
+    title: str = ""
+    description: str = ""
+    when_to_use: str = ""
+    tags: tuple[str, ...] = ()
+    body: str = ""
+
+    @property
+    def fields(self) -> Fields:
+        return Fields(title=self.title, description=self.description, when_to_use=self.when_to_use, tags=self.tags)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """One file of a comparison, ready to be drawn."""
+
+    path: str
+    rows: tuple[DiffRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What one version changed."""
+
+    before: int
+    after: int
+    changes: tuple[Compared, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Whether a request would bring a skill up, in plain words."""
+
+    answer: str
+    lines: tuple[str, ...]
+
+
+@router.get("/skills/{name}")
+def show(request: Request, habitus: Opened, name: str, tab: str = "read", version: str = "") -> HTMLResponse:
+    text = request.query_params.get("request", "")[:10_000]
+    number = int(version) if version.isdecimal() and len(version) < 9 else 0
+    return shown_page(request, habitus, name, tab, version=number, text=text)
+
+
+def shown_page(
+    request: Request,
+    habitus: Habitus,
+    name: str,
+    tab: str = "read",
+    *,
+    said: Said | None = None,
+    version: int = 0,
+    text: str = "",
+    **values: Any,
+) -> HTMLResponse:
+    shown = listing.shown(habitus, name)
+    is_whole = shown.item.summary is not None
+    tab = tab if tab in dict(TABS) and (is_whole or tab in ("read", "files", "history")) else "read"
+    tabs = [(key, label) for key, label in TABS if is_whole or key in ("read", "files", "history")]
+    found = _of_tab(habitus, shown, tab, version, text) | values
+    return page(request, "skill.html", said=said, shown=shown, tab=tab, tabs=tabs, **found)
+
+
+def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: str) -> dict[str, Any]:
+    name = shown.item.name
+    match tab:
+        case "edit":
+            return {"draft": _draft(shown), "reason": "", "conflict": ()}
+        case "files":
+            summary = shown.item.summary
+            has_code = summary is not None and Stage.CODE in summary.stages
+            return {"code": habitus.tools.code(name) if has_code else ""}
+        case "history":
+            kept = habitus.skills.history(name)
+            return {"versions": kept[::-1], "compared": _changes(habitus, name, kept, version) if version else None}
+        case "fared":
+            return {"chart": _chart(habitus, name)}
+        case "fits":
+            why = explaining.why(habitus, name, explaining.request_of(habitus, text)) if text.strip() else None
+            return {"why": _verdict(why) if why else None, "request_text": text}
+        case _:
+            return {}
+
+
+def _draft(shown: ShownSkill) -> Draft:
+    skill = shown.skill
+    if skill is None:
+        return Draft()
+    return Draft(
+        title=skill.title,
+        description=skill.description,
+        when_to_use=skill.when_to_use,
+        tags=skill.tags,
+        body=skill.body,
+    )
+
+
+def drawn(changes: Sequence[FileChange]) -> tuple[Compared, ...]:
+    """Files before and after, side by side; no rows for what is no text."""
+    return tuple(
+        Compared(path=change.path, rows=side_by_side(change.before or "", change.after or "") if change.is_text else ())
+        for change in changes
+    )
+
+
+def _changes(habitus: Habitus, name: str, kept: Sequence[Version], version: int) -> Changes:
+    before = max((one.number for one in kept if one.number < version), default=0)
+    return Changes(before=before, after=version, changes=drawn(comparing.versions(habitus, name, before, version)))
+
+
+def _chart(habitus: Habitus, name: str) -> Markup | None:
+    counted = []
+    for version in habitus.skills.history(name)[-20:]:
+        stages = habitus.skills.counters(name, version=version.number).values()
+        good, bad, used = (sum(getattr(each, key) for each in stages) for key in ("succeeded", "failed", "used"))
+        counted.append(Bar(label=f"v{version.number}", good=good, bad=bad, unknown=max(used - good - bad, 0)))
+    return bars("Uses by version", counted) if any(bar.total for bar in counted) else None
+
+
+def _verdict(why: Why) -> Verdict:
+    lines = []
+    match why.place:
+        case Place.EAGER | Place.STICKY:
+            answer = "Yes: the agent reads it in full."
+            lines.append(f"Because {words.because(why.reason)}.")
+        case Place.MENU | Place.LOADED if why.rank == 1 and why.fits:
+            answer = "Very likely: it fits best, and the agent is pointed to it."
+        case Place.MENU | Place.LOADED if why.rank is not None and why.rank <= 3 and why.fits:
+            answer = "Perhaps: the agent is offered it, and others fit better."
+        case Place.MENU | Place.LOADED:
+            answer = "Hardly: the agent can open it, and nothing points to it."
+        case Place.CUT:
+            answer = "Hardly: it fits the rules, and there was no room to offer it."
+        case Place.LEFT_OUT:
+            answer = "No: it is left out."
+            lines.append(f"Because {words.because(why.reason)}.")
+    if why.rank is not None:
+        lines.append(f"Of all skills it is number {why.rank} for this request.")
+    elif why.place is not Place.LEFT_OUT:
+        lines.append("Nothing in it matches this request. Say in “When to use it” what somebody would ask.")
+    return Verdict(answer=answer, lines=tuple(lines))
+
+
+@router.post("/preview")
+def preview(body: Annotated[str, Form()] = "") -> HTMLResponse:
+    return HTMLResponse(str(markdown(body)))
+
+
+def draft_of(
+    title: Annotated[str, Form()] = "",
+    description: Annotated[str, Form()] = "",
+    when_to_use: Annotated[str, Form()] = "",
+    tags: Annotated[str, Form()] = "",
+    body: Annotated[str, Form()] = "",
+) -> Draft:
+    """The form as it was sent; browsers end lines in their own way."""
+    parts = tuple(part.strip() for part in tags.split(",") if part.strip())
+    text = body.replace("\r\n", "\n")
+    return Draft(
+        title=title.strip(), description=description.strip(), when_to_use=when_to_use.strip(), tags=parts, body=text
+    )
+
+
+@router.post("/skills/{name}/edit")
+def edit(
+    request: Request,
+    habitus: Opened,
+    name: str,
+    version: Annotated[int, Form()],
+    reason: Annotated[str, Form()] = "",
+    title: Annotated[str, Form()] = "",
+    description: Annotated[str, Form()] = "",
+    when_to_use: Annotated[str, Form()] = "",
+    tags: Annotated[str, Form()] = "",
+    body: Annotated[str, Form()] = "",
+) -> HTMLResponse:
+    """Save; whoever comes second keeps their text and sees what differs."""
+    draft = draft_of(title, description, when_to_use, tags, body)
+    change = Edit(operation=Operation.REPLACE, content=draft.body)
+    try:
+        done = writing.edit(habitus, name, change, draft.fields, version, reason)
+    except Stale:
+        theirs = _draft(listing.shown(habitus, name)).body
+        differs = FileChange(path="Theirs, and yours", before=theirs, after=draft.body)
+        said = Said(text="Somebody else saved this skill first.", is_bad=True)
+        return shown_page(
+            request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=drawn([differs])
+        )
+    said = Said(text=f"Saved as version {done.version}." if done.undo else "Nothing was changed.", undo=done.undo)
+    return shown_page(request, habitus, name, said=said)
+
+
+@router.post("/skills/{name}/turn")
+def turn(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
+    """Switch it on or off."""
+    done = writing.switch(habitus, [name], on=on)
+    return shown_page(request, habitus, name, said=Said(text=f"It is {'on' if on else 'off'} now.", undo=done.undo))
+
+
+@router.post("/skills/{name}/back")
+def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()]) -> HTMLResponse:
+    """Go back to an earlier version."""
+    done = going_back.roll_back(habitus, name, to, "")
+    said = Said(text=f"Back to version {to}, as version {done.version}.", undo=done.undo)
+    return shown_page(request, habitus, name, "history", said=said)
+
+
+@router.post("/skills/{name}/away")
+def away(request: Request, habitus: Opened, name: str) -> HTMLResponse:
+    """Put it away; the list follows."""
+    (gone,) = writing.remove(habitus, [name], "")
+    said = Said(text=f"{gone.item.name} is put away.", undo=gone.undo)
+    answer = skills.listed(request, habitus, skills.chosen(), said=said)
+    answer.headers["HX-Push-Url"] = "/skills"
+    return answer

@@ -1,0 +1,17 @@
+"""Today, the first page: what to look at first."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from habitus.app.today import today
+from habitus.web.api.asking import Opened
+from habitus.web.rendering import page
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+def show(request: Request, habitus: Opened) -> HTMLResponse:
+    return page(request, "today.html", today=today(habitus))

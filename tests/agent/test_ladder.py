@@ -1,0 +1,83 @@
+"""The stages of a skill in a session: which is tried first, and falling back in the same turn when it fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from habitus.app import Habitus
+from habitus.llm.scripted import calls, says
+from habitus.skills.model import Skill, Stage
+from tests.agent.conftest import Talk
+from tests.agent.test_code_tools import kept, results
+
+pytestmark = pytest.mark.req("LA-01")
+
+CHUNKS = """## look twice
+
+```yaml
+params: {name: Which skill}
+steps:
+  - tool: list_skills
+    params: {}
+  - tool: read_skill
+    params: {name: $name}
+```
+"""
+
+
+def with_recipe(habitus: Habitus) -> None:
+    looking = Skill(name="looking", description="Looks things up.", body="1. List them.\n2. Read the one.")
+    habitus.skills.create(looking, habitus.person())
+    folder = habitus.skills.directory("looking")
+    assert folder is not None
+    (folder / "chunks.md").write_text(CHUNKS)
+
+
+async def test_a_recipe_that_fails_falls_back_on_the_steps_and_says_which_ran(talk: Talk, habitus: Habitus) -> None:
+    with_recipe(habitus)
+    failing = calls("look_twice", {"name": "nothing-of-the-kind"})
+    session, _ = talk([failing, failing, says("done by hand")])
+    await session.turn("look it up")
+    first, second = results(session)
+    assert "2. read_skill: failed" in first
+    assert "These steps are done; do not repeat them: 1. list_skills." in first
+    assert first.endswith("Its steps are:\n\n1. List them.\n2. Read the one.")
+    assert second.endswith("Its steps stand in this conversation.")  # they are paid for once
+
+
+async def test_a_recipe_that_served_is_tried_before_the_steps(talk: Talk, habitus: Habitus) -> None:
+    with_recipe(habitus)
+    again = calls("look_twice", {"name": "looking"})
+    session, _ = talk([calls("recall_skill", {"name": "looking"}), says("ok"), *[again] * 12, says("ok")])
+    await session.turn("how?")
+    assert "There is a recipe `look_twice` for it, too." in results(session)[0]
+    await session.turn("do it a dozen times")
+    later, _ = talk([calls("recall_skill", {"name": "looking"}), says("ok")])
+    await later.turn("how?")
+    assert "Try the recipe `look_twice` first: it has served." in results(later)[0]
+
+
+async def test_a_tool_that_fails_falls_back_on_the_steps(talk: Talk, habitus: Habitus) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+    code = "import json, sys\nprint(1 / json.loads(sys.argv[1])['n'])\n"
+    async with habitus.tools as tools:
+        await tools.create("divide", "Divides one", schema, code, {"n": 2}, habitus.person())
+    session, _ = talk([calls("divide", {"n": "many"}), calls("divide", {"n": 0}), says("by hand")])
+    await session.turn("divide these")
+    refused, failed = results(session)
+    assert "Go on in this turn" not in refused  # it was called wrongly, and has not failed
+    assert "ZeroDivisionError" in failed
+    assert "Go on in this turn with what is below `divide` in the skill 'divide'." in failed
+
+
+async def test_fresh_from_its_passed_cases_a_tool_is_tried_first_until_a_use_speaks_against_it(
+    talk: Talk, habitus: Habitus
+) -> None:
+    await kept(habitus, "add-up")
+    session, _ = talk([calls("recall_skill", {"name": "add-up"}), says("ok")])
+    await session.turn("add these")
+    assert "Try the tool `add_up` first: it is tested." in results(session)[0]
+    habitus.skills.count_use("add-up", stage=Stage.CODE, succeeded=False)
+    later, _ = talk([calls("recall_skill", {"name": "add-up"}), says("ok")])
+    await later.turn("add these")
+    assert "There is a tool `add_up` for it, too." in results(later)[0]

@@ -1,0 +1,86 @@
+"""The page in a real browser: Debian's chromium, signed in, on a home with life in it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from habitus.app import Habitus, read_settings
+from habitus.web.app import make_app
+from habitus.web.security import Keys, keys_of
+from tests.web.furnished import furnish_with_life
+
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    habitus: Habitus
+    address: str
+    keys: Keys
+
+    def enter(self, page: Page) -> None:
+        """As a person does, by the link."""
+        page.goto(f"{self.address}/enter?key={self.keys.new_link()}")
+
+
+@pytest.fixture
+def site(home: Path, tmp_path: Path) -> Iterator[Site]:
+    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false"}
+    settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path})
+    with Habitus.open(settings) as habitus, socket.socket() as door:
+        furnish_with_life(habitus)
+        door.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{door.getsockname()[1]}"
+        keys = keys_of(home)
+        server = uvicorn.Server(uvicorn.Config(make_app(habitus, keys, [host]), log_level="warning", lifespan="off"))
+        serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
+        serving.start()
+        try:
+            yield Site(habitus=habitus, address=f"http://{host}", keys=keys)
+        finally:
+            server.should_exit = True
+            serving.join()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    where = shutil.which("chromium") or shutil.which("google-chrome")
+    if where is None:
+        pytest.skip("there is no browser here (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=where, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+def _is_complaint(said: ConsoleMessage) -> bool:
+    """An answer that says what is wrong is none."""
+    return said.type == "error" and "the server responded with a status of 4" not in said.text
+
+
+@pytest.fixture
+def page(chromium: Browser, site: Site) -> Iterator[Page]:
+    """Signed in; what a browser complains about, such as a script it was not allowed to run, fails the test."""
+    complaints: list[str] = []
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.on("console", lambda said: complaints.append(said.text) if _is_complaint(said) else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    site.enter(page)
+    yield page
+    context.close()
+    assert complaints == []

@@ -1,0 +1,234 @@
+"""Evidence as a person sees it: offered, withheld, judged, worse in version 2, and rolled back by a proposal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.events import OutcomeKind
+from habitus.evidence.assignment import Lots
+from habitus.evidence.model import Item, ItemKind
+from habitus.journal.model import Exposure, Turn, TurnOutcome
+from habitus.memory.model import Draft, Producer, Scope
+from habitus.settings import Settings, account_name
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.model import Skill
+from tests.cli.conftest import Direct
+from tests.homes import furnish
+
+SHARE = 0.5
+PAIRS = 9  # conversations of each version, offered and withheld
+TEA = Item(kind=ItemKind.SKILL, name="brew-tea")
+
+
+def settings_of(home: Path, share: float = SHARE) -> Settings:
+    settings = read_settings(home, {"HOME": str(home), "USER": account_name()})
+    evidence = settings.evidence.model_copy(update={"withhold": share})
+    return settings.model_copy(update={"cwd": home, "durable": False, "evidence": evidence})
+
+
+def pairs(habitus: Habitus, prefix: str) -> Iterator[tuple[str, bool]]:
+    """Ids of conversations, one to which the lot offers the skill after one from which it withholds it."""
+    seed = habitus.journal.seed()
+    lots = ((f"{prefix}-{n}", Lots(unit=f"{prefix}-{n}", seed=seed, share=SHARE)) for n in range(10_000))
+    drawn = [(id, lot.assign(TEA).is_offered) for id, lot in lots]
+    arms = ([one for one in drawn if one[1] is arm] for arm in (True, False))
+    for pair in list(zip(*arms, strict=False))[:PAIRS]:
+        yield from pair
+
+
+@pytest.fixture(scope="session")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home where tea went well with the first version of a skill and badly with the second; made once."""
+    home = furnish(tmp_path_factory.mktemp("judged") / "home")
+    with Habitus.open(settings_of(home)) as habitus:
+        made = Skill(name="brew-tea", description="How to brew tea.", body="1. Boil water.")
+        habitus.skills.create(made, habitus.person())
+        for version, helps in ((1, True), (2, False)):
+            if version == 2:
+                worse = Edit(operation=Operation.REPLACE, content="1. Use cold water.")
+                habitus.skills.edit("brew-tea", worse, habitus.person())
+            for id, is_offered in pairs(habitus, f"v{version}"):
+                with habitus.turn("how do I brew tea?", conversation=id) as turn:
+                    assert ("brew-tea —" in turn.system) is is_offered
+                    turn.done("Like this.", ok=helps is is_offered)
+    return home
+
+
+@pytest.fixture
+def tea(direct: Direct, judged: Path) -> Direct:
+    shutil.rmtree(direct.home)
+    shutil.copytree(judged, direct.home)
+    return direct
+
+
+@pytest.mark.req("LA-05", "SK-11", "LA-04")
+def test_a_version_that_does_worse_is_rolled_back_by_a_proposal(tea: Direct) -> None:
+    first, second = sorted(tea.json("evidence", "brew-tea")["items"], key=lambda one: int(one["item"]["version"]))
+    assert (first["judgement"]["verdict"], second["judgement"]["verdict"]) == ("promote", "retire")
+    for one in (first, second):
+        arms = [one["estimate"][arm] for arm in ("offered", "withheld")]
+        assert arms == [{"explicit": PAIRS, "weak": 0, "missing": 0}] * 2
+    told = tea.ok("curate")
+    assert "roll back to version 1" in told
+    assert "Nothing was changed" in told
+    assert tea.json("review", "list")["proposals"] == []
+    for _ in range(2):  # looking again proposes nothing twice
+        assert "habitus review show" in tea("curate", "--apply").out
+    (proposal,) = tea.json("review", "list")["proposals"]
+    assert (proposal["name"], proposal["by"]["actor"], proposal["action"]) == ("brew-tea", "job", "write")
+    assert "Version 2 does worse than version 1" in proposal["reasons"][0]
+    assert "now version 3" in tea.ok("review", "approve", str(proposal["id"]))
+    assert "1. Boil water." in tea.skill_file("brew-tea").read_text()
+    assert "propose" not in tea.ok("curate")
+    shown = tea.ok("skills", "show", "brew-tea")
+    assert "version 2: Harms: surely" in shown
+    assert "version 1: Helps: surely" in shown
+
+
+@pytest.mark.req("LA-05", "LA-04")
+def test_a_person_reads_what_helps_and_what_they_turned_down_is_not_proposed_again(tea: Direct) -> None:
+    assert tea("curate", "--apply").code == 0
+    (proposal,) = tea.json("review", "list")["proposals"]
+    tea.ok("review", "reject", str(proposal["id"]), "--reason", "I like it cold")
+    tea.ok("curate", "--apply")
+    assert tea.json("review", "list")["proposals"] == []
+    said = tea.ok("evidence")
+    assert "Helps: surely" in said
+    plot = {line.split()[0] + line.split()[1]: line for line in said.splitlines() if "●" in line}
+    middles = [plot[f"brew-teav{version}"].index("│") - plot[f"brew-teav{version}"].index("●") for version in (1, 2)]
+    assert middles[0] < 0 < middles[1]  # right of the line where nothing changes, and left of it
+    assert "Nothing is withheld at random" in said
+    assert "50% of all offers are withheld" in tea.ok("evidence", env={"HABITUS_EVIDENCE_WITHHOLD": "0.5"})
+    one = tea.ok("evidence", "brew-tea")
+    assert f"offered     in {PAIRS} conversations: {PAIRS} judged, 0 by weak signs alone, 0 not at all" in one
+    planned = tea.json("evidence", "plan")
+    assert all(one["item"]["name"] != "brew-tea" for one in planned["plans"])
+    assert "The plan reckons with 10%" in tea.ok("evidence", "plan")
+    unknown = tea("evidence", "brew-coffee")
+    assert (unknown.code, "Did you mean 'brew-tea'?" in unknown.err) == (1, True)
+    assert "evidence" in tea.ok("doctor", env={"HABITUS_EVIDENCE_WITHHOLD": "0.1"})
+
+
+@pytest.mark.req("LA-05", "LA-04")
+def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_the_menu(direct: Direct) -> None:
+    with Habitus.open(settings_of(direct.home)) as habitus:
+        for name in ("scald-tea", "dull-tea"):
+            habitus.skills.create(Skill(name=name, description="Of tea.", body="1. Wait."), habitus.person())
+        draft = Draft(text="Tea is best cold.", kind="lesson", scope=Scope.GLOBAL, produced_by=Producer.CEREBELLUM)
+        lesson = habitus.memory.encode(draft).engram
+        assert lesson is not None
+        bad = [("skill", "scald-tea"), ("skill", "data-summary@bundled"), ("lesson", lesson.id)]
+        for n in range(40):
+            is_offered = n % 2 == 0
+            drawn = [Exposure(kind=k, item=i, version=1, is_offered=is_offered, propensity=0.5) for k, i in bad]
+            dull = Exposure(kind="skill", item="dull-tea", version=1, is_used=True, is_ignored=True)
+            went = OutcomeKind.FAILED if is_offered else OutcomeKind.OK
+            turn = Turn(id=f"t{n}", session=f"c{n}", request="", started_on=habitus.clock(), exposures=(*drawn, dull))
+            habitus.journal.record(replace(turn, outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),)))
+    assert direct("curate", "--apply").code == 0
+    found = {(one["name"], one["action"]): one["id"] for one in direct.json("review", "list")["proposals"]}
+    assert found.keys() == {("scald-tea", "disable"), ("data-summary", "disable"), ("dull-tea", "write")}
+    assert [one["id"] for one in direct.json("lessons", "archive")["archived"]] == [lesson.id]
+    direct.ok("review", "approve", *map(str, found.values()))
+    states = {one["name"]: one["state"] for one in direct.json("skills", "list")["skills"]}
+    assert [states[name] for name in ("scald-tea", "data-summary", "dull-tea")] == ["disabled", "disabled", "ok"]
+    assert 'disable_model_invocation: "true"' in direct.skill_file("dull-tea").read_text()
+    assert direct.ok("curate").startswith("Nothing has aged.")
+
+
+@pytest.mark.req("LA-05")
+def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(judged: Path, tmp_path: Path) -> None:
+    home = shutil.copytree(judged, tmp_path / "home")
+    with Habitus.open(settings_of(home), clock=lambda: datetime(2001, 1, 1, tzinfo=UTC)) as habitus:  # set back
+        assert [one.judgement.verdict for one in habitus.evidence.of("brew-tea")] == ["promote", "retire"]
+        with habitus.turn("and now?", conversation=next(pairs(habitus, "v2"))[0]) as turn:
+            turn.done("Like this.", ok=True)
+        assert {(1.0, 0.0), (0.0, 1.0)} & {one.said for one in habitus.journal.exposures(["brew-tea"])}
+        with habitus.turn("how do I brew tea?", conversation="late", caller_id="ticket-7") as turn:
+            turn.done("Like this.")
+    with Habitus.open(settings_of(home), clock=lambda: datetime(2040, 1, 1, tzinfo=UTC)) as habitus:
+        habitus.journal.prune()
+        before = habitus.evidence.of("brew-tea")[1].estimate
+        assert before.offered.weak + before.withheld.weak == 1
+        for ok in (False, True, True):
+            habitus.outcome("ticket-7", ok=ok)
+        after = habitus.evidence.of("brew-tea")[1].estimate
+        assert after.offered.explicit + after.withheld.explicit == 2 * PAIRS + 1
+        assert habitus.evidence.forget_user(habitus.settings.user) > 0
+        assert habitus.evidence.findings().items == ()
+
+
+@pytest.mark.req("LA-05", "CL-07")
+def test_without_withholding_the_same_is_said_to_be_association(tmp_path: Path) -> None:
+    with Habitus.open(settings_of(furnish(tmp_path / "home"), share=0.0)) as habitus:
+        assert habitus.evidence.findings().items == ()
+        habitus.skills.create(Skill(name="brew-tea", description="How to brew tea.", body="1."), habitus.person())
+        for n in range(3):
+            with habitus.turn("how do I brew tea?", conversation=f"c{n}") as turn:
+                turn.done("Like this.", ok=True)
+        (found,) = habitus.evidence.of("brew-tea")
+        assert (found.judgement.verdict, found.estimate.basis) == ("not known yet", "associational")
+        assert found.judgement.reason == "It was never withheld at random."
+
+
+@pytest.mark.req("LA-05")
+def test_withholding_is_off_until_it_is_set_and_says_so_when_on(direct: Direct) -> None:
+    assert "nothing is withheld" in direct.ok("doctor")
+    assert direct("config", "set", "evidence.withhold", "0.9").code == 1
+    direct.ok("config", "set", "evidence.withhold", "0.1")
+    assert "10% of all offers are withheld at random" in direct.ok("doctor")
+
+
+@pytest.mark.req("LA-05")
+def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_path: Path) -> None:
+    direct.ok("skills", "new", "brew-tea", "-d", "How to brew tea.", "-f", "-", stdin="1. Boil water.")
+    cases, script = tmp_path / "cases.json", tmp_path / "script.json"
+    cases.write_text(json.dumps([{"request": "how do I brew tea?", "expect": "boil"}]))
+    # The arms take turns: first without it, then with it; in the next pair the other way round.
+    replies = [{"say": "No idea."}, {"say": "Boil  water."}, {"say": "BOIL it."}, {"fail": "out of order"}]
+    script.write_text(json.dumps(replies))
+    asked = ("skills", "trial", "brew-tea", "--cases", str(cases), "--runs", "2", "--model", f"script:{script}")
+    unsaid = direct("skills", "trial", "brew-tea", "--model", f"script:{script}")
+    assert (unsaid.code, "'brew-tea' has no cases of its own." in unsaid.err) == (1, True)
+    refused = direct(*asked, stdin="n\n")
+    assert (refused.code, "4 conversations with script:" in refused.out) == (1, True)
+    assert direct.json("evidence")["items"] == []
+    said = direct.ok(*asked, "--yes")
+    assert "with it: 2 of 2 went well" in said
+    assert "without it: 0 of 1 went well (1 could not be judged)" in said
+    assert "All that is known of version 1:" in said
+    found = direct.json("evidence", "brew-tea")["items"][0]["estimate"]
+    own = direct.skill_file("brew-tea").parent / "evals" / "evals.json"
+    own.parent.mkdir()
+    own.write_text(json.dumps([{"query": "brew tea?", "should_trigger": True, "matches": "(?i)boil"}, {"query": "x"}]))
+    assert "2 conversations with" in direct("skills", "trial", "brew-tea", *asked[-2:], stdin="n\n").out
+    assert (found["basis"], found["offered"]["explicit"], found["withheld"]) == (
+        "randomised",
+        2,
+        {"explicit": 1, "weak": 0, "missing": 1},
+    )
+
+
+@pytest.mark.req("LA-05")
+@pytest.mark.parametrize(
+    ("cases", "told"),
+    [
+        ("[", "is not JSON"),
+        ("[]", "has no list of cases"),
+        ('["x"]', "There is no 'request' in case 1"),
+        ('[{"request": "x"}]', "Nobody could say how case 1"),
+        ('[{"request": "x", "expect": 7}]', "'expect' of case 1"),
+        ('[{"request": "x", "matches": "("}]', "is no pattern"),
+    ],
+)
+def test_cases_that_nobody_could_judge_are_refused_in_a_line(direct: Direct, cases: str, told: str) -> None:
+    ran = direct("skills", "trial", "brew-tea", "--cases", "-", "--yes", "--model", "script:none", stdin=cases)
+    assert (ran.code, told in ran.err, ran.err.count("\n")) == (1, True, 1)

@@ -1,0 +1,122 @@
+"""A cycle of self-play with a solver that does as it is told: which lessons are believed, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.events import OK, Outcome, OutcomeKind, failed, infra
+from habitus.learning.dream.challenge import Challenge
+from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, cycle
+from habitus.learning.dream.extract import Extracted
+from habitus.learning.dream.guard import objection
+from habitus.memory.model import PLAYBOOK, LessonBody
+
+CHALLENGE = Challenge(
+    name="sum-of-prices",
+    domain="data_analysis",
+    task="The file prices.csv has the columns item and price; write their sum to total.txt.",
+    setup="open('prices.csv', 'w').write('item,price\\nRose-17B,12450\\n')",
+    validator="assert open('total.txt').read() == '98765'",
+    reference="pass",
+    wrong="pass",
+)
+GOOD = LessonBody(
+    trigger="When numbers are read from text",
+    anti_pattern="taking every field for a number",
+    correct_pattern="convert with a check, and leave out what is none",
+    domains=("data_analysis",),
+)
+
+
+@dataclass
+class Scripted:
+    """Comes to these outcomes, one after the other."""
+
+    outcomes: list[Outcome]
+    playbooks: list[str] = field(default_factory=list)
+
+    async def solve(self, challenge: Challenge, *, playbook: str = "", feedback: str = "") -> Attempt:
+        self.playbooks.append(playbook)
+        return Attempt(outcome=self.outcomes[len(self.playbooks) - 1], record="did", tokens=10)
+
+
+async def run(outcomes: Sequence[Outcome], lesson: LessonBody = GOOD) -> tuple[Dreamt, Scripted]:
+    async def extract(challenge: Challenge, attempts: Sequence[str]) -> Extracted:
+        return Extracted(lesson=lesson, confidence=0.7, tokens=5)
+
+    solver = Scripted(list(outcomes))
+    return await cycle(CHALLENGE, solver, extract), solver
+
+
+NO, AWAY = failed("AssertionError"), infra("the provider is away")
+
+
+@pytest.mark.req("LP-01", "LP-03")
+@pytest.mark.parametrize(
+    ("outcomes", "verdict", "reason"),
+    [
+        ((OK,), DreamVerdict.NOTHING, "solved at once"),
+        ((NO, NO, NO, OK, NO), DreamVerdict.VERIFIED, "failed before, passed at once with it, and failed without it"),
+        ((NO, OK, OK, NO), DreamVerdict.VERIFIED, "passed at attempt 2 before"),
+        ((NO, NO, NO, OK, OK), DreamVerdict.CANDIDATE, "as well without it"),  # luck
+        ((NO, NO, NO, NO), DreamVerdict.CANDIDATE, "no better with it"),  # of no use
+        ((NO, NO, NO, AWAY), DreamVerdict.CANDIDATE, "could not be tried"),
+        ((NO, NO, NO, OK, AWAY), DreamVerdict.CANDIDATE, "there is no control"),
+        ((AWAY,), DreamVerdict.INFRA, "the provider is away"),
+        ((NO, AWAY), DreamVerdict.INFRA, "the provider is away"),
+    ],
+)
+async def test_a_lesson_is_verified_only_where_it_helped_and_its_control_failed(
+    outcomes: tuple[Outcome, ...], verdict: DreamVerdict, reason: str
+) -> None:
+    dreamt, solver = await run(outcomes)
+    assert (dreamt.verdict, reason in dreamt.reason) == (verdict, True), dreamt
+    assert len(solver.playbooks) == len(outcomes)  # no attempt more than it takes
+    with_it = [each for each in solver.playbooks if each]
+    assert all(each == f"{PLAYBOOK}\n- {GOOD.text}" for each in with_it)
+    if verdict is DreamVerdict.VERIFIED:
+        assert solver.playbooks[-2:] == [with_it[0], ""]  # with it, and then the control
+
+
+@pytest.mark.req("LP-03")
+@given(st.lists(st.sampled_from([OK, NO, AWAY]), min_size=5, max_size=5))
+async def test_whatever_happens_nothing_is_verified_that_was_not_seen_to_help(outcomes: list[Outcome]) -> None:
+    dreamt, solver = await run(outcomes)
+    seen = outcomes[: len(solver.playbooks)]
+    if dreamt.verdict is DreamVerdict.VERIFIED:
+        assert seen[-2].is_ok
+        assert seen[-1].kind is OutcomeKind.FAILED
+        assert not seen[0].is_ok
+
+
+@pytest.mark.req("LP-02")
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"trigger": " "}, "does not say when"),
+        ({"correct_pattern": ""}, "does not say what to do"),
+        ({"domains": ()}, "names no domain"),
+        ({"domains": ("data_analysis", "knitting")}, "'knitting' is no domain"),
+        ({"trigger": "When prices.csv has the columns item and price in it"}, "repeats the exercise"),
+        ({"correct_pattern": "write 98765 to the file"}, "copies '98765'"),
+        ({"anti_pattern": "forgetting Rose-17B"}, "copies 'Rose-17B'"),
+    ],
+)
+async def test_the_guard_turns_away_what_is_empty_or_copied(changed: dict[str, object], why: str) -> None:
+    lesson = replace(GOOD, **changed)  # type: ignore[arg-type]
+    assert why in objection(lesson, CHALLENGE)
+    dreamt, _ = await run((NO, NO, NO), lesson)
+    assert (dreamt.verdict, why in dreamt.reason) == (DreamVerdict.REJECTED, True)
+
+
+@pytest.mark.req("LP-02")
+@given(st.integers(0, 8))
+def test_words_in_a_row_count_as_a_copy_from_six_on(words: int) -> None:
+    copied = " ".join(CHALLENGE.task.split()[:words])
+    lesson = replace(GOOD, trigger=f"Whenever {copied} something")
+    assert bool(objection(lesson, CHALLENGE)) is (words >= 6 or "prices.csv" in copied.split()), copied

@@ -1,0 +1,102 @@
+"""Self-play through the product: our session plays, memory keeps what helped, and a later session is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, dreaming, read_settings
+from habitus.learning.dream.challenge import Challenge
+from habitus.learning.dream.cycle import DreamVerdict
+from habitus.llm.model import Ask, Asked, Text
+from habitus.llm.providers import open_model
+from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.memory.model import PLAYBOOK, TrustLevel
+from tests.real_model import real_model
+
+CHALLENGE = Challenge(
+    name="join-the-names",
+    domain="python_general",
+    task="Write the names of names.json to joined.txt, sorted, with a comma between them.",
+    setup="open('names.json', 'w').write('[\"b\", \"a\"]')",
+    validator="assert open('joined.txt').read() == 'a,b', 'the names are not in order'",
+    reference="open('joined.txt', 'w').write('a,b')",
+    wrong="open('joined.txt', 'w').write('b,a')",
+)
+LESSON = {
+    "trigger": "When a list of texts is put together",
+    "anti_pattern": "trusting the order of the input",
+    "correct_pattern": "call sorted on it before joining",
+    "domains": ["python_general"],
+    "confidence": 0.8,
+}
+_RIGHT = "import json; open('joined.txt', 'w').write(','.join(sorted(json.load(open('names.json')))))"
+
+
+def _said(ask: Ask) -> str:
+    return "".join(
+        part.text for one in ask.messages if isinstance(one, Asked) for part in one.parts if isinstance(part, Text)
+    )
+
+
+def _knows_only_with_its_lesson(ask: Ask) -> Step:
+    if not isinstance(ask.messages[-1], Asked) or str(LESSON["trigger"]) not in _said(ask):
+        return says("I can't.")
+    return calls("scratchpad", {"action": "exec", "name": dreaming.PAD, "code": _RIGHT})
+
+
+@pytest.mark.req("LP-01", "LP-03", "LP-04")
+async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_later_session(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        player = ScriptedModel(_knows_only_with_its_lesson)
+        teacher = ScriptedModel([says(json.dumps(LESSON))])
+        solver = dreaming.SessionSolver(habitus, player)
+        dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, teacher, key="job/0")
+
+        assert (dreamt.verdict, dreamt.attempts) == (DreamVerdict.VERIFIED, 3), dreamt
+        (kept,) = habitus.memory.list_lessons("self-play")
+        assert (kept.verified, kept.trust, kept.evidence.trace) == (True, TrustLevel.VERIFIED, "job/0")
+        assert "Judged: FileNotFoundError" in _said(teacher.asked[0])
+        again = await dreaming.dream(habitus, CHALLENGE, key="job/0")
+        assert again.reason == "it was dreamt already"  # nobody is asked a second time
+
+        later = ScriptedModel([says("Yes.")])
+        async with habitus.session(later) as session:
+            await session.turn("How do I put a list of texts together?")
+        told = _said(later.asked[0])
+        assert told.count(kept.text) == 1  # under one heading only
+        assert f"{PLAYBOOK}\n- {kept.text}" in told
+
+
+@pytest.mark.req("LP-01")
+async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nobody(home: Path) -> None:
+    unsound = Challenge(
+        name="anything-goes",
+        domain="algo",
+        task="Do something.",
+        setup="",
+        validator="pass",
+        reference="pass",
+        wrong="pass",
+    )
+    with Habitus.open(read_settings(home)) as habitus:
+        nobody = ScriptedModel([])
+        solver = dreaming.SessionSolver(habitus, nobody)
+        dreamt = await dreaming.dream_with(habitus, unsound, solver, nobody, key="job/1")
+        assert (dreamt.verdict, dreamt.reason) == (DreamVerdict.UNSOUND, "its wrong solution passes")
+        assert habitus.memory.list_lessons() == ()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.req("LP-01", "LP-02")
+async def test_a_cycle_with_a_real_model_comes_to_its_end_and_keeps_no_nonsense(home: Path) -> None:
+    with real_model() as address, Habitus.open(read_settings(home)) as habitus:
+        model = open_model("openai:smollm2", {}, base_url=address)
+        solver = dreaming.SessionSolver(habitus, model)
+        dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, model, key="job/2")
+        assert not dreamt.passed
+        assert dreamt.verdict in (DreamVerdict.REJECTED, DreamVerdict.CANDIDATE, DreamVerdict.INFRA), dreamt
+        assert not any(lesson.verified for lesson in habitus.memory.list_lessons())

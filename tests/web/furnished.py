@@ -1,0 +1,101 @@
+"""A home with something on every page: skills of all kinds, versions, uses, lessons, proposals and a conversation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from habitus.agent.history import pack
+from habitus.app import Habitus
+from habitus.events import OutcomeKind
+from habitus.journal.model import Place, Selected, Turn, TurnOutcome
+from habitus.llm.model import Answered
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.library import Fields
+from habitus.skills.model import Actor, Author, Skill, Source
+from habitus.skills.review import Action, Change
+from habitus.skills.trees import with_skill
+
+AGENT = Author(actor=Actor.AGENT, name="helper", reason="worked it out in a conversation about sales")
+
+SKILLS = (
+    Skill(
+        name="close-the-month",
+        title="Close the month",
+        description="Books the last invoices and locks the period.",
+        when_to_use="When somebody wants to close the books of a month.",
+        tags=("finance", "monthly"),
+        body="# Close the month\n\n1. List open invoices.\n2. Book each one, or say why not.\n3. Lock the period.\n",
+    ),
+    Skill(
+        name="weekly-report",
+        title="Weekly report",
+        description="Gathers the numbers of the week and writes a page for the team.",
+        tags=("writing", "monthly"),
+        source=Source.AGENT,
+        body="1. Read the figures.\n2. Say what changed, **and why**.\n",
+    ),
+    Skill(
+        name="tidy-inbox",
+        title="Tidy the inbox",
+        description="Sorts mail into folders and answers what is short.",
+        tags=("mail",),
+        body="1. Archive newsletters.\n2. Answer what takes two minutes.\n",
+    ),
+)
+
+
+def furnish_with_life(habitus: Habitus) -> None:
+    person = habitus.person("written by hand")
+    for skill in SKILLS:
+        habitus.skills.create(skill, person)
+    text = Edit(operation=Operation.APPEND, content="4. Tell the team.\n")
+    habitus.skills.edit("close-the-month", text, habitus.person("the team asked"))
+    habitus.skills.edit("close-the-month", Edit(), person, fields=Fields(tags=("finance", "monthly", "books")))
+    for succeeded in (True, True, True, False, None):
+        habitus.skills.count_use("close-the-month", succeeded=succeeded)
+    habitus.skills.set_enabled("tidy-inbox", False, person)
+    _propose(habitus)
+    for words, kind in (
+        ("Dates are written day first.", "always"),
+        ("Never send mail without asking.", "never"),
+        ("The sales file has two header rows; skip the first.", "lesson"),
+        ("Ann works in Vienna and keeps the books of three shops.", "profile"),
+    ):
+        habitus.memory.add(words, kind=kind)
+    _talk(habitus)
+
+
+def _propose(habitus: Habitus) -> None:
+    tree = habitus.skills.tree("weekly-report")
+    skill = replace(
+        SKILLS[1], body="1. Read the figures of the week.\n2. Say what changed, and why.\n3. Add a chart.\n"
+    )
+    change = Change(action=Action.WRITE, name="weekly-report", layer="user", tree=with_skill(tree, skill))
+    habitus.review.submit(change, AGENT)
+    new = Skill(name="sales-by-region", description="Sums sales by region.", body="1. Group by region.\n2. Add up.\n")
+    habitus.review.submit(
+        Change(action=Action.WRITE, name="sales-by-region", layer="user", tree=with_skill({}, new)), AGENT
+    )
+
+
+def _talk(habitus: Habitus) -> None:
+    began = habitus.clock() - timedelta(minutes=5)
+    answer = pack(Answered(text="March is **closed**: 14 invoices are booked."))
+    habitus.journal.record(
+        Turn(
+            id="t1",
+            session="s1",
+            request="Please close March.",
+            started_on=began,
+            ended_on=began + timedelta(seconds=40),
+            user=habitus.settings.user,
+            messages=(answer,),
+            selected=(
+                Selected(name="close-the-month", place=Place.LOADED, reason="the model asked for it"),
+                Selected(name="tidy-inbox", place=Place.LEFT_OUT, reason="disabled: by a person"),
+                Selected(name="weekly-report", place=Place.MENU, reason="eligible"),
+            ),
+            outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"),),
+        )
+    )
