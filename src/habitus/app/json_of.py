@@ -15,7 +15,7 @@ from habitus.skills.model import PLAIN_MANIFEST, Counters
 from habitus.skills.review import Proposal
 
 if TYPE_CHECKING:
-    from habitus.app.explaining import Prospect  # the session, which a listing has no use for
+    from habitus.app.explaining import Prospect  # the whole agent, which a listing has no use for
 
 
 def skill(habitus: Habitus, item: Listed, counted: Counted) -> dict[str, Any]:
