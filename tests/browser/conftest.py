@@ -59,8 +59,9 @@ def site(home: Path, tmp_path: Path) -> Iterator[Site]:
             serving.join()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def chromium() -> Iterator[Browser]:
+    """One for each test: while it is there, no other event loop can run in this process."""
     where = shutil.which("chromium") or shutil.which("google-chrome")
     if where is None:
         pytest.skip("there is no browser here (Debian: apt-get install chromium)")
