@@ -180,7 +180,7 @@ def tool_called(
 ) -> Event:
     """A `tool_call`. `args` is what the model sent: JSON text, or the parsed value; nothing when it is not known.
 
-    `at` is when, in ISO 8601; `cwd` the directory it was called in.
+    `at` is when, in ISO 8601; `cwd` the directory it was called in, which holds no secrets any more.
     """
     parsed = _parsed(args)
     detail: dict[str, object] = {"name": name, "args_summary": "", "args_digest": ""}
@@ -195,7 +195,7 @@ def tool_called(
     if intent:
         detail["intent"] = _shortened(intent, SUMMARY_CHARS, redactor)
     if cwd:
-        detail["cwd"] = _shortened(cwd, COMMAND_CHARS, redactor)
+        detail["cwd"] = cwd
     if keeps_args:
         detail["args"] = redactor.redact_value(parsed)
     return event(EventKind.TOOL_CALL, detail | _told(id=call_id, at=at), round_idx=round_idx)

@@ -57,6 +57,7 @@ class Learn:
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         study = studying.Study(self._habitus, apply=True, wants_failures=False)
         study.read(Path(part))
+        study.keep()
         report = study.report()
         return {"files": 1, "turns": sum(file.turns for file in report.files)}
 

@@ -14,7 +14,7 @@ from habitus.app.habitus import Habitus
 from habitus.app.remedies import Gathering, ToldRemedies
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
-from habitus.learning.places import AGENTS
+from habitus.learning.agents import AGENTS
 from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
 from habitus.learning.remedies.calls import moment
 from habitus.learning.spending import CapReached

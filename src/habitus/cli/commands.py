@@ -37,6 +37,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _OfSkill("trust", "trust:trust", panel=_CURATE),
         Command("identity", "identity:identity", panel=_CURATE),
         Command("tour", "tour:tour", panel=_EVERYDAY),
+        Command("check", "check:check", panel=_EVERYDAY),
         Command("learn", "learn:learn", panel=_EVERYDAY),
         Command("outcome", "judging:outcome", panel=_EVERYDAY),
         Command("dream", "dream:dream", panel=_EVERYDAY),
@@ -63,6 +64,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _sessions(),
         _review(),
         _evidence(),
+        _users(),
     ]
 
 
@@ -194,3 +196,12 @@ def _evidence() -> TyperGroup:
     below = [_OfSkill("show", "evidence:show"), Command("plan", "evidence:plan")]
     help = "What helps, and how sure that is: 'habitus evidence NAME' shows one item."
     return group("evidence", help, below, panel=_CURATE, otherwise="show")
+
+
+def _users() -> TyperGroup:
+    below = [
+        Command("add", "users:add"),
+        Command("list", "users:list_users"),
+        Command("remove", "users:remove"),
+    ]
+    return group("users", "People who may sign in to the web page besides you.", below, panel=_OPERATE)

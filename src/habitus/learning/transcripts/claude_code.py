@@ -60,14 +60,14 @@ class _Session:
         self._calls: dict[str, _Call] = {}
         self._seen_lines: dict[int, None] = {}  # hashes, the oldest first
         self._stopped: Stop | None = None  # by the person, who has not spoken since
+        self._cwd = "", ""  # as it stands in the line before, and without secrets
         self._line = 0
 
     def take(self, row: Mapping[str, object]) -> None:
         self._line += 1
         if self._is_repeated(string(row.get("uuid"))):
             return
-        if not self.draft.project and (place := string(row.get("cwd"))):
-            self.draft.project = self._redactor.redact(place[:1000]).text
+        self.draft.project = self.draft.project or self._place(row)
         match row.get("type"):
             case "user":
                 self._user(row)
@@ -79,6 +79,13 @@ class _Session:
                 pass
             case _:
                 self.draft.unread["unknown line"] += 1
+
+    def _place(self, row: Mapping[str, object]) -> str:
+        """Where the line was written, without secrets; hardly ever another place than that of the line before."""
+        given = string(row.get("cwd"))[:1000]
+        if given != self._cwd[0]:
+            self._cwd = given, self._redactor.redact(given).text
+        return self._cwd[1]
 
     def _is_repeated(self, uuid: str) -> bool:
         """A resumed session repeats the lines that it resumed."""
@@ -148,7 +155,7 @@ class _Session:
             round_idx=turn.round_idx,
             call_id=call_id,
             at=_at(row),
-            cwd=string(row.get("cwd")),
+            cwd=self._place(row),
             redactor=self._redactor,
         )
         self.draft.add(turn, called)

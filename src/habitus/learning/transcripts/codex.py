@@ -64,9 +64,9 @@ class _Rollout:
                 self.draft.unread["unknown line"] += 1
 
     def _place(self, cwd: str) -> None:
-        self._cwd = cwd or self._cwd
-        if cwd and not self.draft.project:
-            self.draft.project = self._redactor.redact(cwd[:1000]).text
+        if cwd:
+            self._cwd = self._redactor.redact(cwd[:1000]).text
+            self.draft.project = self.draft.project or self._cwd
 
     def _event(self, payload: Mapping[str, object], at: str) -> None:
         match payload.get("type"):

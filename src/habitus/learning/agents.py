@@ -13,13 +13,16 @@ class Agent:
 
     name: str
     label: str
+    marks: tuple[str, ...]  # one of these is there where the agent is used
     transcript_folder: str
     patterns: tuple[str, ...] = ("**/*.jsonl",)
     user_skills: tuple[str, ...] = ()  # the first wins
     project_skills: tuple[str, ...] = ()
     listing_chars: int | None = None  # of all descriptions together; none where no limit is known
     description_chars: int | None = None
-    is_verified: bool = True  # whether its makers document it
+
+    def is_used(self, home: Path) -> bool:
+        return any((home / mark).is_dir() for mark in self.marks)
 
     def transcripts(self, home: Path) -> Iterator[Path]:
         folder = home / self.transcript_folder
@@ -33,6 +36,7 @@ AGENTS: Mapping[str, Agent] = {
         Agent(
             name="claude-code",
             label="Claude Code",
+            marks=(".claude",),
             transcript_folder=".claude/projects",
             user_skills=(".claude/skills",),
             project_skills=(".claude/skills",),
@@ -42,6 +46,7 @@ AGENTS: Mapping[str, Agent] = {
         Agent(
             name="codex",
             label="Codex",
+            marks=(".codex",),
             transcript_folder=".codex/sessions",
             patterns=("**/rollout-*.jsonl",),
             user_skills=(".agents/skills", ".codex/skills"),
@@ -52,6 +57,7 @@ AGENTS: Mapping[str, Agent] = {
         Agent(
             name="gemini-cli",
             label="Gemini CLI",
+            marks=(".gemini",),
             transcript_folder=".gemini/tmp",
             patterns=("*/chats/session-*.jsonl", "*/chats/session-*.json"),
             user_skills=(".agents/skills", ".gemini/skills"),
@@ -60,6 +66,7 @@ AGENTS: Mapping[str, Agent] = {
         Agent(
             name="opencode",
             label="opencode",
+            marks=(".config/opencode", ".local/share/opencode"),
             transcript_folder=".local/share/opencode",
             patterns=("opencode.db",),
             user_skills=(".config/opencode/skills", ".claude/skills", ".agents/skills"),
