@@ -5,7 +5,7 @@
 Tasks are made up and checkable: two people, two colours, one question. Of twenty lessons some help, some do nothing
 and some mislead. The truth: every task with four lessons around it, with and without each of the twenty. Then a stream
 of episodes in which each of five lessons is withheld in a tenth; the evidence is read after a tenth of the truth's runs
-and at the end. Half an hour to an hour on one core.
+and at the end. A run takes 0.7 seconds of one core, all of them twenty minutes.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A journal has a few procedures, each done in a few turns of several sessions wit
 tools without any procedure. Calls that have nothing to do with it come between, calls fail and are repeated, turns
 fail. Found: a recipe with the steps of a procedure that also makes the calls of a run which it has not seen (`recall`),
 and the share of recipes that are part of a procedure (`precision`). `shuffled` is the same journal with all its calls
-dealt out anew: whatever is found there is wrong. The kinds after `shell` were written when the miner was finished.
+dealt out anew: whatever is found there is wrong. The kinds after `shell` were written when those before were found.
 `repeats` is a plain miner beside it: sequences of the same tools in three turns. Prints one JSON object.
 """
 

@@ -1,4 +1,4 @@
-"""Write docs/reference/ from the code: the commands, the settings and the public names.
+"""Write docs/reference/ from the code: the commands, the settings, the public names and REST.
 
 `reference.py` writes the pages; `reference.py --check` only says which are out of date, and exits 1 when one is.
 """
@@ -22,6 +22,7 @@ import habitus
 from habitus.cli.lazy import LazyCommand
 from habitus.cli.main import app
 from habitus.settings import Settings
+from habitus.web.app import doors
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE_BY = "<!-- Written by scripts/reference.py; change the code, then run `make docs`. -->"
@@ -30,7 +31,7 @@ Command = Any  # typer brings its own copy of click, whose classes have no publi
 
 
 def main() -> int:
-    pages = {"cli.md": cli_page(), "settings.md": settings_page(), "python.md": python_page()}
+    pages = {"cli.md": cli_page(), "settings.md": settings_page(), "python.md": python_page(), "rest.md": rest_page()}
     is_check = "--check" in sys.argv[1:]
     stale = [name for name, text in pages.items() if _read(DOCS / name) != text]
     if is_check:
@@ -273,6 +274,44 @@ def _shown(default: object) -> str:
 
 def _summary(thing: object) -> str:
     return _flowing((inspect.getdoc(thing) or "").split("\n\n")[0])
+
+
+# REST
+
+
+def rest_page() -> str:
+    description = doors().openapi()
+    found = [
+        (path.removeprefix("/api/v1"), method.upper(), told)
+        for path, methods in description["paths"].items()
+        for method, told in methods.items()
+    ]
+    rows = [
+        (f"`{method} {path}`", _flowing(told.get("description")), _sent(description, told))
+        for path, method, told in found
+    ]
+    return _page(
+        "REST",
+        "Below `http://127.0.0.1:8765/api/v1`, served by `habitus up`; `GET /openapi.json` there says it to machines."
+        " Looking at skills needs nothing; changes and conversations need `Authorization: Bearer TOKEN` with the token"
+        " that `habitus up` prints.",
+        "An error is `application/problem+json` with `title` (what) and `detail` (what to do): 401 not signed in, 404"
+        " not there, 409 refused, 412 somebody was faster, 413 too large, 422 can't be so, 428 names no version.",
+        "`GET` of a skill or lesson has an `ETag`; a change sends it back as `If-Match`. A create may have an"
+        " `Idempotency-Key`: sent twice, it is done once. Lists come in pages: `limit`, and `after` with what `next`"
+        " said. What changes something answers with `undo`, which `POST /undo` takes.",
+        _table(("request", "what it does", "takes"), rows),
+    )
+
+
+def _sent(description: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+    """The names of what a request takes, without those of its address."""
+    names = [f"`{one['name']}`" for one in told.get("parameters", ()) if one["in"] != "path"]
+    for content in told.get("requestBody", {}).get("content", {}).values():
+        for one in content["schema"].get("anyOf", [content["schema"]]):
+            shape = description["components"]["schemas"].get(one.get("$ref", "").rpartition("/")[2], {})
+            names += [f"`{name}`" for name in shape.get("properties", {})]
+    return ", ".join(names)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
 import { HighlightStyle, Language, defineLanguageFacet, syntaxHighlighting } from "@codemirror/language";
 import { EditorState } from "@codemirror/state";
-import { EditorView, drawSelection, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
+import { EditorView, drawSelection, highlightActiveLine, keymap } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { GFM, parser } from "@lezer/markdown";
 
@@ -21,8 +21,7 @@ const look = HighlightStyle.define([
 const theme = EditorView.theme({
   "&": { color: "var(--ink)", backgroundColor: "var(--field)", fontSize: "0.9375rem" },
   "&.cm-focused": { outline: "none" },
-  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.6", minHeight: "22rem", maxHeight: "70vh" },
-  ".cm-gutters": { backgroundColor: "transparent", color: "var(--faint)", border: "none" },
+  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.6", minHeight: "22rem", maxHeight: "70vh", padding: "0.4rem 0.5rem" },
   ".cm-activeLine": { backgroundColor: "var(--hover)" },
   ".cm-cursor": { borderLeftColor: "var(--ink)" },
   "&.cm-focused .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "var(--select) !important" },
@@ -46,7 +45,7 @@ class MarkdownEditor extends HTMLElement {
       state: EditorState.create({
         doc: field.value,
         extensions: [
-          lineNumbers(), history(), drawSelection(), highlightActiveLine(), EditorView.lineWrapping,
+          history(), drawSelection(), highlightActiveLine(), EditorView.lineWrapping,
           EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "true" }),
           keymap.of([...defaultKeymap, ...historyKeymap]),
           markdown, syntaxHighlighting(look), theme, tell,

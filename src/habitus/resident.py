@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -72,12 +73,25 @@ async def listen(
             door.bind(f"{short}/{place.name}")
             place.chmod(0o600)  # before anybody can be let in
             async with await asyncio.start_unix_server(listening.answered, sock=door, limit=_LONGEST):
-                while not stop.is_set() and lock_file(folder, name).exists() and listening.idle_s <= idle_s:
+                while not stop.is_set() and _is_held(lock, folder, name) and listening.idle_s <= idle_s:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), min(_LOOK_S, idle_s))
-        with contextlib.suppress(FileNotFoundError):
-            place.unlink()
+        if _is_held(lock, folder, name):  # else another one listens there by now
+            place.unlink(missing_ok=True)
         await close()
+
+
+def end_soon(folder: Path, name: str) -> None:
+    """Whoever listens there stops within seconds; the next one may begin at once."""
+    lock_file(folder, name).unlink(missing_ok=True)
+
+
+def _is_held(lock: IO[str], folder: Path, name: str) -> bool:
+    """Whether the lock is still the one that others would find."""
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), lock_file(folder, name).stat())
+    except OSError:
+        return False
 
 
 class _Listening:

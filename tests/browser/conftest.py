@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from habitus.app import Habitus, read_settings
 from habitus.web.app import make_app
+from habitus.web.desks import Desks
 from habitus.web.security import Keys, keys_of
 from tests.web.furnished import furnish_with_life
 
+expect.set_options(timeout=60_000)  # a busy machine takes its time
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -45,7 +47,9 @@ def site(home: Path, tmp_path: Path) -> Iterator[Site]:
         door.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{door.getsockname()[1]}"
         keys = keys_of(home)
-        server = uvicorn.Server(uvicorn.Config(make_app(habitus, keys, [host]), log_level="warning", lifespan="off"))
+        server = uvicorn.Server(
+            uvicorn.Config(make_app(Desks(habitus), keys, [host]), log_level="warning", lifespan="off")
+        )
         serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
         serving.start()
         try:
@@ -77,7 +81,7 @@ def page(chromium: Browser, site: Site) -> Iterator[Page]:
     complaints: list[str] = []
     context = chromium.new_context(viewport={"width": 1280, "height": 860})
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)  # of a busy machine
     page.on("console", lambda said: complaints.append(said.text) if _is_complaint(said) else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     site.enter(page)

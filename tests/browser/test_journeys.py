@@ -20,6 +20,7 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
     search = page.get_by_role("searchbox", name="Search skills")
     expect(search).to_be_focused()
     search.press_sequentially("finish the bookkeeping")
+    page.wait_for_url("**/skills?q=finish+the+bookkeeping&*")
     expect(page.locator(".rows li").first).to_contain_text("Close the month")
     page.get_by_role("switch", name="Close the month").click()
     expect(page.get_by_role("switch", name="Close the month")).to_have_attribute("aria-checked", "false")
@@ -29,7 +30,7 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
     page.get_by_role("link", name="Close the month").click()
     page.wait_for_url("**/close-the-month", wait_until="load")
     page.keyboard.press("e")
-    steps = page.get_by_role("textbox", name="Steps")
+    steps = page.locator("markdown-editor .cm-content")
     steps.click()
     page.keyboard.press("Control+End")
     page.keyboard.type("5. Drink **tea**.")
@@ -40,6 +41,11 @@ def test_a_person_searches_edits_and_takes_back(page: Page, site: Site) -> None:
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("version 5")).to_be_visible()
     assert "Drink" not in site.habitus.skills.load("close-the-month").body
+
+    page.set_viewport_size({"width": 375, "height": 812})
+    for path in ("/", "/skills", "/skills/close-the-month?tab=edit", "/review"):
+        page.goto(f"{site.address}{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") == 375, path
 
 
 @pytest.mark.full

@@ -131,6 +131,9 @@ def test_each_hook_can_be_refused(direct: Direct) -> None:
     assert "PostToolUseFailure: tells it what helped" in shown
     direct.ok("connect", "claude-code", "--yes", "--no-hook", "all")
     assert not settings.exists()
+    direct.ok("connect", "claude-code", "--yes")
+    direct.ok("connect", "claude-code", "--yes", "--scope", "project")  # it would run both
+    assert not (direct.cli.cwd / ".claude").exists()
     assert "Did you mean 'SessionStart'?" in direct("connect", "claude-code", "--no-hook", "SesionStart").err
 
 

@@ -7,7 +7,9 @@ import shlex
 
 import pytest
 
+from habitus.cli import output
 from habitus.settings import account_name
+from habitus.skills.model import Actor, Author
 from tests.cli.conftest import Direct
 
 
@@ -205,3 +207,8 @@ def test_a_change_that_nobody_knows_is_said(stocked: Direct) -> None:
         assert ran.err.startswith(f"habitus: No change '{wrong}' is known. Write NAME:VERSION")
     assert "names no version" in stocked("undo", "csv-summary:x").err
     assert "has no version 9" in stocked("undo", "csv-summary:9").err
+
+
+def test_who_did_it_is_said_once() -> None:
+    made = [Author(actor=Actor.AGENT, name="agent"), Author(actor=Actor.AGENT), Author(actor=Actor.USER, name="ann")]
+    assert [output.who(author) for author in made] == ["agent", "agent", "user ann"]

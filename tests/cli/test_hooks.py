@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -16,9 +17,9 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.attending import NAME, attend
+from habitus.app.attending import attend
 from habitus.hosts import hook, hooks
-from habitus.resident import is_running
+from habitus.resident import end_soon, is_running
 from habitus.settings import Settings, account_name
 from habitus.skills.menu import tokens
 from tests.cli.conftest import Direct
@@ -55,7 +56,7 @@ class Agent:
 async def resident(settings: Settings) -> AsyncIterator[None]:
     stop = asyncio.Event()
     running = asyncio.create_task(attend(settings, stop=stop))
-    while not is_running(settings.home, NAME):
+    while not is_running(settings.home, hooks.RESIDENT):
         await asyncio.sleep(0)
     try:
         yield
@@ -84,19 +85,21 @@ async def test_a_session_is_told_rules_then_what_fits_then_what_helped(direct: D
         shown = await agent.runs("UserPromptSubmit", prompt="Run the tests of this project.")
         assert "- Run the tests of this project with uv run pytest." in shown
         assert tokens(shown) <= 300
-        assert await agent.runs("UserPromptSubmit", prompt="Thanks!") == ""
+        other = Agent(cli=direct.cli, session="9a1b")  # two at once
+        thanks = [one.runs("UserPromptSubmit", prompt="Thanks!") for one in (agent, other)]
+        assert await asyncio.gather(*thanks) == ["", ""]
         remedy = await agent.runs(
             "PostToolUseFailure", tool_name="Bash", tool_input={"command": "pytest"}, error=NOT_FOUND
         )
         assert "uv run pytest" in remedy
-        other: dict[str, Any] = {
+        reading: dict[str, Any] = {
             "tool_name": "Read",
             "tool_input": {"file_path": "/x"},
             "error": "File does not exist.",
         }
-        assert await agent.runs("PostToolUseFailure", **other) == ""
-        assert "repeated_tool_error" in await agent.runs("PostToolUseFailure", **other)
-        assert await agent.runs("PostToolUseFailure", **other, is_interrupt=True) == ""
+        assert await agent.runs("PostToolUseFailure", **reading) == ""
+        assert "repeated_tool_error" in await agent.runs("PostToolUseFailure", **reading)
+        assert await agent.runs("PostToolUseFailure", **reading, is_interrupt=True) == ""
         assert await agent.runs("Stop", transcript_path="/t.jsonl") == ""
     with Habitus.open(settings_of(direct.cli)) as habitus:
         turns = habitus.journal.turns_of("claude-code-5f0c")
@@ -130,6 +133,11 @@ async def test_ended_sessions_are_learned_from_at_the_next_start_and_open_ones_l
     failing = [row for number in range(4) for row in call(number, "pytest", "pytest: what?", fails=True)]
     transcript = await ended(direct.cli, "one", said("run the tests"), *failing)
     second = Agent(cli=direct.cli, session="two")
+    direct.ok("pause")
+    async with resident(settings_of(direct.cli)):
+        await second.runs("SessionStart", source="startup")
+    direct.ok("resume")
+    assert direct.json("lessons", "list")["lessons"] == []
     async with resident(settings_of(direct.cli)):
         await second.runs("SessionStart", source="startup")
         await second.runs("Stop", transcript_path=str(transcript))
@@ -142,8 +150,23 @@ async def test_the_resident_process_ends_when_its_home_is_gone_or_another_holds_
     async with resident(settings):
         assert (settings.home / "hooks.socket").stat().st_mode & 0o777 == 0o600
         await attend(settings)  # the second one finds the first
+        end_soon(settings.home, hooks.RESIDENT)
+        async with resident(settings):
+            pass  # another one begins while the first still ends
     await attend(settings, idle_s=0.01)
     assert not (settings.home / "hooks.socket").exists()
+
+
+@pytest.mark.full
+async def test_a_resident_process_that_does_not_answer_stops_nothing(
+    direct: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(direct.home)
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(hook.SOCKET)
+        deaf.listen()
+        for event in (one.event for one in hooks.HOOKS):
+            assert await Agent(cli=direct.cli).runs(event, prompt="Hello.") == ""
 
 
 @pytest.mark.full
@@ -152,7 +175,7 @@ async def test_the_first_hook_of_a_session_starts_the_resident_process(direct: D
     agent = Agent(cli=direct.cli)
     assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
     shutil.rmtree(direct.home)
-    while is_running(direct.home, NAME):  # it sees that within seconds
+    while is_running(direct.home, hooks.RESIDENT):  # it sees that within seconds
         await asyncio.sleep(0.1)
 
 

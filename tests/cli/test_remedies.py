@@ -72,7 +72,7 @@ def test_without_files_the_agents_on_this_machine_are_read_and_nothing_is_writte
     said = direct.ok("learn").splitlines()
     assert said[:7] == [
         "What fails again and again, the most costly first:",
-        f"  pytest -q: <path>: line <num>: pytest: command not found (2 sessions, 4 calls, 4 minutes lost; {project})",
+        f"  pytest -q: <path>: line <num>: pytest: command not found (2 sessions, 4 calls, 4 min lost; {project})",
         "What worked next:",
         f"  {LESSON} (2 sessions, last in May; {project})",
         "What you said when you stopped it:",

@@ -21,6 +21,7 @@ from habitus.repl.commands import (
     Say,
     completions,
     filled,
+    in_chat,
     meaning,
 )
 
@@ -103,3 +104,18 @@ def test_the_tab_key_offers_commands_skills_and_their_actions() -> None:
 def test_a_skills_text_gets_the_arguments() -> None:
     assert filled("Fix issue $ARGUMENTS now. ($ARGUMENTS)", "12") == "Fix issue 12 now. (12)"
     assert filled("Nothing to fill.", "12") == "Nothing to fill."
+
+
+@pytest.mark.parametrize(
+    ("advice", "here"),
+    [
+        ("See 'habitus skills list'.", "See /skill list."),
+        ("Compare 'habitus skills rollback tea --to 2'.", "Compare /skill rollback tea 2."),
+        ("See 'habitus lessons list', 'habitus review show 3'.", "See /lessons, /review show 3."),
+        ("See 'habitus sessions list'.", "See /resume."),
+        ("See 'habitus skills restore --list' or 'habitus skills lint'.", None),
+        ("Run 'habitus resume'.", None),
+    ],
+)
+def test_an_error_names_the_command_of_the_chat_where_there_is_one(advice: str, here: str | None) -> None:
+    assert in_chat(advice) == (here or advice)

@@ -31,6 +31,13 @@ def _done(outcome: Outcome = OK, *, cost: float | None = None, waiting: int = 0)
     return Done(turn="t", reply="r", outcome=outcome, usage=usage, rounds=1, seconds=3.2, waiting=waiting)
 
 
+def test_a_long_notice_goes_on_below_its_beginning() -> None:
+    console = Console(file=io.StringIO(), width=30)
+    TurnDisplay(console=console).show(Noticed(text="The database is away; this turn made do without."))
+    shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.rstrip() for line in shown if line] == ["  ! The database is away; this", "  turn made do without."]
+
+
 @pytest.mark.req("AG-11")
 def test_what_a_cell_made_is_offered_to_open() -> None:
     console = Console(file=io.StringIO(), width=80)

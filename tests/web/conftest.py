@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from habitus.app import Habitus, read_settings
 from habitus.skills.model import Skill
 from habitus.web.app import make_app
+from habitus.web.desks import Desks
 from habitus.web.security import Keys, keys_of
 
 HOST = "127.0.0.1:8765"
@@ -33,8 +34,10 @@ def keys(habitus: Habitus) -> Keys:
 
 
 @pytest.fixture
-def app(habitus: Habitus, keys: Keys) -> ASGIApp:
-    return make_app(habitus, keys, {HOST, "localhost:8765"})
+def app(habitus: Habitus, keys: Keys) -> Iterator[ASGIApp]:
+    desks = Desks(habitus)
+    yield make_app(desks, keys, {HOST, "localhost:8765"})
+    desks.close()
 
 
 @pytest.fixture

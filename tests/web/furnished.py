@@ -8,7 +8,7 @@ from datetime import timedelta
 from habitus.agent.history import pack
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
-from habitus.journal.model import Place, Selected, Turn, TurnOutcome
+from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
 from habitus.llm.model import Answered
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.library import Fields
@@ -64,6 +64,7 @@ def furnish_with_life(habitus: Habitus) -> None:
     ):
         habitus.memory.add(words, kind=kind)
     _talk(habitus)
+    _weigh(habitus)
 
 
 def _propose(habitus: Habitus) -> None:
@@ -99,3 +100,25 @@ def _talk(habitus: Habitus) -> None:
             outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"),),
         )
     )
+
+
+def _weigh(habitus: Habitus) -> None:
+    """Conversations that were offered a skill, or kept from it at random, and mostly went as it had promised."""
+    for number in range(16):
+        is_offered = number % 2 == 0
+        went = OutcomeKind.OK if is_offered is (number != 3) else OutcomeKind.FAILED
+        shown = Exposure(
+            kind="skill", item="close-the-month", version=3, is_offered=is_offered, propensity=0.5, is_used=is_offered
+        )
+        habitus.journal.record(
+            Turn(
+                id=f"w{number}",
+                session=f"w{number}",
+                conversation=f"w{number}",
+                request="Close the books.",
+                started_on=habitus.clock() - timedelta(days=1, minutes=number),
+                user="ben",
+                exposures=(shown,),
+                outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),),
+            )
+        )

@@ -134,6 +134,10 @@ def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestCli
     why = api.get(f"{API}/skills/brew-tea/why", params={"request": "tea"}).json()
     assert why["sentences"][0].startswith("brew-tea is on the menu")
     assert {check["name"] for check in api.get(f"{API}/doctor").json()["checks"]} >= {"home", "search"}
+    assert api.get(f"{API}/today").json()["new_skills"] == ["brew-tea"]
+    assert api.get(f"{API}/tools").json() == {"tools": []}
+    assert api.put(f"{API}/pause").json()["paused"]["by"] == "ann"
+    assert api.delete(f"{API}/pause").json() == {"paused": None}
     assert any(one["key"] == "memory" for one in api.get(f"{API}/settings").json()["settings"])
 
 

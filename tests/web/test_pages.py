@@ -98,6 +98,19 @@ def test_of_two_tabs_the_second_sees_the_conflict_and_keeps_its_text(browser: Te
 
 
 @pytest.mark.req("CL-02")
+def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus: Habitus) -> None:
+    assert "Not known yet" in browser.get("/skills/brew-tea?tab=fared").text
+    furnish_with_life(habitus)
+    page = browser.get("/skills/close-the-month?tab=fared").text
+    (finding,) = habitus.evidence.of_skill(habitus.skills.find("close-the-month"))
+    assert html.escape(finding.sentence) in page
+    assert 'aria-label="Of a hundred conversations. v3: +' in page
+    assert "v3: 3 went well, 1 went wrong" in page
+    told = browser.get("/api/v1/skills/close-the-month/evidence").json()["items"]
+    assert [one["sentence"] for one in told] == [finding.sentence]
+
+
+@pytest.mark.req("CL-02")
 def test_the_list_is_searched_filtered_switched_and_changed_in_bulk(browser: TestClient, habitus: Habitus) -> None:
     furnish_with_life(habitus)
 

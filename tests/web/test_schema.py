@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import schemathesis
 from fastapi.testclient import TestClient
@@ -44,7 +46,7 @@ def test_no_request_is_a_failure_of_the_server(
 
     @given(case=schema.as_strategy(mode))
     @settings(suppress_health_check=list(HealthCheck))
-    def ask(case: schemathesis.Case) -> None:
+    def ask(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(headers=headers, checks=[not_a_server_error])
 
     ask()

@@ -10,7 +10,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.web.security import SIGNED_IN_FOR, Keys, keys_of
+from habitus.app.people import People, Role
+from habitus.journal.model import Turn
+from habitus.web.app import make_app
+from habitus.web.desks import Desks
+from habitus.web.security import OWNER, SIGNED_IN_FOR, Keys, keys_of
+from tests.web.conftest import HOST
 
 SWITCH = "/api/v1/skills/brew-tea/disable"
 
@@ -62,18 +67,18 @@ def test_who_is_signed_in_and_on_our_page_may_change_things(browser: TestClient,
 @pytest.mark.req("CL-04")
 def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     now = 1_000.0
-    keys = Keys(b"k" * 32, clock=lambda: now)
+    keys = Keys(b"k" * 32, People(tmp_path), clock=lambda: now)
     link = keys.new_link()
     cookie = keys.entered(link)
     assert cookie is not None
     assert keys.entered(link) is None
-    assert keys.is_signed_in(cookie)
+    assert keys.by_cookie(cookie) == OWNER
     until, rest = cookie.split(".", 1)
     forged = [f"{int(until) + 1}.{rest}", cookie[:-1], "", ".", "..", f"{until}.x.", "é", cookie + "x"]
-    assert [other for other in forged if keys.is_signed_in(other)] == []
-    assert not Keys(b"other" * 8).is_signed_in(cookie)
+    assert [other for other in forged if keys.by_cookie(other)] == []
+    assert Keys(b"other" * 8, People(tmp_path)).by_cookie(cookie) is None
     now += SIGNED_IN_FOR
-    assert not keys.is_signed_in(cookie)
+    assert keys.by_cookie(cookie) is None
 
 
 @pytest.mark.req("CL-04")
@@ -110,3 +115,53 @@ def test_no_answer_lets_a_browser_run_what_is_written_in_it(stranger: TestClient
         assert policy["script-src"] == policy["style-src"] == "'self'"
         assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
         assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.req("CL-04")
+@pytest.mark.parametrize(
+    ("role", "statuses"), [(Role.VIEWER, [403, 403]), (Role.REVIEWER, [200, 403]), (Role.ADMIN, [200, 200])]
+)
+def test_everybody_does_what_their_role_allows_and_is_named(
+    stranger: TestClient, habitus: Habitus, role: Role, statuses: list[int]
+) -> None:
+    people = People(habitus.settings.home)
+    invited = people.add("ben", role)
+    habitus.journal.record(Turn(id="t1", session="s1", request="tea", started_on=habitus.clock(), user="ben"))
+    program = {"Authorization": f"Bearer {invited.token}"}
+    assert [one["id"] for one in stranger.get("/api/v1/sessions", headers=program).json()["sessions"]] == ["s1"]
+    judged = stranger.post("/api/v1/turns/t1/outcome", json={"ok": True}, headers=program)
+    made = stranger.post(SWITCH, headers=program)
+    assert [judged.status_code, made.status_code] == statuses
+    if made.status_code == 200:
+        (switch,) = habitus.skills.layer("user").store.whole_history("brew-tea").switches
+        assert switch.author.name == "ben"
+
+    assert stranger.get(f"/enter?key={invited.link}").status_code == 303
+    assert stranger.get("/activity").status_code == 200
+    assert f"ben, {role.value}" in stranger.get("/").text
+    assert ('class="looking"' in stranger.get("/skills").text) is (role is not Role.ADMIN)
+    assert ('class="looking"' in stranger.get("/review").text) is (role is Role.VIEWER)
+    people.remove("ben")
+    assert stranger.get("/activity").status_code == 401
+    assert stranger.get("/api/v1/skills", headers=program).status_code == 401
+
+
+@pytest.mark.req("CL-04")
+def test_where_others_reach_it_nobody_looks_who_has_not_signed_in(habitus: Habitus, keys: Keys) -> None:
+    public = TestClient(make_app(Desks(habitus), keys, {HOST}, is_public=True), base_url=f"http://{HOST}")
+    assert [public.get(path).status_code for path in ("/", "/skills", "/api/v1/skills")] == [401, 401, 401]
+    assert public.get("/static/habitus.css").status_code == 200
+    assert public.get(f"/enter?key={keys.new_link()}").status_code == 200
+    assert public.get("/skills").status_code == 200
+
+
+@pytest.mark.req("CL-04")
+def test_of_links_and_tokens_only_hashes_are_kept(habitus: Habitus, stranger: TestClient) -> None:
+    invited = People(habitus.settings.home).add("ben", Role.VIEWER)
+    file = habitus.settings.home / "people.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert invited.link not in file.read_text()
+    assert invited.token not in file.read_text()
+    file.write_text("{")
+    broken = stranger.get("/api/v1/skills", headers={"Authorization": f"Bearer {invited.token}"})
+    assert (broken.status_code, broken.headers["content-type"]) == (503, "application/problem+json")

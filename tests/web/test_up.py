@@ -61,4 +61,9 @@ def test_an_address_that_others_reach_is_refused_in_one_line(run_cli: Cli) -> No
     for host in ("0.0.0.0", "192.168.1.5", "::", "example.org"):
         ran = run_cli("up", "--host", host)
         assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
-        assert "Leave --host out" in ran.err
+        assert "habitus users add NAME" in ran.err
+    added = run_cli("users", "add", "ben", "--role", "reviewer", "--at", "http://shop.example:80")
+    assert "http://shop.example:80/enter?key=" in added.out
+    assert run_cli("users", "list").out.split() == ["name", "role", "ben", "reviewer"]
+    assert run_cli("users", "remove", "ben").code == 0
+    assert run_cli("users", "remove", "ben").code == 1

@@ -20,13 +20,13 @@ from habitus.app import spool
 from habitus.app.habitus import Habitus
 from habitus.app.hooks import SOURCE, Prompter
 from habitus.app.hosting import HostRequest
+from habitus.hosts.hooks import RESIDENT
 from habitus.resident import listen
 from habitus.settings import Settings
 from habitus.skills.layers import project_root
 
 log = logging.getLogger(__name__)
 
-NAME = "hooks"  # of its socket and its lock in the home
 IDLE_S = 4 * 3600.0
 _MOST_PLACES, _MOST_SESSIONS = 8, 100
 _LEARNING_S = 2.0  # that a failed call waits for what the last sessions teach
@@ -36,7 +36,7 @@ _MOST_SAID = 9_000  # characters; Claude Code takes 10,000
 async def attend(settings: Settings, *, idle_s: float = IDLE_S, stop: asyncio.Event | None = None) -> None:
     """Be the resident process of this home until there is no more reason to."""
     attendant, stop = Attendant(settings), stop or asyncio.Event()
-    await listen(settings.home, NAME, attendant.answer, idle_s=idle_s, stop=stop, close=attendant.close)
+    await listen(settings.home, RESIDENT, attendant.answer, idle_s=idle_s, stop=stop, close=attendant.close)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ from habitus.hosts import hooks
 from habitus.hosts.connections import Change, Connections, Wanted
 from habitus.hosts.editing import Entry, Format
 from habitus.hosts.table import NAME, Host, Scope, host
+from habitus.resident import end_soon
 from habitus.settings import Settings
 from habitus.skills.layers import project_root
 from habitus.text import one_line
@@ -52,16 +53,24 @@ class Plan:
         return self.host.notes.get(self.scope, "")
 
 
-def offered_hooks(agent: str, refused: Sequence[str]) -> tuple[hooks.Hook, ...]:
-    """The hooks that an agent can have, without those that the person does not want; `all` means every one."""
+def offered_hooks(
+    settings: Settings, environ: Mapping[str, str], agent: str, scope: Scope, refused: Sequence[str]
+) -> tuple[hooks.Hook, ...]:
+    """The hooks that an agent can have, without those that the person does not want; `all` means every one.
+
+    An agent runs those of both scopes, so where the other has them there are none.
+    """
     known = {one.event.lower(): one for one in hooks.HOOKS}
     for name in refused:
         if name.lower() not in (*known, "all"):
             near = did_you_mean(name, [one.event for one in hooks.HOOKS])
             there = ", ".join(one.event for one in hooks.HOOKS)
             raise NotFound(f"There is no hook '{name}'.", mend=near or f"There are: {there}.")
-    unwanted = {name.lower() for name in refused}
-    if not host(agent).hooks or "all" in unwanted:
+    unwanted, found = {name.lower() for name in refused}, host(agent)
+    if not found.hooks or "all" in unwanted:
+        return ()
+    others = [_hooks(settings, environ, found, Wishes(scope=other)) for other in Scope if other is not scope]
+    if any(map(Connections(settings.home).is_connected, others)):
         return ()
     return tuple(one for name, one in known.items() if name not in unwanted)
 
@@ -113,6 +122,8 @@ def carry_out(settings: Settings, planned: Plan) -> None:
     connections = Connections(settings.home)
     for change in planned.changes:
         connections.carry_out(change)
+    if not any(change.wanted.entries for change in planned.changes):
+        end_soon(settings.home, hooks.RESIDENT)  # where somebody else's hooks need it, they start another
 
 
 def backups(settings: Settings, planned: Plan) -> tuple[Path, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
@@ -32,12 +32,14 @@ class Evidence:
         """The share of offers that is withheld at random; 0 is off."""
         return self.habitus.settings.evidence.withhold
 
-    def observations(self) -> list[Observation]:
-        return observed(self.habitus.journal.exposures(), self.habitus.clock())
+    def exposures(self) -> list[KeptExposure]:
+        """All that is kept, oldest first."""
+        return self.habitus.journal.exposures()
 
-    def findings(self) -> Findings:
+    def findings(self, kept: Sequence[KeptExposure] | None = None) -> Findings:
         """Of every skill version, lesson, recipe and tool that was offered or withheld, what is known."""
-        return findings(self.observations(), withhold=self.share or USUAL_SHARE)
+        rows = observed(self.exposures() if kept is None else kept, self.habitus.clock())
+        return findings(rows, withhold=self.share or USUAL_SHARE)
 
     def of(self, name: str) -> tuple[Finding, ...]:
         """The same of each version of one item: a skill's name, a lesson's id, the name of a recipe or a tool."""
@@ -60,18 +62,22 @@ class Evidence:
         return self.habitus.journal.erase_evidence(user)
 
 
-def observed(kept: Iterable[KeptExposure], now: datetime) -> list[Observation]:
+def chosen(kept: Iterable[KeptExposure]) -> set[tuple[str, str]]:
+    """What was ever chosen for a request, by kind and name; the rest only stood in a steady part of prompts."""
+    return {(one.exposure.kind, one.exposure.item) for one in kept if not one.exposure.is_steady}
+
+
+def observed(kept: Sequence[KeptExposure], now: datetime) -> list[Observation]:
     """Exposures as estimates count them: once a unit, in the order of time.
 
     What was ever chosen for a request is judged by the conversations in which it was: a line on the menu of all the
     others would only thin the effect out. What only ever stood in a steady part is judged by the sessions it stood in.
     """
-    rows = list(kept)
-    chosen = {(one.exposure.kind, one.exposure.item) for one in rows if not one.exposure.is_steady}
+    by_request = chosen(kept)
     return [
         _observation(one, now)
-        for one in rows
-        if one.exposure.is_steady is not ((one.exposure.kind, one.exposure.item) in chosen)
+        for one in kept
+        if one.exposure.is_steady is not ((one.exposure.kind, one.exposure.item) in by_request)
     ]
 
 

@@ -174,7 +174,7 @@ def _own(skill: str) -> str:
 def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:
     taught = {signature for held in found.lessons for signature in held.signatures}
     for held in found.lessons:
-        cost = f"{wording.evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.0f} minutes lost"
+        cost = f"{wording.evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
         yield Remark(topic=Topic.LESSON, what=f"{wording.lesson(held)} ({cost})", mend="habitus learn --apply")
     again = [each for each in found.failures if each.sessions >= ENOUGH and each.signature not in taught]
     for each in again[:MOST_FAILURES]:

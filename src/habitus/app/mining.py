@@ -6,6 +6,7 @@ new skill where they are not. Requests that ask for the same and had no skill be
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,8 @@ from habitus.text import one_line
 MOST_TURNS = 10_000  # the latest ones
 _MINED = "mined"  # where a proposal keeps what it was made of
 _SHOWN_RUNS = 3
+_MOST_WISHES = 5  # groups of requests that are brought up at once, the largest
+_LISTED = 10  # requests of a group that are written down
 _DRAFTED_FROM = 3  # turns that a model is shown
 
 
@@ -109,7 +112,7 @@ class Mining:
                 self._add(draft)
         taken = {turn for draft in self._drafts for turn in draft.suggestion.turns}
         alone = [self._turns[id] for id, one in done.items() if one.ok and one.calls and id not in taken]
-        for group in self._wishes(alone):
+        for group in itertools.islice(self._wishes(alone), _MOST_WISHES):
             self._add(self._of_requests(group, done))
 
     def _add(self, draft: _Draft) -> None:
@@ -195,7 +198,7 @@ class Mining:
     def _of_requests(self, turns: Sequence[Turn], done: dict[str, ObservedTurn]) -> _Draft:
         tools = Counter(tuple(dict.fromkeys(call.name for call in done[turn.id].calls)) for turn in turns)
         ((usual, _),) = tools.most_common(1)
-        asked = [f"- {observing.quoted(turn)}" for turn in turns]
+        asked = list(dict.fromkeys(f"- {observing.quoted(turn)}" for turn in reversed(turns)))[:_LISTED]
         used = [f"{number}. `{tool}`" for number, tool in enumerate(usual, 1)]
         body = "\n".join(["Asked for again and again:", "", *asked, "", "What was called, as a rule:", "", *used, ""])
         title = " ".join(one_line(turns[-1].request).split()[:6])
@@ -224,9 +227,8 @@ class Mining:
                 continue
             kept = (unpack(message) for message in self._messages_of(draft.suggestion.turns))
             messages: list[Message] = [message for message in kept if message is not None]
-            hint = "How to serve requests like these: " + "; ".join(
-                observing.quoted(self._turns[id]) for id in draft.suggestion.turns
-            )
+            asked = [observing.quoted(self._turns[id]) for id in draft.suggestion.turns[-_LISTED:]]
+            hint = f"How to serve requests like these: {'; '.join(asked)}"
             try:
                 skill = await saving.draft(self._habitus, model, messages, hint, spending=self._habitus.spending)
             except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError, HabitusError) as error:

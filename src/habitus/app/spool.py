@@ -12,7 +12,7 @@ from typing import Any
 
 from habitus.app.habitus import Habitus
 from habitus.app.studying import Study
-from habitus.errors import HabitusError
+from habitus.errors import HabitusError, Refused
 from habitus.hosts.hook import SPOOL
 from habitus.settings import Settings
 
@@ -30,11 +30,15 @@ class Noted:
 
 def learn_from(settings: Settings, *, live: Collection[str]) -> int:
     """Learn from the sessions that are over; those that go on stay noted. How many transcripts were read."""
-    lines = _taken(settings.home)
-    noted = {one.session: one for one in map(_noted, lines) if one is not None}
-    done = [one for one in noted.values() if one.session not in live]
-    read = sum(_learned(settings, one) for one in done)
-    _put_back(settings.home, (line for line in lines if (one := _noted(line)) is not None and one.session in live))
+    noted = {one.session: one for one in map(_noted, _taken(settings.home)) if one is not None}
+    over = [one for one in noted.values() if one.session not in live]
+    later = [one for one in noted.values() if one.session in live]
+    try:
+        read = sum(_learned(settings, one) for one in over)
+    except Refused as refused:  # nobody learns while that holds
+        log.info("Nothing is learned now: %s", refused)
+        read, later = 0, list(noted.values())
+    _put_back(settings.home, later)
     return read
 
 
@@ -47,6 +51,8 @@ def _learned(settings: Settings, noted: Noted) -> bool:
             study = Study(habitus, apply=True, wants_failures=False)
             study.read(noted.transcript)
             study.keep()
+    except Refused:
+        raise
     except (HabitusError, OSError) as error:
         log.warning("Nothing was learned from %s: %s", noted.transcript, error)
         return False
@@ -69,11 +75,11 @@ def _taken(home: Path) -> list[str]:
     return left.splitlines()
 
 
-def _put_back(home: Path, lines: Iterable[str]) -> None:
-    kept = "".join(f"{line}\n" for line in lines)
-    if kept:
+def _put_back(home: Path, noted: Iterable[Noted]) -> None:
+    lines = [{"session": one.session, "transcript": str(one.transcript), "cwd": str(one.cwd)} for one in noted]
+    if lines:
         with (home / SPOOL).open("a", encoding="utf-8") as spool:
-            spool.write(kept)
+            spool.write("".join(f"{json.dumps(line)}\n" for line in lines))
     (home / _TAKEN).unlink(missing_ok=True)
 
 

@@ -9,6 +9,7 @@ from habitus.app import inbox
 from habitus.app.habitus import Habitus
 from habitus.app.inbox import InboxItem
 from habitus.app.past_sessions import past_sessions
+from habitus.evidence.policy import Rollback
 from habitus.journal.model import KeptSession
 from habitus.memory.model import Engram
 from habitus.skills.listing import Listed
@@ -24,6 +25,7 @@ class Today:
     new_skills: tuple[Summary, ...]  # made or changed within a week, the newest first
     new_lessons: tuple[Engram, ...]
     broken: tuple[Listed, ...]  # can't be loaded, or something they need is missing
+    worse: tuple[Rollback, ...]  # versions that do worse than the one before
     failing: tuple[CodeTool, ...]  # tools that failed again and again
     sessions: tuple[KeptSession, ...]
     skills: int  # how many there are at all
@@ -44,6 +46,7 @@ def today(habitus: Habitus) -> Today:
         new_skills=_newest(summaries, now - _WEEK),
         new_lessons=habitus.memory.list_lessons("week", 100),
         broken=tuple(item for item in listing if item.state in (State.BROKEN, State.GATED)),
+        worse=habitus.evidence.findings().rollbacks,
         failing=tuple(tool for tool in tools if tool.status in (ToolStatus.DEGRADED, ToolStatus.BROKEN)),
         sessions=tuple(past_sessions(habitus, 5)),
         skills=len(summaries),

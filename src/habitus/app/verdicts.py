@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from habitus.app.evidence import chosen
 from habitus.errors import HabitusError, Refused
 from habitus.evidence.findings import Finding
 from habitus.evidence.model import Item, ItemKind
-from habitus.evidence.policy import Rollback, Verdict
+from habitus.evidence.policy import Rollback, Verdict, is_ignored
 from habitus.skills import trees
 from habitus.skills.lifecycle import Transition, transition
 from habitus.skills.listing import Listed
@@ -32,9 +33,13 @@ class Due:
 
 def due(habitus: Habitus) -> tuple[Due, ...]:
     """What the evidence says now, of what is in use now."""
-    found = habitus.evidence.findings()
+    kept = habitus.evidence.exposures()
+    found, by_request = habitus.evidence.findings(kept), chosen(kept)
     back = {one.item: one for one in found.rollbacks}
-    steps = (_of_lesson(habitus, one) if _is_lesson(one.item) else _of_skill(habitus, one, back) for one in found.items)
+    steps = []
+    for one in found.items:
+        is_chosen = (one.item.kind, one.item.name) in by_request
+        steps.append(_of_lesson(habitus, one) if _is_lesson(one.item) else _of_skill(habitus, one, back, is_chosen))
     return tuple(step for step in steps if step is not None)
 
 
@@ -44,23 +49,27 @@ def _is_lesson(item: Item) -> bool:
 
 def _of_lesson(habitus: Habitus, found: Finding) -> Due | None:
     """Harm alone puts a lesson away: it goes by itself where it does not help."""
-    does_harm = found.judgement.verdict is Verdict.RETIRE
-    if not does_harm or all(lesson.id != found.item.name for lesson in habitus.memory.list_lessons()):
+    if found.judgement.verdict is not Verdict.RETIRE:
+        return None
+    current = {(lesson.id, lesson.version) for lesson in habitus.memory.list_lessons()}
+    if (found.item.name, found.item.version) not in current:
         return None
     return Due(item=found.item, transition=Transition.RETIRE, reason=found.judgement.reason)
 
 
-def _of_skill(habitus: Habitus, found: Finding, back: Mapping[Item, Rollback]) -> Due | None:
-    """Of the version that is offered today; a layer that can't be written has none to go back to."""
+def _of_skill(habitus: Habitus, found: Finding, back: Mapping[Item, Rollback], is_chosen: bool) -> Due | None:
+    """Of the version that is offered today; a layer that can't be written has none to go back to.
+
+    What only stood on menus hardly changes a session, however much it helps where it is needed: that is not useless.
+    """
     item, verdict, worse = found.item, found.judgement.verdict, back.get(found.item)
     skill = _skill_of(habitus, item)
     if skill is None or skill.summary is None or (skill.state, skill.summary.version) != (State.OK, item.version):
         return None
     if not habitus.skills.layer(skill.layer).can_write:
         worse = None
-    then = transition(
-        does_harm=verdict is Verdict.RETIRE, is_useless=verdict is Verdict.DEGRADE, is_worse=worse is not None
-    )
+    is_useless = verdict is Verdict.DEGRADE and (is_chosen or is_ignored(found.estimate))
+    then = transition(does_harm=verdict is Verdict.RETIRE, is_useless=is_useless, is_worse=worse is not None)
     if then is Transition.STAY:
         return None
     if worse is None:

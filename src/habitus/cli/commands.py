@@ -64,6 +64,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _sessions(),
         _review(),
         _evidence(),
+        _users(),
     ]
 
 
@@ -195,3 +196,12 @@ def _evidence() -> TyperGroup:
     below = [_OfSkill("show", "evidence:show"), Command("plan", "evidence:plan")]
     help = "What helps, and how sure that is: 'habitus evidence NAME' shows one item."
     return group("evidence", help, below, panel=_CURATE, otherwise="show")
+
+
+def _users() -> TyperGroup:
+    below = [
+        Command("add", "users:add"),
+        Command("list", "users:list_users"),
+        Command("remove", "users:remove"),
+    ]
+    return group("users", "People who may sign in to the web page besides you.", below, panel=_OPERATE)

@@ -45,7 +45,7 @@ def connect(
     """Wire our server, and hooks where there are any, into an agent's own config. Shows the difference first."""
     settings = read_settings(context.find_root().obj)
     asks = not (yes or dry_run or as_json) and sys.stdin.isatty()
-    hooks = use_case.offered_hooks(agent, no_hook or ())
+    hooks = use_case.offered_hooks(settings, os.environ, agent, scope, no_hook or ())
     if hooks and not as_json:
         output.say("Hooks, commands that it runs for us at certain moments:")
     wanted = [one.event for one in hooks if _is_wanted(one, asks=asks, is_quiet=as_json)]

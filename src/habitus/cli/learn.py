@@ -183,7 +183,7 @@ def _print_remedies(told: ToldRemedies) -> None:
     if again := [failure for failure in told.failures if failure.sessions >= AGAIN][:MOST_FAILURES]:
         output.say("What fails again and again, the most costly first:", style="bold")
         for failure in again:
-            lost = f"{output.counted(failure.calls, 'call')}, {failure.minutes:g} minutes lost"
+            lost = f"{output.counted(failure.calls, 'call')}, {failure.minutes:g} min lost"
             output.say(f"  {failure.what} ({failure.sessions} sessions, {lost}; {failure.project or 'no project'})")
     for heading, style, lessons in (
         ("What worked next:", "green", told.lessons),

@@ -195,7 +195,8 @@ def say(text: str = "", style: str = "") -> None:
 
 def who(author: Author) -> str:
     """Who made a change, and why."""
-    name = "disk" if author.actor == "disk" else f"{author.actor.value} {author.name}".strip()
+    actor = author.actor.value
+    name = actor if author.name in ("", actor) or actor == "disk" else f"{actor} {author.name}"
     return f"{name}: {author.reason}" if author.reason else name
 
 

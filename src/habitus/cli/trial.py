@@ -35,8 +35,7 @@ def trial(
             else trials.read_cases(given.read_text(str(cases)), about=str(cases))
         )
         ready = asyncio.run(trials.prepare(habitus, name, found, runs, habitus.models.main))
-        if not as_json:
-            output.say(_cost(ready))
+        (output.complain if as_json else output.say)(_cost(ready))
         if not yes and not typer.confirm("Run it?", err=as_json):
             raise typer.Exit(1)
         done = asyncio.run(_run(habitus, ready, is_quiet=as_json))

@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus.app import Habitus
+from habitus.app.people import People
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.errors import Refused
@@ -23,6 +24,7 @@ from habitus.mcp import http as mcp_http
 from habitus.mcp.scope import Scope as McpScope
 from habitus.mcp.server import Behind
 from habitus.web.app import make_app
+from habitus.web.desks import Desks
 from habitus.web.security import keys_of
 
 _CLOSING_S = 5
@@ -31,17 +33,40 @@ _CLOSING_S = 5
 def up(
     context: typer.Context,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where; 0 finds one.")] = 8765,
-    host: Annotated[str, typer.Option("--host", help="Only names of this machine.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", help="Another address of this machine, where people sign in.")
+    ] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A name it is reached by, as host:port; may be repeated.")
+    ] = None,
 ) -> None:
     """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
-    if not _is_here(host):
-        raise Refused(
-            f"Whoever reaches {host} could read your skills, because nobody signs in there.",
-            mend=f"Leave --host out; from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE.",
-        )
     home: Path | None = context.find_root().obj
     with opened(context) as habitus:
-        asyncio.run(serve(habitus, home, host, port, output.say))
+        place = Place(host=host, port=port, names=tuple(name or ()))
+        _refuse_strangers(habitus, place)
+        asyncio.run(serve(habitus, home, place, output.say))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where to listen; `names` are more names for it, with their port."""
+
+    host: str
+    port: int
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_public(self) -> bool:
+        return not _is_here(self.host)
+
+
+def _refuse_strangers(habitus: Habitus, place: Place) -> None:
+    if place.is_public and not People(habitus.place).list():
+        raise Refused(
+            f"Others reach {place.host}, and nobody can sign in there yet.",
+            mend="Run 'habitus users add NAME --role admin' first, or leave --host out.",
+        )
 
 
 def _is_here(host: str) -> bool:
@@ -52,15 +77,15 @@ def _is_here(host: str) -> bool:
     return host == "localhost"
 
 
-async def serve(habitus: Habitus, home: Path | None, host: str, port: int, say: Callable[[str], None]) -> None:
+async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable[[str], None]) -> None:
     """Serve until somebody stops it; `say` tells the address and the link that signs in."""
     keys, scope = keys_of(habitus.place), McpScope(home=home)
-    behind = Behind(scope)
-    with mcp_http.listening(host, port) as door:
+    behind, desks = Behind(scope), Desks(habitus)
+    with mcp_http.listening(place.host, place.port) as door:
         port = door.getsockname()[1]
-        names = [f"{name}:{port}" for name in dict.fromkeys((host, "127.0.0.1", "localhost"))]
+        names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
         agents = mcp_http.guarded_app(behind, port, scope, keys.bearer)
-        both = Both(pages=make_app(habitus, keys, names), agents=agents)
+        both = Both(pages=make_app(desks, keys, names, is_public=place.is_public), agents=agents)
         say(f"Habitus is at http://{names[0]}")
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
@@ -69,6 +94,7 @@ async def serve(habitus: Habitus, home: Path | None, host: str, port: int, say: 
             await Server(config).serve(sockets=[door])
         finally:
             await behind.close()
+            desks.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from habitus.evidence.lift import HALF_LIFE_DAYS, Estimate, estimates
 from habitus.evidence.model import Item, Observation
 from habitus.evidence.plan import Plan, plan
 from habitus.evidence.policy import Judgement, Rollback, judge, rollbacks
-from habitus.evidence.words import prospect, sentence
+from habitus.evidence.words import sentence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +21,6 @@ class Finding:
     judgement: Judgement
     plan: Plan
     sentence: str  # what is known, in plain words
-    prospect: str  # when more will be
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,13 +47,11 @@ def findings(
 
 def _finding(estimate: Estimate, game: Game, mine: Iterable[Observation], withhold: float) -> Finding:
     limit = bound(game)
-    ahead = plan(estimate, game, mine, withhold=withhold)
     return Finding(
         item=estimate.item,
         estimate=estimate,
         bound=limit,
         judgement=judge(estimate, limit),
-        plan=ahead,
+        plan=plan(estimate, game, mine, withhold=withhold),
         sentence=sentence(estimate, limit),
-        prospect=prospect(ahead),
     )

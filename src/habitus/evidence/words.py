@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from habitus.evidence.bounds import Bound
 from habitus.evidence.lift import Basis, Effect, Estimate
-from habitus.evidence.plan import Plan
 
 
 def sentence(estimate: Estimate, bound: Bound) -> str:
@@ -45,30 +44,11 @@ def _signed(number: int) -> str:
     return f"−{-number}" if number < 0 else str(number)
 
 
-def prospect(plan: Plan) -> str:
-    """`An effect of 10 of 100 would be known in 43 days, by 420 more conversations; withholding costs some 2 …`"""
-    if plan.missing is None:
-        return "Nothing is withheld, so nothing will be known."
-    if not plan.missing:
-        return "Known already."
-    sought = f"An effect of {of_100(plan.effect)} would be known"
-    if plan.days is None:
-        return f"{sought} by {units(plan.missing, 'more ')}, but none comes with an outcome now."
-    return f"{sought} in {plan.days:,.0f} days, by {units(plan.missing, 'more ')}{_price(plan)}."
-
-
-def _price(plan: Plan) -> str:
-    meanwhile = round(plan.cost_a_day * (plan.days or 0))
-    if not meanwhile:
-        return ""
-    return f"; withholding {'costs' if meanwhile > 0 else 'saves'} some {units(abs(meanwhile), 'good ')} meanwhile"
-
-
 def of_100(share: float) -> str:
     """A share of a whole as a person counts it; what is smaller than one of a hundred is not nothing."""
     hundredths = 100 * share
     return f"{hundredths:.0f} of 100" if hundredths >= 1 else f"{max(hundredths, 0):.1f} of 100"
 
 
-def units(count: int, which: str = "") -> str:
-    return f"{count:,} {which}conversation{'' if count == 1 else 's'}"
+def units(count: int) -> str:
+    return f"{count:,} conversation{'' if count == 1 else 's'}"

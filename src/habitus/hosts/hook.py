@@ -9,7 +9,7 @@ import sys
 
 SOCKET, LOG, SPOOL = "hooks.socket", "hooks.log", "hooks.spool"
 _LONGEST = 1 << 24
-_WAITS_S = {"SessionStart": 4.0, "UserPromptSubmit": 2.0, "PostToolUseFailure": 3.0}  # for an answer
+_WAITS_S = {"SessionStart": 4.0, "UserPromptSubmit": 3.0, "PostToolUseFailure": 4.0}  # for an answer
 _START_S = 10.0  # for the resident process to come up
 _SPOOLED = ("Stop", "SessionEnd")
 

@@ -45,6 +45,7 @@ from habitus.repl.commands import (
     Undo,
     UseModel,
     filled,
+    in_chat,
     meaning,
     slashed,
 )
@@ -177,7 +178,7 @@ class Chat:
 
     def _failed(self, message: str, mend: str = "") -> None:
         self.went_well = False
-        self._surface.complain(message, mend)
+        self._surface.complain(message, in_chat(mend) if self._typed is slashed else mend)
 
     async def _do(self, meant: Meant, line: str) -> None:
         match meant:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -248,6 +249,22 @@ def slashed(*words: str) -> str:
     """How a command of the command line is typed here: `skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
     first, *rest = words
     return " ".join(["/skill" if first == "skills" else f"/{first}", *(word for word in rest if word != "--to")])
+
+
+_ADVICE = re.compile(r"'habitus ((?:skills|lessons|review|sessions) [^']*)'")
+_LISTS = {"lessons list": "/lessons", "sessions list": "/resume"}
+
+
+def in_chat(advice: str) -> str:
+    """What an error tells a person to run, as it is typed here; what there is no command for stays as it is."""
+    actions = {"skills": SKILL_ACTIONS, "lessons": LESSON_ACTIONS, "review": REVIEW_ACTIONS}
+
+    def typed(found: re.Match[str]) -> str:
+        first, action, *rest = found[1].split()
+        is_here = action in actions.get(first, ()) and not {word for word in rest if word[0] == "-"} - {"--to"}
+        return _LISTS.get(found[1]) or (slashed(first, action, *rest) if is_here else found[0])
+
+    return _ADVICE.sub(typed, advice)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.text import Text
 
@@ -109,7 +110,8 @@ class TurnDisplay:
                 self._print(lines.nudge(event))
             case Noticed():
                 self._flush()
-                self._print(lines.notice(event))
+                said = lines.notice(event)[len(lines.INDENT) :]
+                self._print(Padding(said, (0, 0, 0, len(lines.INDENT)), expand=False))  # also where it goes on
             case Done():
                 self._flush()
                 for line in lines.done(event, self._reasons, self.typed):
@@ -135,7 +137,7 @@ class TurnDisplay:
             self.console.print(*self._gap("block"), markdown.drawn(text, self.console), sep="\n")
             self._last = "block"
 
-    def _print(self, line: Text) -> None:
+    def _print(self, line: RenderableType) -> None:
         self.console.print(Group(*self._gap("line"), line))  # a text alone would forget that it must not wrap
         self._last = "line"
 

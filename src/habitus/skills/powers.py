@@ -9,8 +9,6 @@ from enum import StrEnum
 
 from habitus.files import File, Tree
 from habitus.skills import names, trees
-from habitus.skills.formats import recipes_md
-from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.model import Skill
 
 _CODE_ENDINGS = (".py", ".sh", ".bash", ".zsh", ".js", ".ts", ".rb", ".pl", ".ps1", ".exe", ".so", ".bin")
@@ -57,7 +55,12 @@ def brings_code(tree: Tree) -> bool:
 
 def _has_running_recipe(tree: Tree) -> bool:
     file = tree.get(trees.CHUNKS_FILE)
-    recipes = recipes_md.parse(file.content, Notes("")) if file is not None and file.content else []
+    if file is None or not file.content:
+        return False
+    from habitus.skills.formats import recipes_md  # a parser of yaml, where there are recipes
+    from habitus.skills.formats.foreign_values import Notes
+
+    recipes = recipes_md.parse(file.content, Notes(trees.CHUNKS_FILE))
     steps = (step for recipe in recipes for steps in (recipe.steps, *recipe.branches.values()) for step in steps)
     return any(step.get("tool") in names.CODE_RUNNERS for step in steps)
 

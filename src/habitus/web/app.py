@@ -9,9 +9,9 @@ from fastapi import APIRouter, FastAPI
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from habitus.app import Habitus
 from habitus.web.api import lessons, requests, review, sessions, skills
 from habitus.web.api.asking import Answers
+from habitus.web.desks import Desks
 from habitus.web.pages import activity, entering, more, new, today
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
@@ -22,8 +22,15 @@ from habitus.web.rendering import STATIC
 from habitus.web.security import Guard, Keys
 
 
-def make_app(habitus: Habitus, keys: Keys, hosts: Collection[str]) -> ASGIApp:
-    """`hosts` are the names, with their port, under which it answers."""
+def make_app(desks: Desks, keys: Keys, hosts: Collection[str], *, is_public: bool = False) -> ASGIApp:
+    """`hosts` are the names, with their port, under which it answers; where others reach it, nobody looks unasked."""
+    app = doors()
+    app.state.desks, app.state.keys, app.state.answers = desks, keys, Answers()
+    return Guard(app, keys, hosts, is_public=is_public)
+
+
+def doors() -> FastAPI:
+    """Every address there is, with nothing behind it yet."""
     app = FastAPI(
         title="Habitus",
         version=version("habitus"),
@@ -32,7 +39,6 @@ def make_app(habitus: Habitus, keys: Keys, hosts: Collection[str]) -> ASGIApp:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.habitus, app.state.keys, app.state.answers = habitus, keys, Answers()
     rest = APIRouter(prefix="/api/v1")
     for router in (requests.router, skills.router, review.router, lessons.router, sessions.router):
         rest.include_router(router)
@@ -41,4 +47,4 @@ def make_app(habitus: Habitus, keys: Keys, hosts: Collection[str]) -> ASGIApp:
         app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     handle(app)
-    return Guard(app, keys, hosts)
+    return app

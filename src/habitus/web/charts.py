@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from habitus.evidence.lift import Effect
+
 _WIDTH, _HEIGHT, _FOOT = 44, 120, 22
+_LONG, _LINE, _SIDE = 420, 34, 60  # of the lines: from a hundred fewer to a hundred more, and their labels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,3 +49,36 @@ def _bar(number: int, bar: Bar, most: int) -> Markup:
     middle = left + (_WIDTH - 16) / 2
     drawn.append(f'<text x="{middle}" y="{_HEIGHT + 16}" text-anchor="middle">{escape(bar.label)}</text>')
     return Markup("".join(drawn))
+
+
+def intervals(title: str, of: Mapping[str, Effect]) -> Markup:
+    """One line each: how many of a hundred go better or worse, the point in the middle of what may be true."""
+    tall = _LINE * len(of)
+    parts = [_interval(number, label, effect) for number, (label, effect) in enumerate(of.items())]
+    zero = f'<line class="zero" x1="{_at(0)}" y1="0" x2="{_at(0)}" y2="{tall}"/>'
+    foot = (
+        f'<text x="{_at(-1)}" y="{tall + 16}">fewer go well</text>'
+        f'<text x="{_at(1)}" y="{tall + 16}" text-anchor="end">more go well</text>'
+    )
+    said = "; ".join(f"{label}: {_of_100(one.low)} to {_of_100(one.high)} of 100" for label, one in of.items())
+    size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(_SIDE + _LONG + 10, tall + _FOOT)
+    drawn = Markup(zero) + Markup("").join(parts) + Markup(foot)
+    return Markup('<svg class="chart" role="img" {} aria-label="{}">{}</svg>').format(size, f"{title}. {said}", drawn)
+
+
+def _interval(number: int, label: str, effect: Effect) -> Markup:
+    middle = number * _LINE + _LINE / 2
+    kind = "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
+    return Markup(
+        f'<text x="0" y="{middle + 4}">{escape(label)}</text>'
+        f'<line class="{kind}" x1="{_at(effect.low)}" y1="{middle}" x2="{_at(effect.high)}" y2="{middle}"/>'
+        f'<circle class="{kind}" cx="{_at(effect.value)}" cy="{middle}" r="5"/>'
+    )
+
+
+def _at(share: float) -> float:
+    return round(_SIDE + (min(max(share, -1.0), 1.0) + 1) / 2 * _LONG, 1)
+
+
+def _of_100(share: float) -> str:
+    return f"{100 * share:+.0f}"

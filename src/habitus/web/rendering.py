@@ -19,9 +19,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from habitus.app import Habitus
 from habitus.text import encodable
 from habitus.web import words
+from habitus.web.desks import habitus_of
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -40,10 +40,12 @@ def page(
     request: Request, template: str, *, said: Said | None = None, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """A whole page; a request of htmx takes what it wants out of it."""
-    habitus: Habitus = request.app.state.habitus
+    habitus = habitus_of(request)
     around = {
         "path": request.url.path,
         "csrf": request.state.csrf,
+        "who": request.state.person,
+        "may_change": request.state.may_change,
         "said": said,
         "waiting_count": habitus.waiting_count(),
         "is_paused": habitus.pause.state() is not None,

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -16,6 +17,9 @@ from pathlib import Path
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from habitus.agent.background import in_thread
+from habitus.app.people import People, Person, Role
+from habitus.errors import StorageFailed
 from habitus.web.problems import refusal
 
 KEY_FILE = "web.key"
@@ -24,6 +28,8 @@ SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of o
 UPLOADS = ("/api/v1/uploads", "/new/")
 # What people said to an agent is read by whoever is signed in, not by every account of the machine.
 PRIVATE = ("/activity", "/api/v1/sessions", "/api/v1/turns")
+FREE = ("/enter", "/static/")
+DECIDING = ("/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 POLICY = (
@@ -39,11 +45,27 @@ HEADERS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asker:
+    """Somebody who is signed in; the owner of the home is no person of its list, and may do everything."""
+
+    person: Person | None
+    role: Role
+
+
+OWNER = Asker(person=None, role=Role.ADMIN)
+
+
+def _asker(person: Person | None) -> Asker | None:
+    return None if person is None else Asker(person=person, role=person.role)
+
+
 class Keys:
     """What signs people in: a key that only the home's owner can read, so that a restart signs nobody out."""
 
-    def __init__(self, key: bytes, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, key: bytes, people: People, clock: Callable[[], float] = time.time) -> None:
         self._key = key
+        self._people = people
         self._clock = clock
         self._links: set[str] = set()
         self.cookie = f"habitus-{self._sign('name')[:8]}"  # one browser may know several homes
@@ -57,24 +79,34 @@ class Keys:
 
     def entered(self, link: str) -> str | None:
         """The cookie that a link gives, if it is one that nobody has used."""
-        if link not in self._links:
+        name = ""
+        if link in self._links:
+            self._links.discard(link)
+        elif (person := self._people.entered(link)) is not None:
+            name = person.name
+        else:
             return None
-        self._links.discard(link)
-        told = f"{int(self._clock()) + SIGNED_IN_FOR}.{secrets.token_hex(8)}"
+        told = f"{int(self._clock()) + SIGNED_IN_FOR}.{secrets.token_hex(8)}.{name}"
         return f"{told}.{self._sign(told)}"
 
-    def is_signed_in(self, cookie: str) -> bool:
+    def by_cookie(self, cookie: str) -> Asker | None:
+        """Whose cookie it is, as long as they may sign in."""
         told, _, signature = cookie.rpartition(".")
-        until = told.partition(".")[0]
-        is_ours = hmac.compare_digest(signature.encode(), self._sign(told).encode())
-        return is_ours and until.isdecimal() and int(until) > self._clock()
+        until, _, rest = told.partition(".")
+        is_ours = hmac.compare_digest(signature.encode("utf-8", "replace"), self._sign(told).encode())
+        if not is_ours or not until.isdecimal() or int(until) <= self._clock():
+            return None
+        name = rest.partition(".")[2]
+        return _asker(self._people.get(name)) if name else OWNER
+
+    def by_token(self, token: str) -> Asker | None:
+        if hmac.compare_digest(token.encode("utf-8", "replace"), self.bearer.encode()):
+            return OWNER
+        return _asker(self._people.with_token(token))
 
     def csrf(self, cookie: str) -> str:
         """What only a page that we gave to this browser can say."""
         return self._sign(f"csrf {cookie}")
-
-    def is_bearer(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode("utf-8", "replace"), self.bearer.encode())
 
     def _sign(self, text: str) -> str:
         return hmac.new(self._key, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:40]
@@ -89,14 +121,15 @@ def keys_of(home: Path) -> Keys:
             made.write(secrets.token_bytes(32))
     with suppress(OSError):
         if len(key := file.read_bytes()) >= 32:
-            return Keys(key)
-    return Keys(secrets.token_bytes(32))
+            return Keys(key, People(home))
+    return Keys(secrets.token_bytes(32), People(home))
 
 
 class Guard:
     """Stands before the application: refuses other hosts and sites, strangers, forged forms and too large a body."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, hosts: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Keys, hosts: Collection[str], *, is_public: bool = False) -> None:
+        self._is_public = is_public
         self._app = app
         self._keys = keys
         self._hosts = frozenset(hosts)
@@ -107,32 +140,53 @@ class Guard:
             return
         headers = Headers(scope=scope)
         cookie = _cookie(headers, self._keys.cookie)
-        is_known = self._keys.is_signed_in(cookie)
-        scope.setdefault("state", {})["csrf"] = self._keys.csrf(cookie) if is_known else ""
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        is_program = kind.lower() == "bearer"
+        try:
+            asker = await in_thread(lambda: self._keys.by_token(token) if is_program else self._keys.by_cookie(cookie))
+        except StorageFailed as error:
+            closed = refusal(scope["path"], HTTPStatus.SERVICE_UNAVAILABLE, error.message, error.mend)
+            await closed(scope, receive, _adding(send))
+            return
+        csrf = self._keys.csrf(cookie) if asker is not None and not is_program else ""
+        scope.setdefault("state", {}).update(
+            csrf=csrf,
+            person=None if asker is None else asker.person,
+            may_change=asker is not None and asker.role.may(needed("POST", f"{scope['path']}/")),
+        )
         body = _Bounded(receive, LARGE if scope["path"].startswith(UPLOADS) else SMALL)
-        answer = self._objection(scope, headers, cookie if is_known else "") or body.objection(scope, headers)
+        answer = self._objection(scope, headers, asker, csrf) or body.objection(scope, headers)
         await (answer or self._app)(scope, body, _adding(send))
 
-    def _objection(self, scope: Scope, headers: Headers, cookie: str) -> ASGIApp | None:
+    def _objection(self, scope: Scope, headers: Headers, asker: Asker | None, csrf: str) -> ASGIApp | None:
+        """`csrf` is what a browser has to say; a program that sends a token is no browser, and says nothing."""
         method, path = scope["method"], scope["path"]
         if headers.get("host", "") not in self._hosts:
             mend = f"Open http://{min(self._hosts)} itself."
             return refusal(path, HTTPStatus.MISDIRECTED_REQUEST, "This name does not lead here.", mend)
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        is_foreign = origin is not None and origin not in {f"http://{host}" for host in self._hosts}
+        is_foreign = origin is not None and origin.partition("://")[2] not in self._hosts
         if is_foreign or (method not in SAFE and site not in ("none", "same-origin")):
             return refusal(path, HTTPStatus.FORBIDDEN, "Another site asked for this.", "Do it on the page itself.")
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            return None if self._keys.is_bearer(token) else _stranger(path, "This token is not known.")
-        if method in SAFE and not path.startswith(PRIVATE):
-            return None
-        if not cookie:
-            return _stranger(path, "You are not signed in.")
+        if asker is None:
+            is_token = "authorization" in headers
+            is_open = method in SAFE and not path.startswith(PRIVATE) and not self._is_public
+            is_free = (is_open and not is_token) or path.startswith(FREE)
+            return None if is_free else _stranger(path, "This token is not known." if is_token else "Sign in first.")
         given = headers.get("x-csrf", "").encode("utf-8", "replace")
-        if method not in SAFE and not hmac.compare_digest(given, self._keys.csrf(cookie).encode()):
+        if method not in SAFE and not hmac.compare_digest(given if csrf else b"", csrf.encode()):
             return refusal(path, HTTPStatus.FORBIDDEN, "This form is not from this page.", "Reload the page.")
+        if not asker.role.may(needed(method, path)):
+            mend = f"You are a {asker.role.value}; ask an admin."
+            return refusal(path, HTTPStatus.FORBIDDEN, "That is not for you to change.", mend)
         return None
+
+
+def needed(method: str, path: str) -> Role:
+    """The least role that a request takes."""
+    if method in SAFE or path == "/preview":
+        return Role.VIEWER
+    return Role.REVIEWER if path.startswith(DECIDING) else Role.ADMIN
 
 
 def _stranger(path: str, what: str) -> ASGIApp:

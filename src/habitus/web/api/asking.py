@@ -15,18 +15,14 @@ from habitus.app import Habitus
 from habitus.errors import Invalid
 from habitus.plain import plain
 from habitus.text import encodable_value
+from habitus.web.desks import habitus_of
 from habitus.web.problems import PreconditionRequired
 
 Json = dict[str, Any]
 T = TypeVar("T")
 
 
-async def _opened(request: Request) -> Habitus:
-    habitus: Habitus = request.app.state.habitus
-    return habitus
-
-
-Opened = Annotated[Habitus, Depends(_opened)]
+Opened = Annotated[Habitus, Depends(habitus_of)]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
 After = Annotated[str, Query(description="What 'next' of the page before said.")]
 IfMatch = Annotated[str | None, Header(description="The ETag that the change starts from.")]

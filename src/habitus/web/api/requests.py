@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from habitus.app import checking, configuring, explaining, json_of, taking_back
+from habitus.app import checking, configuring, explaining, json_of, taking_back, today
 from habitus.web.api.asking import Body, Json, Limit, Line, Opened, told
 
 router = APIRouter(tags=["requests"])
@@ -46,6 +46,52 @@ def undo(habitus: Opened, wanted: Undo) -> Json:
     """Take back a change, by the words that came with it."""
     answer: Json = told(taking_back.take_back(habitus, wanted.undo))
     return answer
+
+
+@router.get("/today")
+def first_look(habitus: Opened) -> Json:
+    """What to look at first: what waits, what is new this week, what is broken."""
+    found = today.today(habitus)
+    return {
+        "waiting": [told(json_of.waiting(item)) for item in found.waiting],
+        "new_skills": [summary.name for summary in found.new_skills],
+        "new_lessons": [told(json_of.lesson(engram)) for engram in found.new_lessons],
+        "broken": [{"name": item.name, "reason": told(item.reason)} for item in found.broken],
+        "worse": told(found.worse),
+        "failing": [{"name": tool.name, "reason": told(tool.reason)} for tool in found.failing],
+    }
+
+
+@router.get("/evidence")
+def evidence(habitus: Opened) -> Json:
+    """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
+    found = habitus.evidence.findings()
+    return {"withhold": habitus.evidence.share, "items": told(found.items), "rollbacks": told(found.rollbacks)}
+
+
+@router.get("/skills/{name}/evidence")
+def evidence_of(habitus: Opened, name: str) -> Json:
+    """The same of each version of one skill, the newest first."""
+    return {"items": told(habitus.evidence.of_skill(habitus.skills.find(name)))}
+
+
+@router.get("/tools")
+def tools(habitus: Opened) -> Json:
+    """The skills that are tested code, and whether each may run."""
+    return {"tools": told(habitus.tools.all())}
+
+
+@router.put("/pause")
+def pause(habitus: Opened) -> Json:
+    """Stop all learning and every change that nobody asked for."""
+    return {"paused": told(habitus.pause.pause(habitus.settings.signature))}
+
+
+@router.delete("/pause")
+def resume(habitus: Opened) -> Json:
+    """Let agents learn again."""
+    habitus.pause.resume()
+    return {"paused": None}
 
 
 @router.get("/doctor")

@@ -14,7 +14,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/enter")
-async def enter(request: Request, key: str = "") -> Response:
+def enter(request: Request, key: str = "") -> Response:
     keys: Keys = request.app.state.keys
     cookie = keys.entered(key)
     if cookie is None:

@@ -16,13 +16,14 @@ from habitus.app.comparing import FileChange
 from habitus.app.habitus import Habitus
 from habitus.app.listing import ShownSkill
 from habitus.errors import Stale
+from habitus.evidence.findings import Finding
 from habitus.journal.model import Place
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.library import Fields
 from habitus.skills.model import Stage, Version
 from habitus.web import words
 from habitus.web.api.asking import Opened
-from habitus.web.charts import Bar, bars
+from habitus.web.charts import Bar, bars, intervals
 from habitus.web.diffs import DiffRow, side_by_side
 from habitus.web.pages import skills
 from habitus.web.rendering import Said, markdown, page
@@ -118,7 +119,8 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
             kept = habitus.skills.history(name)
             return {"versions": kept[::-1], "compared": _changes(habitus, name, kept, version) if version else None}
         case "fared":
-            return {"chart": _chart(habitus, name)}
+            found = habitus.evidence.of_skill(shown.item)
+            return {"chart": _chart(habitus, name), "findings": found, "effects": _effects(found)}
         case "fits":
             why = explaining.why(habitus, name, explaining.request_of(habitus, text)) if text.strip() else None
             return {"why": _verdict(why) if why else None, "request_text": text}
@@ -159,6 +161,13 @@ def _chart(habitus: Habitus, name: str) -> Markup | None:
         good, bad, used = (sum(getattr(each, key) for each in stages) for key in ("succeeded", "failed", "used"))
         counted.append(Bar(label=f"v{version.number}", good=good, bad=bad, unknown=max(used - good - bad, 0)))
     return bars("Uses by version", counted) if any(bar.total for bar in counted) else None
+
+
+def _effects(found: Sequence[Finding]) -> Markup | None:
+    """What offering each version changed, as far as anybody said how it went."""
+    known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
+    drawn = {label: effect for label, effect in known.items() if effect is not None}
+    return intervals("Of a hundred conversations", drawn) if drawn else None
 
 
 def _verdict(why: Why) -> Verdict:
