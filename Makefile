@@ -13,9 +13,9 @@ BESIDE_TYPES = types=$$(mktemp); $(BIN)/mypy > $$types 2>&1 & checking=$$!; \
 
 .PHONY: run test test-full check bench docs clean
 
-run:            ## set up and show Habitus at work (no server, no key, no network)
+run:            ## set up and show Habitus at work, then its web page (no key, no network)
 	@sh scripts/setup.sh run
-	@$(BIN)/habitus tour
+	@$(BIN)/habitus run
 
 test:           ## set up and run the tests: under five minutes on two cores
 	@sh scripts/setup.sh test

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from habitus.app.explaining import Prospect
 from habitus.app.habitus import Habitus
 from habitus.app.inbox import InboxItem
 from habitus.app.listing import Counted, ShownSkill, stated_manifest
@@ -14,6 +13,9 @@ from habitus.plain import plain
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Counters
 from habitus.skills.review import Proposal
+
+if TYPE_CHECKING:
+    from habitus.app.explaining import Prospect  # the whole agent, which a listing has no use for
 
 
 def skill(habitus: Habitus, item: Listed, counted: Counted) -> dict[str, Any]:

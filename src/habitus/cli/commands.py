@@ -47,6 +47,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("pause", "pausing:pause", panel=_CURATE),
         Command("resume", "pausing:resume", panel=_CURATE),
         Command("up", "up:up", panel=_EVERYDAY),
+        Command("run", "run:run", hidden=True),
         Command("mcp", "mcp:mcp", panel=_OPERATE),
         Command("connect", "connecting:connect", panel=_OPERATE),
         Command("disconnect", "connecting:disconnect", panel=_OPERATE),

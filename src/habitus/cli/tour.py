@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import tempfile
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +46,14 @@ def tour(
 
 
 def _show(home: Path | None) -> None:
+    with played(home):
+        pass
+    say_what_next()
+
+
+@contextmanager
+def played(home: Path | None) -> Iterator[Habitus]:
+    """The tour, shown from beginning to end; then its home, which goes with the block unless it is the person's."""
     with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
         settings = read_settings(home or Path(scratch) / "home")
         settings = settings.model_copy(
@@ -57,6 +66,10 @@ def _show(home: Path | None) -> None:
             output.say(_isolation(habitus))
             _make_room(habitus)
             asyncio.run(_walk(habitus))
+            yield habitus
+
+
+def say_what_next() -> None:
     output.say()
     output.say("That was real, all of it but the model. With one of your own:", style="bold")
     first, *others = telling_keys()
