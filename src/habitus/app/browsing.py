@@ -75,7 +75,7 @@ def _searched(habitus: Habitus, q: str, items: list[Listed]) -> tuple[list[Liste
     """Those whose name holds the words, then those that mean the same."""
     wanted = q.strip().lower().replace(" ", "-")
     named = [item for item in items if wanted in item.name]
-    by_name = {item.name: item for item in items if item not in named}
+    by_name = {item.name: item for item in items if wanted not in item.name}
     results = habitus.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
     found = [by_name[hit.id] for hit in results.hits] if results is not None else []
     return [*named, *found], bool(named) or (results is not None and results.fits)

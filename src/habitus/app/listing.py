@@ -84,6 +84,8 @@ def _together(stages: Mapping[Stage, Counters]) -> Counters:
 
 def stated_manifest(habitus: Habitus, item: Listed) -> Manifest:
     """The manifest as the file states it, whatever force it has."""
+    if item.summary is not None and not (item.inert or item.hidden or item.fills):
+        return item.summary.manifest  # nothing was taken from it or added to it
     own = habitus.skills.layer(item.layer).store.summary(item.name)
     found = own or item.summary
     return found.manifest if found is not None else Manifest()
@@ -151,7 +153,7 @@ def history(habitus: Habitus, name: str) -> tuple[str, str, History]:
 def _library_of(habitus: Habitus, name: str) -> Library:
     """A library that knows this skill alone, whatever the size of the whole; the whole where it does not know it."""
     wanted = names.parse_address(name).name
-    if not names.is_legal(wanted):
+    if not names.is_legal(wanted) or habitus.skills.last.listing:  # a server knows the whole already
         return habitus.skills
     skills = open_library(habitus, only=wanted)
     return skills if skills.snapshot().listing else habitus.skills
