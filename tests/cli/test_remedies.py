@@ -158,3 +158,24 @@ def test_our_own_journal_teaches_too_and_the_remedy_is_said_beside_the_next_fail
         turn.done("no")
     assert said[0] == "[Habitus remedy] Run `uv run pytest`; `pytest` alone is not found."
     assert "remedy" not in said[1]  # once a turn
+
+
+@pytest.mark.req("EL-10", "LA-03")
+def test_what_another_agent_did_again_and_again_is_proposed_as_a_skill(direct: Direct) -> None:
+    logs = direct.cli.cwd / "logs"
+    for number in range(4):
+        ran = ["cat README.md", "ls -la", "git status"][: number % 3]
+        ran += ["git fetch origin", "git rebase origin/main", "make test", f"git push origin feature-{number}"]
+        lines = [asked(f"bring branch {number} up to date")]
+        for at, command in enumerate(ran):
+            lines += [used(f"{at}", "Bash", {"command": command}), came(f"{at}", "ok")]
+        write(logs / f"{number}.jsonl", lines)
+        write(logs / f"other-{number}.jsonl", [asked("look"), used("x", "Bash", {"command": "ls"}), came("x", "a")])
+    (found,) = direct.json("recipes", "mine", str(logs))["suggestions"]
+    assert (found["kind"], found["proposal"]) == ("steps", None)
+    assert [command for command in ("git rebase origin/main", "make test") if command not in found["text"]] == []
+    assert direct("recipes", "mine", str(logs), "--apply").code == 0
+    assert found["skill"] in direct.ok("review", "list")
+    for path in sorted(logs.iterdir())[:4]:
+        path.unlink()
+    assert direct.json("recipes", "mine", str(logs))["suggestions"] == []  # known, and too few sessions are left

@@ -14,7 +14,7 @@ from pathlib import Path
 from habitus import sql
 from habitus.app.content import high_findings
 from habitus.files import Tree
-from habitus.learning.agents import Agent
+from habitus.hosts.table import Host
 from habitus.screening.policy import Policy
 from habitus.search import Hit, Index, Results
 from habitus.skills import names, trees
@@ -107,14 +107,14 @@ def about_files(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[Remark
             )
 
 
-def about_listing(agent: Agent, skills: Sequence[AgentSkill], uses: Counter[str]) -> Iterator[Remark]:
+def about_listing(agent: Host, skills: Sequence[AgentSkill], uses: Counter[str]) -> Iterator[Remark]:
     """Names stay in a listing that is too long; the descriptions of what is used least go first."""
     for each in skills:
         if agent.description_chars and len(each.told) > agent.description_chars:
             yield Remark(
                 topic=Topic.LISTING,
                 what=f"The description of '{each.name}' has {len(each.told):,} characters; "
-                f"{agent.label} cuts it at {agent.description_chars:,}.",
+                f"{agent.title} cuts it at {agent.description_chars:,}.",
                 mend=edit(each),
             )
     if not agent.listing_chars:
@@ -130,7 +130,7 @@ def about_listing(agent: Agent, skills: Sequence[AgentSkill], uses: Counter[str]
         shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
         yield Remark(
             topic=Topic.LISTING,
-            what=f"{agent.label} lists {agent.listing_chars:,} characters by default, and the descriptions want "
+            what=f"{agent.title} lists {agent.listing_chars:,} characters by default, and the descriptions want "
             f"{wanted:,}: those of {len(lost)} of {len(skills)} skills are lost ({shown}).",
             mend=f"habitus sync {agent.name}",
         )

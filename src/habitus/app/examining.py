@@ -24,7 +24,7 @@ from habitus.app.agent_skills import (
     searching,
 )
 from habitus.errors import NotFound, did_you_mean
-from habitus.learning.agents import AGENTS, Agent
+from habitus.hosts.table import STUDIED, Host, Scope
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import moment
 from habitus.learning.remedies.commands import written
@@ -74,18 +74,18 @@ class Examiner:
 
     def examine(self, wanted: str = "") -> tuple[AgentReport, ...]:
         """The agents on this machine, or the one that is wanted."""
-        if wanted and wanted not in AGENTS:
-            near = did_you_mean(wanted, list(AGENTS))
-            raise NotFound(f"There is no agent '{wanted}' I know. {near}".strip(), mend=f"Known: {', '.join(AGENTS)}.")
-        meant = [each for name, each in AGENTS.items() if name == wanted or (not wanted and each.is_used(self.home))]
+        if wanted and wanted not in STUDIED:
+            near = did_you_mean(wanted, list(STUDIED))
+            raise NotFound(f"There is no agent '{wanted}' I know. {near}".strip(), mend=f"Known: {', '.join(STUDIED)}.")
+        meant = [each for name, each in STUDIED.items() if name == wanted or (not wanted and each.is_used(self.home))]
         if not meant:
             raise NotFound(
                 "No agent keeps skills or transcripts here.",
-                mend=f"Looked for {', '.join(AGENTS)}; try 'habitus tour'.",
+                mend=f"Looked for {', '.join(STUDIED)}; try 'habitus tour'.",
             )
         return tuple(map(self._report, meant))
 
-    def _report(self, agent: Agent) -> AgentReport:
+    def _report(self, agent: Host) -> AgentReport:
         skills, past = list(self._skills(agent)), self._past(agent)
         remarks = [
             Remark(topic=each.topic, what=self._clean(each.what), mend=self._clean(each.mend))
@@ -94,7 +94,7 @@ class Examiner:
         covered = past.found.coverage if past.found else None
         return AgentReport(
             agent=agent.name,
-            label=agent.label,
+            label=agent.title,
             skills=len(skills),
             sessions=covered.sessions if covered else 0,
             calls=covered.calls if covered else 0,
@@ -105,7 +105,7 @@ class Examiner:
         """Without secrets, and with the person's home as `~`."""
         return self.redactor.redact(text.replace(f"{self.home}/", "~/")).text
 
-    def _remarks(self, agent: Agent, skills: Sequence[AgentSkill], past: _Past) -> Iterator[Remark]:
+    def _remarks(self, agent: Host, skills: Sequence[AgentSkill], past: _Past) -> Iterator[Remark]:
         if past.found:
             yield from _about_failures(past.found, self.now)
         loadable = list({each.name: each for each in reversed(skills) if each.skill}.values())[::-1]
@@ -118,17 +118,17 @@ class Examiner:
         if past.uses:
             yield from self._unused(loadable, past)
 
-    def _skills(self, agent: Agent) -> Iterator[AgentSkill]:
+    def _skills(self, agent: Host) -> Iterator[AgentSkill]:
         """In the order in which the agent takes them: the first of a name wins."""
         root = project_root(self.cwd)
         upwards = [place for place in (self.cwd, *self.cwd.parents) if place == root or root in place.parents]
-        folders = [self.home / folder for folder in agent.user_skills]
-        folders += [place / folder for place in upwards if place != self.home for folder in agent.project_skills]
+        folders = [self.home / folder[2:] for folder in agent.reads[Scope.USER]]
+        folders += [place / folder for place in upwards if place != self.home for folder in agent.reads[Scope.PROJECT]]
         for folder in dict.fromkeys(folders):
             if folder.is_dir():
                 yield from read_skills(folder)
 
-    def _past(self, agent: Agent) -> _Past:
+    def _past(self, agent: Host) -> _Past:
         past = _Past()
         readers: dict[tuple[Path, str], SessionReader] = {}
         for number, path in enumerate(agent.transcripts(self.home), 1):

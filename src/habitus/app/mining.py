@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from habitus.agent.history import unpack
@@ -23,6 +24,7 @@ from habitus.files import Tree, file_of
 from habitus.journal.model import Turn
 from habitus.learning.requests import alike
 from habitus.learning.spending import CapReached
+from habitus.learning.transcripts.study import Studied, study
 from habitus.llm.model import Message, Model, NoUsableAnswer, ProviderFault
 from habitus.recipes.mining import Mined, as_steps, mine
 from habitus.recipes.observed import ObservedTurn
@@ -40,6 +42,7 @@ from habitus.skills.review import Action, Change, ProposalState
 from habitus.text import one_line
 
 MOST_TURNS = 10_000  # the latest ones
+SESSIONS_ELSEWHERE = 3  # of another agent, whose turns nobody has judged
 _MINED = "mined"  # where a proposal keeps what it was made of
 _SHOWN_RUNS = 3
 _MOST_WISHES = 5  # groups of requests that are brought up at once, the largest
@@ -99,21 +102,43 @@ class Mining:
         self._recipes = habitus.recipes.all()
         self._taken = {*self._ours, *(recipe.name for recipe in self._recipes)}
 
-    def look(self) -> None:
-        """Find what is worth a proposal; nothing is written."""
-        journal, user = self._habitus.journal, self._habitus.settings.user
-        recipes = {recipe.name for recipe in self._recipes}
-        done: dict[str, ObservedTurn] = {}
-        for turn in journal.past(limit=MOST_TURNS, user=user):
-            done[turn.id] = observing.observed(turn, without=recipes)
-            self._turns[turn.id] = replace(turn, messages=(), events=())  # all that was said would fill the memory
+    def look(self, transcripts: Sequence[Path] = ()) -> None:
+        """Find what is worth a proposal, in the journal or in transcripts of other agents; nothing is written."""
+        done = self._read(transcripts) if transcripts else self._journalled()
+        least = SESSIONS_ELSEWHERE if transcripts else SESSIONS
         for found in mine(list(done.values())):
-            if not self._is_known(found) and (draft := self._of_sequence(found)) is not None:
+            if (
+                len(found.sessions) >= least
+                and not self._is_known(found)
+                and (draft := self._of_sequence(found)) is not None
+            ):
                 self._add(draft)
+        if transcripts:
+            return  # whether a request was served well is not written there
         taken = {turn for draft in self._drafts for turn in draft.suggestion.turns}
         alone = [self._turns[id] for id, one in done.items() if one.ok and one.calls and id not in taken]
         for group in itertools.islice(self._wishes(alone), _MOST_WISHES):
             self._add(self._of_requests(group, done))
+
+    def _journalled(self) -> dict[str, ObservedTurn]:
+        recipes = {recipe.name for recipe in self._recipes}
+        done: dict[str, ObservedTurn] = {}
+        for turn in self._habitus.journal.past(limit=MOST_TURNS, user=self._habitus.settings.user):
+            done[turn.id] = observing.observed(turn, without=recipes)
+            self._turns[turn.id] = replace(turn, messages=(), events=())  # all that was said would fill the memory
+        return done
+
+    def _read(self, transcripts: Sequence[Path]) -> dict[str, ObservedTurn]:
+        done: dict[str, ObservedTurn] = {}
+
+        def visit(studied: Studied) -> None:
+            if len(done) < MOST_TURNS:
+                turn, seen = observing.observed_elsewhere(studied, self._habitus.clock())
+                self._turns[turn.id], done[turn.id] = turn, seen
+
+        for path in transcripts:
+            study(path, self._habitus.redactor, visit)
+        return done
 
     def _add(self, draft: _Draft) -> None:
         """One proposal a skill at a time: approving the first would make the others stale."""

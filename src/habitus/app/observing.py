@@ -1,4 +1,4 @@
-"""Turns of the journal as mining sees them: their calls, the skills they used, and what a person is told of them."""
+"""Turns of the journal and of transcripts as mining sees them: calls, skills they used, and what a person is told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from habitus.agent.history import unpack
 from habitus.events import EventKind, OutcomeKind
 from habitus.journal.journal import effective
 from habitus.journal.model import Place, Turn
+from habitus.learning.remedies import calls
+from habitus.learning.transcripts.study import Studied
 from habitus.llm.model import Answered, Returned
 from habitus.recipes.observed import ObservedCall, ObservedTurn
 from habitus.skills import names
@@ -30,19 +32,36 @@ def observed(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
         for event in turn.events
         if event.kind is EventKind.TOOL_RESULT and event.detail.get("success") is True
     }
-    calls = []
+    done = []
     for call in (call for message in messages if isinstance(message, Answered) for call in message.calls):
         arguments = _arguments(call.arguments)
         if arguments is None or call.name in _ASIDE or call.name in without:
             continue
         came = results.get(call.id)
         ok = came is not None and call.id in went_well
-        calls.append(
+        done.append(
             ObservedCall(name=call.name, arguments=arguments, result=came.content if came is not None else "", ok=ok)
         )
     judged = effective(turn.outcomes)
     is_good = judged is not None and judged.kind is OutcomeKind.OK
-    return ObservedTurn(session=turn.session, turn=turn.id, calls=calls, ok=is_good)
+    return ObservedTurn(session=turn.session, turn=turn.id, calls=done, ok=is_good)
+
+
+def observed_elsewhere(studied: Studied, now: datetime) -> tuple[Turn, ObservedTurn]:
+    """A turn of another agent's transcript: as the journal would have it, and as mining looks at it."""
+    turn, made = studied.turn, calls.calls(studied.turn.events, project=studied.project)
+    done = [
+        ObservedCall(
+            name=call.tool,
+            arguments={"command": call.command} if call.command else dict(call.arguments),
+            ok=call.has_worked and not (call.command or call.summary).endswith(calls.CUT),
+        )
+        for call in made
+    ]
+    session, id = f"{studied.file.stem} {studied.transcript}", studied.trace
+    asked = turn.said[0].words if turn.said else ""
+    kept = Turn(id=id, session=session, request=asked, started_on=calls.moment(studied.began) or now)
+    return kept, ObservedTurn(session=session, turn=id, calls=done, ok=bool(done) and done[-1].ok)
 
 
 def _arguments(text: str) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from habitus.app.habitus import Habitus
 from habitus.app.remedies import Gathering, ToldRemedies
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
-from habitus.learning.agents import AGENTS
+from habitus.hosts.table import STUDIED
 from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
 from habitus.learning.remedies.calls import moment
 from habitus.learning.spending import CapReached
@@ -99,7 +99,7 @@ def found_files(given: Sequence[str]) -> list[Path]:
     Without any, those of the agents that keep some on this machine.
     """
     if not given:
-        return [path for agent in AGENTS.values() for path in agent.transcripts(Path.home())]
+        return [path for agent in STUDIED.values() for path in agent.transcripts(Path.home())]
     found: dict[Path, None] = {}
     for one in given:
         path = given_path(one)

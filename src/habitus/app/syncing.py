@@ -214,8 +214,8 @@ def _objection(habitus: Habitus, found: Host, wish: Wish, here: _Here) -> str:
         return findings[0]
     if any(_has_secret(habitus, file.content or b"") for file in here.tree.values()):
         return "there is a secret in it"
-    if len(item.summary.description) > found.longest_description:
-        return f"{found.title} takes no description of more than {found.longest_description:,} characters"
+    if found.description_chars and len(item.summary.description) > found.description_chars:
+        return f"{found.title} takes no description of more than {found.description_chars:,} characters"
     if wish.manner is Manner.LINK and habitus.skills.directory(f"{item.name}@{USER}") is None:
         return "it has no folder that a link could lead to"
     return ""

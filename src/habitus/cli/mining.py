@@ -19,6 +19,10 @@ from habitus.llm.roles import Models
 
 def mine(
     context: typer.Context,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Transcripts of other agents; our own journal by default.", show_default=False),
+    ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Propose what is found; it waits for your review.")] = False,
     model: Annotated[str, typer.Option("--model", help="Let provider:model draft skills of similar requests.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
@@ -28,7 +32,7 @@ def mine(
     with opened(context) as habitus:
         models = studying.open_models(habitus, model) if model else None
         mining = Mining(habitus)
-        mining.look()
+        mining.look(studying.found_files(files) if files else ())
         if models is not None and mining.requests_to_draft and _may_send(mining, model, yes, as_json):
             _draft(mining, models)
         if apply:

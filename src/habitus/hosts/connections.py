@@ -83,8 +83,12 @@ class Connections:
         """Write what was planned, unless somebody has changed the file since."""
         file = change.wanted.file
         if not change.is_one:
-            if self.knows(file):
-                self._share(change.wanted) if change.wanted.entries else self._forget(change.wanted)
+            if not self.knows(file):
+                return
+            if change.wanted.entries:
+                self._share(change.wanted)
+            else:
+                self._forget(change.wanted)
             return
         made = _missing_folders(file.parent) if change.wanted.entries else ()
         with locked(file.parent):

@@ -1,9 +1,9 @@
-"""The agents that can be connected, as data: where each keeps what, in which shape, and how sure we are of it."""
+"""Other agents as data: where each keeps config, skills and transcripts, in which shape, and how sure we are of it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -36,9 +36,13 @@ class Host:
     variable: str = ""  # that moves its folder elsewhere,
     moves: Mapping[str, str] = field(default_factory=dict)  # and what then lies where below it
     instructions: Mapping[Scope, str] = field(default_factory=dict)
-    skills: Mapping[Scope, str] = field(default_factory=dict)
-    listing_chars: int = 0  # how much of its skills it lists; 0 where nobody knows a limit
-    longest_description: int = 1024
+    skills: Mapping[Scope, str] = field(default_factory=dict)  # its own folder
+    reads: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)  # all that it reads; the first wins
+    listing_chars: int = 0  # of all descriptions together; 0 where nobody knows a limit
+    description_chars: int = 0
+    marks: tuple[str, ...] = ()  # one of these is there where it is used
+    transcripts_in: str = ""
+    patterns: tuple[str, ...] = ("**/*.jsonl",)  # of transcripts, below that folder
     follows_links: bool = True
     hooks: Mapping[Scope, str] = field(default_factory=dict)  # the file that holds them
     doubts: Mapping[Scope, str] = field(default_factory=dict)  # why it is experimental
@@ -47,6 +51,14 @@ class Host:
     def server(self, command: Sequence[str]) -> dict[str, Any]:
         given: dict[str, Any] = {"command": list(command)} if self.is_one_list else {}
         return {**self.entry, **(given or {"command": command[0], "args": list(command[1:])})}
+
+    def is_used(self, user_home: Path) -> bool:
+        return any((user_home / mark).is_dir() for mark in self.marks)
+
+    def transcripts(self, user_home: Path) -> Iterator[Path]:
+        folder = user_home / self.transcripts_in
+        for pattern in self.patterns if folder.is_dir() else ():
+            yield from sorted(path for path in folder.glob(pattern) if path.is_file())
 
     def path(self, written: str, environ: Mapping[str, str], user_home: Path, root: Path) -> Path:
         """Where a path of the table lies on this machine."""
@@ -83,7 +95,10 @@ HOSTS: Mapping[str, Host] = {
             instructions={Scope.USER: "~/.claude/CLAUDE.md", Scope.PROJECT: "CLAUDE.md"},
             skills={Scope.USER: "~/.claude/skills", Scope.PROJECT: ".claude/skills"},
             listing_chars=8_000,
-            longest_description=1_536,
+            description_chars=1_536,
+            reads={Scope.USER: ("~/.claude/skills",), Scope.PROJECT: (".claude/skills",)},
+            marks=(".claude",),
+            transcripts_in=".claude/projects",
             # What is the person's own does not go into the file that a team shares.
             hooks={Scope.USER: "~/.claude/settings.json", Scope.PROJECT: ".claude/settings.local.json"},
             notes={Scope.PROJECT: f"{_IN_GIT} Claude Code asks whether you approve of the server."},
@@ -100,6 +115,14 @@ HOSTS: Mapping[str, Host] = {
             instructions={Scope.USER: "~/.codex/AGENTS.md", Scope.PROJECT: "AGENTS.md"},
             skills={Scope.USER: "~/.agents/skills", Scope.PROJECT: ".agents/skills"},
             listing_chars=8_000,
+            description_chars=1_024,
+            reads={
+                Scope.USER: ("~/.agents/skills", "~/.codex/skills"),
+                Scope.PROJECT: (".agents/skills", ".codex/skills"),
+            },
+            marks=(".codex",),
+            transcripts_in=".codex/sessions",
+            patterns=("**/rollout-*.jsonl",),
             notes={Scope.PROJECT: f"{_IN_GIT} Codex reads it only in projects that you trust."},
         ),
         Host(
@@ -125,6 +148,13 @@ HOSTS: Mapping[str, Host] = {
             versions=("$version", (1, 2)),
             instructions={Scope.USER: "~/.gemini/GEMINI.md", Scope.PROJECT: "GEMINI.md"},
             skills={Scope.USER: "~/.gemini/skills", Scope.PROJECT: ".gemini/skills"},
+            reads={
+                Scope.USER: ("~/.agents/skills", "~/.gemini/skills"),
+                Scope.PROJECT: (".agents/skills", ".gemini/skills"),
+            },
+            marks=(".gemini",),
+            transcripts_in=".gemini/tmp",
+            patterns=("*/chats/session-*.jsonl", "*/chats/session-*.json"),
             notes={Scope.PROJECT: _IN_GIT},
         ),
         Host(
@@ -142,6 +172,14 @@ HOSTS: Mapping[str, Host] = {
             moves={"~/.config": "."},
             instructions={Scope.USER: "~/.config/opencode/AGENTS.md", Scope.PROJECT: "AGENTS.md"},
             skills={Scope.USER: "~/.config/opencode/skills", Scope.PROJECT: ".opencode/skills"},
+            reads={
+                Scope.USER: ("~/.config/opencode/skills", "~/.claude/skills", "~/.agents/skills"),
+                Scope.PROJECT: (".opencode/skills", ".claude/skills", ".agents/skills"),
+            },
+            description_chars=1_024,
+            marks=(".config/opencode", ".local/share/opencode"),
+            transcripts_in=".local/share/opencode",
+            patterns=("opencode.db",),
             notes={Scope.PROJECT: _IN_GIT},
         ),
         Host(
@@ -153,6 +191,7 @@ HOSTS: Mapping[str, Host] = {
             entry={"type": "stdio"},
             instructions={Scope.PROJECT: "AGENTS.md"},
             skills={Scope.USER: "~/.copilot/skills", Scope.PROJECT: ".github/skills"},
+            description_chars=1_024,
             doubts={Scope.USER: "where its profiles lie is known from third parties only"},
             notes={
                 Scope.USER: "VS Code asks whether you trust the server.",
@@ -161,6 +200,8 @@ HOSTS: Mapping[str, Host] = {
         ),
     )
 }
+
+STUDIED: Mapping[str, Host] = {name: one for name, one in HOSTS.items() if one.transcripts_in}  # we read what they did
 
 
 def host(name: str) -> Host:

@@ -118,21 +118,20 @@ def _place(cwd: str, place: str) -> str:
     return "" if joined == "." else joined
 
 
+_KEY = re.compile(r"(?:, )?([\w.-]+)=")
+
+
 @lru_cache(maxsize=1024)
 def _arguments(summary: str) -> Mapping[str, object]:
     """The arguments that a summary still holds whole."""
     found: dict[str, object] = {}
     decoder, position = json.JSONDecoder(), 0
-    while key := re.compile(r"(?:, )?([\w.-]+)=").match(summary, position):
+    while key := _KEY.match(summary, position):
         try:
             found[key[1]], position = decoder.raw_decode(summary, key.end())
-        except ValueError:
+        except (ValueError, RecursionError):
             break
     return found
-
-
-_CALLED = (EventKind.TOOL_CALL,)
-_RETURNED = (EventKind.TOOL_RESULT,)
 
 
 def calls(events: Iterable[Event], *, turn: str = "", project: str = "") -> Iterator[Call]:
@@ -141,9 +140,9 @@ def calls(events: Iterable[Event], *, turn: str = "", project: str = "") -> Iter
     for event in events:
         name = str(event.detail.get("name") or "unknown")
         key = str(event.detail.get("id") or name)
-        if event.kind in _CALLED:
+        if event.kind is EventKind.TOOL_CALL:
             waiting[key] = event
-        elif event.kind in _RETURNED and (called := waiting.pop(key, None)):
+        elif event.kind is EventKind.TOOL_RESULT and (called := waiting.pop(key, None)):
             yield _call(called.detail, event.detail, turn, project)
 
 
