@@ -40,6 +40,7 @@ async def test_a_persons_tool_is_there_at_once_as_the_code_stage_of_a_skill(habi
         parameters=PARAMETERS,
         status=ToolStatus.ACTIVE,
         example={"text": "hi"},
+        returns={"type": "object", "properties": {"loud": {}}},  # as its case has printed it
         cases=1,
         proved_on=tool.proved_on,
         version=1,
