@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.req("AG-01", "AG-02"), pytest.mark.timeout(300)]
 MODEL = "openai:smollm2"
 
 
+@pytest.mark.full
 async def test_it_streams_an_answer_can_be_cancelled_and_goes_on(habitus: Habitus, real_address: str) -> None:
     async with habitus.session(open_model(MODEL, {}, base_url=real_address)) as session:
         stream = session.turn_stream("Tell me a long story about a fox.")

@@ -11,6 +11,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 
+@pytest.mark.full
 @pytest.mark.req("ME-05", "ME-06")
 def test_the_figures_are_there(python: str) -> None:
     done = subprocess.run(

@@ -29,7 +29,12 @@ from tests.wheels import write_wheel
 pytestmark = [pytest.mark.req("SB-13", "SB-01"), pytest.mark.timeout(300)]
 
 LIMITS = Limits(cpu_s=None, memory=512 * MIB)
-RUNTIMES = ("local", "local without bubblewrap", "local with Landlock alone", "ssh")
+RUNTIMES = (
+    "local",
+    "local without bubblewrap",
+    "local with Landlock alone",
+    pytest.param("ssh", marks=pytest.mark.full),  # a login for each takes longer than all the others
+)
 MakeRuntime = Callable[[], Runtime]
 
 
