@@ -5,8 +5,9 @@
 A home with made-up skills, lessons and rules; the resident process, started by the first hook as an agent starts it.
 Per size: milliseconds of the hook of a session's start (the first, which starts the process; a later one), of
 UserPromptSubmit (each another request; half of them fit something), of PostToolUseFailure and of Stop, by turns with
-`python -S -c pass`; median and 95th percentile of each. Processor time, which other work on the machine hardly
-changes: of the command of UserPromptSubmit, and of the resident process for one, with journalling the turn afterwards.
+`python -S -c pass`, rounds a fifth of a second apart; median and 95th percentile of each. Processor time, which other
+work on the machine hardly changes: of the command of UserPromptSubmit, and of the resident process for one, with
+journalling the turn afterwards.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from habitus.hosts import hooks
 from session import WORDS, fill
 
 PROMPT = "UserPromptSubmit"
+_PAUSE_S = 0.2  # between two requests; people take longer
 
 
 def main() -> None:
@@ -65,6 +67,7 @@ def by_turns(home: Path, place: Path, calls: int) -> Metrics:
     took: dict[str, list[float]] = {name: [] for name in ("python", PROMPT, "PostToolUseFailure", "Stop")}
     later = [timed(home, place, "SessionStart", source="startup") for _ in range(3)]
     for number in range(calls):
+        time.sleep(_PAUSE_S)
         took["python"].append(ran([sys.executable, "-S", "-c", "pass"], b""))
         fits = f"{WORDS[number % len(WORDS)]} the {WORDS[(number * 7) % len(WORDS)]} for a customer, please"
         took[PROMPT].append(timed(home, place, PROMPT, prompt=fits if number % 2 else f"Thank you, {number}."))
