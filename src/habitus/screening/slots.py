@@ -120,6 +120,7 @@ def _settled(block: list[Sentence]) -> list[Sentence]:
     return block
 
 
+@functools.lru_cache(maxsize=4_096)  # skills of one collection share sentences
 def slots_of(sentence: str) -> Slots:
     """What a sentence speaks of, with the marks of negation."""
     return frozenset(chain.from_iterable(words_of(sentence)))
