@@ -28,11 +28,29 @@ from habitus.skills.formats.base import Incoming
 _AT_A_TIME = 200  # skills of an import that are one part
 
 
-class Curate:
-    """Everything that ages, at once: what it does twice it does once."""
+class _Kind:
+    """What all have in common; `takes` and `usage` say how a person leaves one to a worker."""
+
+    takes = range(0)  # how many words
+    usage = ""
 
     def __init__(self, habitus: Habitus) -> None:
         self._habitus = habitus
+
+    @staticmethod
+    def given(paths: Sequence[str]) -> dict[str, Any]:
+        """What a job is given, from a person's words."""
+        return {}
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return _added(results)
+
+
+class Curate(_Kind):
+    """Everything that ages, at once: what it does twice it does once."""
+
+    takes = range(1)
+    usage = "It takes none."
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [{}]
@@ -41,15 +59,16 @@ class Curate:
         done = asyncio.run(curating.curate(self._habitus, apply=True))
         return Counter(step.action.value for step in done.steps)
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
-        return _added(results)
 
-
-class Learn:
+class Learn(_Kind):
     """Transcripts, a file at a time; the ledger of turns keeps one from teaching twice."""
 
-    def __init__(self, habitus: Habitus) -> None:
-        self._habitus = habitus
+    takes = range(1, 10_000)
+    usage = "Name transcripts: files, folders or patterns."
+
+    @staticmethod
+    def given(paths: Sequence[str]) -> dict[str, Any]:
+        return {"files": list(paths)}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [str(path) for path in studying.found_files(given["files"])]
@@ -61,15 +80,16 @@ class Learn:
         report = study.report()
         return {"files": 1, "turns": sum(file.turns for file in report.files)}
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
-        return _added(results)
 
-
-class Import:
+class Import(_Kind):
     """Skills of any layout, some hundred at a time; those that are here already stay as they are."""
 
-    def __init__(self, habitus: Habitus) -> None:
-        self._habitus = habitus
+    takes = range(1, 2)
+    usage = "Say where from: a file, directory, archive or database address."
+
+    @staticmethod
+    def given(paths: Sequence[str]) -> dict[str, Any]:
+        return {"source": paths[0]}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         found = [entry.name for entry in detect.read(_source(given)) if isinstance(entry, Incoming)]
@@ -81,15 +101,9 @@ class Import:
         taken = updating.take_in(self._habitus, _source(part), part["only"], part.get("layer", "user"), manner)
         return Counter(result.verdict.value for result in taken.results)
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
-        return _added(results)
 
-
-class Dream:
+class Dream(_Kind):
     """Self-play, one challenge a part; what its lesson rests on is the part's key, so none is kept twice."""
-
-    def __init__(self, habitus: Habitus) -> None:
-        self._habitus = habitus
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         path = given.get("challenges")
@@ -123,36 +137,22 @@ def _spent(part: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
-WANTS = {"curate": range(1), "import": range(1, 2), "learn": range(1, 10_000)}  # kind → how many words
-_USAGE = {
-    "curate": "It takes none.",
-    "import": "Say where from: a file, directory, archive or database address.",
-    "learn": "Name transcripts: files, folders or patterns.",
-}
+# What `leave` takes; dreaming has a command of its own.
+BY_HAND: Mapping[str, type[Curate | Import | Learn]] = {"curate": Curate, "import": Import, "learn": Learn}
 
 
 def kinds(habitus: Habitus) -> dict[str, Work]:
-    return {
-        "curate": Curate(habitus),
-        "dream": Dream(habitus),
-        "import": Import(habitus),
-        "learn": Learn(habitus),
-    }
+    return {"dream": Dream(habitus), **{name: kind(habitus) for name, kind in BY_HAND.items()}}
 
 
 def leave(queue: JobQueue, kind: str, words: Sequence[str]) -> str:
     """Add a job as a person writes it, and return its id. A path is that of whoever adds it, not of the worker."""
-    if kind not in WANTS:
-        raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(WANTS)}.")
-    if len(words) not in WANTS[kind]:
-        raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=_USAGE[kind])
+    if kind not in BY_HAND:
+        raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(BY_HAND)}.")
+    if len(words) not in BY_HAND[kind].takes:
+        raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=BY_HAND[kind].usage)
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
-    given: dict[str, Any] = {}
-    if kind == "import":
-        given["source"] = paths[0]
-    elif kind == "learn":
-        given["files"] = paths
-    return queue.add(kind, given)
+    return queue.add(kind, BY_HAND[kind].given(paths))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ Id = Annotated[str, typer.Argument(help="A job's id.")]
 
 def add(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help=f"{', '.join(jobs.WANTS)}.")],
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(jobs.BY_HAND)}.")],
     words: Annotated[list[str] | None, typer.Argument(help="For learn: transcripts. For import: where from.")] = None,
     as_json: AsJson = False,
 ) -> None:
