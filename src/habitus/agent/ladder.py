@@ -45,7 +45,7 @@ class Ladder:
         lines = [f"Go on in this turn with what is below `{failed}` in the skill '{name}'."]
         if ran:
             lines.append(f"These steps are done; do not repeat them: {', '.join(ran)}.")
-        if others := [each.name for each in self._recipes_of(name) if failed not in (each.name, "")]:
+        if others := [each.name for each in self._recipes_of(name) if each.name != failed]:
             lines.append(f"There is its recipe `{others[0]}`.")
         if self.view.is_in_view(name):
             return " ".join([*lines, "Its steps stand in this conversation."])
