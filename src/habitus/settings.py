@@ -5,6 +5,7 @@ The environment wins over the file. Nothing here reads the process environment b
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pwd
 import tomllib
@@ -13,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from habitus.errors import Invalid, StorageFailed, did_you_mean
 
@@ -76,6 +77,21 @@ class SandboxSettings(_Section):
     )
 
 
+def _addresses(value: tuple[str, ...]) -> tuple[str, ...]:
+    for one in value:
+        ipaddress.ip_network(one)
+    return value
+
+
+class WebSettings(_Section):
+    proxy_header: str = Field(
+        default="", description="The header in which a proxy says who has signed in; see proxies."
+    )
+    proxies: Annotated[Names, AfterValidator(_addresses)] = Field(
+        default=(), description="Addresses or networks whose proxy_header is believed, such as 10.0.0.0/8."
+    )
+
+
 class Encoder(StrEnum):
     """What turns texts into vectors for search."""
 
@@ -120,6 +136,7 @@ class Settings(_Section):
     evidence: EvidenceSettings = Field(default_factory=EvidenceSettings)
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
+    web: WebSettings = Field(default_factory=WebSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
     model: str = Field(default="", description="The model that answers, as provider:model.")
     cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")
@@ -138,6 +155,11 @@ class Settings(_Section):
     )
     look_every: float = Field(default=2.0, ge=0, description="Seconds between two looks at the skill directories.")
     durable: bool = Field(default=True, description="Wait for the disk, so that a power cut loses nothing.")
+    notify_url: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="An address that is sent a JSON with names, once, when something begins to wait for a person.",
+    )
     editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")
     warnings: tuple[str, ...] = Field(default=(), description="What was odd about the settings themselves.")
 
