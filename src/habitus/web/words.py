@@ -126,3 +126,9 @@ def because(reason: str) -> str:
         "excluded_by": f"{value} excludes it",
     }
     return said.get(kind, reason)
+
+
+def waits(reason: str) -> str:
+    """Why something waits; what a scan or a search found is told by its name inside."""
+    near = reason.removeprefix("near-duplicate of ")
+    return reason if near == reason else f"says much the same as {near.partition(' ')[0]}"
