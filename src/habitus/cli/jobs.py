@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import jobs
+from habitus.app.job_kinds import BY_HAND
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
@@ -19,7 +20,7 @@ Id = Annotated[str, typer.Argument(help="A job's id.")]
 
 def add(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help=f"{', '.join(jobs.BY_HAND)}.")],
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(BY_HAND)}.")],
     words: Annotated[list[str] | None, typer.Argument(help="For learn: transcripts. For import: where from.")] = None,
     as_json: AsJson = False,
 ) -> None:
