@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from habitus.agent.consent import Consent
 from habitus.app.inbox import InboxItem
 from habitus.events import OutcomeKind
 from habitus.journal.model import Place
@@ -55,6 +56,13 @@ PLACES = {
     Place.CUT: "fitted, but there was no room",
     Place.LEFT_OUT: "was left out",
     Place.LOADED: "was opened by the agent",
+    Place.WITHHELD: "was held back at random, to learn whether it helps",
+}
+CONSENTS = {
+    Consent.YES: "Yes",
+    Consent.NO: "No",
+    Consent.LATER: "Later, under Review",
+    Consent.ALWAYS: "Always for this project",
 }
 ACTIONS = {
     Action.WRITE: "change",

@@ -26,6 +26,7 @@ from habitus.web.words import because, counted, who
 router = APIRouter(include_in_schema=False)
 
 _DOORS = (
+    ("/chat", "Chat", "Talk to an agent that has your skills and lessons."),
     ("/more/try", "Try a request", "Which skills would an agent get for it, and why?"),
     ("/more/tools", "Tools", "Skills that are tested code."),
     ("/more/archive", "Archive", "Skills that were put away, and can be brought back."),
