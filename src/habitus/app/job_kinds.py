@@ -108,28 +108,19 @@ class Dream(_Kind):
         times = -(-cycles // len(wanted)) if wanted else 0
         chosen = [each for _ in range(times) for each in random.sample(wanted, len(wanted))][:cycles]
         until = time.time() + 60 * given["minutes"] if given.get("minutes") else None
-        common = {"model": given.get("model", ""), "tokens": given.get("tokens"), "until": until}
+        common = {"model": given.get("model", ""), "until": until}
         return [{"challenge": asdict(each), **common} for each in chosen]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         challenge = Challenge(**part["challenge"])
-        if reason := _spent(part, before):
-            dreamt = Dreamt(challenge=challenge.name, verdict=DreamVerdict.INFRA, reason=reason)
+        if part["until"] is not None and time.time() >= part["until"]:
+            dreamt = Dreamt(challenge=challenge.name, verdict=DreamVerdict.INFRA, reason="its time is up")
         else:
             dreamt = asyncio.run(dreaming.dream(self._habitus, challenge, key=key, model=part["model"]))
         return asdict(dreamt)
 
     def sum_up(self, results: Sequence[Any]) -> Any:
         return {**Counter(each["verdict"] for each in results), "tokens": sum(each["tokens"] for each in results)}
-
-
-def _spent(part: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> str:
-    """Why there is to be no other cycle; nothing while there is some of its budget left."""
-    if part["until"] is not None and time.time() >= part["until"]:
-        return "its time is up"
-    if part["tokens"] is not None and sum(each["tokens"] for each in before) >= part["tokens"]:
-        return "its tokens are spent"
-    return ""
 
 
 # What `leave` takes; dreaming has a command of its own.

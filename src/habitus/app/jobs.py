@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from habitus.agent.background import in_thread
@@ -12,9 +12,9 @@ from habitus.app.job_kinds import BY_HAND, kinds
 from habitus.errors import Invalid, NotFound
 from habitus.files import given_path
 from habitus.jobs.model import Job
-from habitus.jobs.owners import Owners
+from habitus.jobs.owners import Hearts, Locks, Owners
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.worker import working
+from habitus.jobs.worker import Manner, working
 
 _LOOK_S = 0.5  # between two looks at how far jobs are
 
@@ -30,9 +30,10 @@ def leave(queue: JobQueue, kind: str, words: Sequence[str]) -> str:
 
 
 @contextmanager
-def opened_queue(habitus: Habitus) -> Iterator[JobQueue]:
+def opened_queue(habitus: Habitus, *, concurrency: int = 1) -> Iterator[JobQueue]:
+    """The queue of this home; a worker has a connection for each job that it does at a time."""
     habitus.refuse_if_read_only()
-    queue = JobQueue(_url(habitus))
+    queue = JobQueue(_url(habitus), connections=concurrency)
     try:
         yield queue
     finally:
@@ -61,16 +62,21 @@ async def follow(habitus: Habitus, id: str = "", *, every_s: float = _LOOK_S) ->
 
 
 @contextmanager
-def at_work(habitus: Habitus, *, concurrency: int = 1) -> Iterator[str]:
-    """Do jobs in this process until the block is left."""
-    habitus.refuse_if_read_only()
-    owners = Owners(habitus.settings.home / "workers")
-    with working(_url(habitus), kinds(habitus), owners, concurrency=concurrency) as name:
+def at_work(habitus: Habitus, queue: JobQueue, *, concurrency: int = 1, only: Collection[str] = ()) -> Iterator[str]:
+    """Do jobs in this process until the block is left, of all kinds or only of these."""
+    known = kinds(habitus)
+    if unknown := sorted(set(only) - known.keys()):
+        raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", mend=f"There are: {', '.join(known)}.")
+    done = {name: work for name, work in known.items() if not only or name in only}
+    owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
+    with working(queue, done, owners, Manner(concurrency=concurrency)) as name:
         yield name
 
 
 def _url(habitus: Habitus) -> str:
-    """The engine has a database of its own beside ours, as private."""
+    """Beside what every host shares; on one machine the engine has a database of its own beside ours, as private."""
+    if habitus.settings.database_url and habitus.shared.dialect.name == "postgresql":
+        return habitus.settings.database_url
     path = habitus.settings.home / "jobs.db"
     path.touch(mode=0o600)
     return f"sqlite:///{path}"

@@ -70,7 +70,7 @@ def worker(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        with jobs.at_work(habitus, concurrency=concurrency) as name:
+        with jobs.at_work(habitus, queue, concurrency=concurrency) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
             while not stopped.wait(0.5):
                 if until_idle and all(job.state.is_over for job in queue.all()):
