@@ -33,6 +33,7 @@ PAGES = (
     "/more",
     "/more/try?request=close+the+books",
     "/more/tools",
+    "/more/jobs",
     "/more/archive",
     "/more/settings",
     "/more/doctor",
