@@ -188,6 +188,7 @@ def _review() -> TyperGroup:
         Command("diff", "review:diff"),
         Command("approve", "review:approve"),
         Command("reject", "review:reject"),
+        Command("reopen", "review:reopen"),
         Command("edit", "review:edit"),
     ]
     return group("review", "Decide about changes that wait for you.", below, panel=_CURATE)

@@ -89,7 +89,7 @@ def _dreamt(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
     stopped, told = threading.Event(), 0
     before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
     try:
-        with jobs.at_work(habitus):
+        with jobs.at_work(habitus, queue):
             while not queue.get(id).state.is_over and not stopped.wait(0.3):
                 told = told if as_json else _tell(queue.results(id), told)
     finally:

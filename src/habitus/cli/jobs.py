@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import jobs
+from habitus.app.job_kinds import BY_HAND
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
@@ -19,7 +20,7 @@ Id = Annotated[str, typer.Argument(help="A job's id.")]
 
 def add(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help=f"{', '.join(jobs.BY_HAND)}.")],
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(BY_HAND)}.")],
     words: Annotated[list[str] | None, typer.Argument(help="For learn: transcripts. For import: where from.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -69,7 +70,7 @@ def worker(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        with jobs.at_work(habitus, concurrency=concurrency) as name:
+        with jobs.at_work(habitus, queue, concurrency=concurrency) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
             while not stopped.wait(0.5):
                 if until_idle and all(job.state.is_over for job in queue.all()):
