@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import pwd
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -67,6 +68,38 @@ class EvidenceSettings(_Section):
         le=0.5,
         description="The share of offers (skills, lessons, tools) withheld at random to learn what helps; 0 is off.",
     )
+
+
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_AT = r"( at (?P<hour>[01]?\d|2[0-3])(:(?P<minute>[0-5]\d))?)?"
+SCHEDULE = rf"off|hourly|(daily|weekly( on (?P<day>{'|'.join(DAYS)}))?){_AT}"
+
+
+def _schedule(text: str) -> str:
+    """Words about when something is due, such as 'daily at 3:30'."""
+    text = " ".join(text.lower().split())
+    if re.fullmatch(SCHEDULE, text) is None:
+        raise ValueError("write off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'")
+    return text
+
+
+_When = Annotated[str, AfterValidator(_schedule)]
+
+
+class ScheduleSettings(_Section):
+    """What starts by itself where a worker or 'habitus up' runs."""
+
+    curate: _When = Field(default="daily at 3", description="When everything that ages is looked at.")
+    learn: _When = Field(default="hourly", description="When sessions of other agents that hooks noted are studied.")
+    mine: _When = Field(default="off", description="When recipes are looked for in what was done.")
+    verify: _When = Field(default="off", description="When lessons that nothing has shown yet are tried; asks a model.")
+    dream: _When = Field(default="off", description="When challenges are practised; asks a model.")
+    timezone: str = Field(default="", description="Whose hours are meant, as Europe/Berlin; else this machine's.")
+
+
+class JobsSettings(_Section):
+    per_model: int = Field(default=0, ge=0, description="Jobs that may ask one model at a time, on all hosts; 0: any.")
+    per_user: int = Field(default=0, ge=0, description="Jobs of one user at a time, on all hosts; 0: any.")
 
 
 class SandboxSettings(_Section):
@@ -134,6 +167,8 @@ class Settings(_Section):
     review: ReviewSettings = Field(default_factory=ReviewSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     evidence: EvidenceSettings = Field(default_factory=EvidenceSettings)
+    schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    jobs: JobsSettings = Field(default_factory=JobsSettings)
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
     web: WebSettings = Field(default_factory=WebSettings)
@@ -303,4 +338,4 @@ def account_name() -> str:
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     key = ".".join(str(part) for part in problem["loc"])
-    return f"Setting '{key}' can't be {problem['input']!r}: {problem['msg'].lower()}."
+    return f"Setting '{key}' can't be {problem['input']!r}: {problem['msg'].lower().removeprefix('value error, ')}."
