@@ -53,10 +53,10 @@ class Curate(_Kind):
     usage = "It takes none."
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        return [{}]
+        return [{"model": given.get("model", "")}]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        done = asyncio.run(curating.curate(self._habitus, apply=True))
+        done = asyncio.run(curating.curate(self._habitus, apply=True, model=part.get("model", "")))
         return Counter(step.action.value for step in done.steps)
 
 
