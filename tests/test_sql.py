@@ -79,6 +79,7 @@ def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_n
     _execute(database, "DROP TABLE skill_switches")  # and so did these
     _execute(database, "DROP TABLE recipe_counts")
     _execute(database, "DROP TABLE studied_files")
+    _execute(database, "DROP TABLE failed_climbs")
     _without_evidence(database)
     rows = {"removed1": "removed by ann", "madeway1": "there is room for 50 lessons"}
     for id, reason in rows.items():
@@ -101,6 +102,7 @@ def test_skills_that_were_removed_before_switches_were_kept_have_that_in_their_h
     _execute(database, "DROP TABLE skill_switches")
     _execute(database, "DROP TABLE recipe_counts")
     _execute(database, "DROP TABLE studied_files")
+    _execute(database, "DROP TABLE failed_climbs")
     _without_evidence(database)
     _execute(
         database,

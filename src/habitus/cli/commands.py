@@ -119,6 +119,7 @@ def _skills() -> TyperGroup:
         Command("select", "finding:select"),
         _OfSkill("eval", "finding:evaluate"),
         _OfSkill("trial", "trial:trial"),
+        _OfSkill("climb", "climb:skill"),
     ]
     help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
     return group("skills", help, below, panel=_EVERYDAY)
@@ -172,6 +173,7 @@ def _lessons() -> TyperGroup:
         _OfLesson("remove", "lessons:remove"),
         Command("retract", "lessons:retract"),
         _OfLesson("restore", "lessons:restore"),
+        _OfLesson("promote", "climb:lesson"),
         Command("archive", "lessons:archive"),
     ]
     return group("lessons", "Facts, rules and lessons that reach every fitting prompt.", below, panel=_EVERYDAY)
