@@ -97,8 +97,9 @@ class CommandLines:
         )
         specs = env_specs.read(item.summary.manifest.env).specs
         granted = resolve(item.name, specs, grants, values)
-        if granted.missing and not any(grant.kind is GrantKind.SECRET for grant in grants):
-            _refuse_if_it_asks_in_vain(granted, any(spec.is_secret for spec in specs))
+        if granted.waiting and not any(grant.kind is GrantKind.SECRET for grant in grants):
+            mend = f"Run: habitus secrets grant {' '.join(granted.waiting)} {item.name}"
+            raise Refused(f"'{item.name}' asks for secrets, and was granted none.", mend=mend)
         return granted
 
     def _secret(self, name: str) -> str | None:
@@ -127,8 +128,3 @@ def _refuse_if_changed(skill: str, grants: Sequence[Grant], digest: str) -> None
         mend = f"See 'habitus skills diff {skill}', then: habitus secrets grant --again{whose} {skill}"
         lost = ", ".join(sorted({grant.what for grant in changed}))
         raise Refused(f"'{skill}' has changed since it was granted {lost}.", mend=mend)
-
-
-def _refuse_if_it_asks_in_vain(granted: Granted, asks_for_secrets: bool) -> None:
-    if asks_for_secrets:
-        raise Refused(granted.missing[0], mend="")

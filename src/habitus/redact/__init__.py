@@ -150,6 +150,7 @@ def _spellings(secret: str) -> set[str]:
         json.dumps(secret)[1:-1],
         json.dumps(secret, ensure_ascii=False)[1:-1],
         quote(secret, safe="", errors="surrogateescape"),
+        encoded,
         encoded.rstrip("="),
         encoded[: len(raw) // 3 * 4],  # where more text follows, the last letters are others
         raw.hex(),

@@ -127,6 +127,7 @@ def resolve(skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], value
         secrets=tuple(dict.fromkeys(found.secrets)),
         hosts=tuple(dict.fromkeys(grant.what for grant in given if grant.kind is GrantKind.HOST)),
         readable=tuple(found.readable),
+        waiting=tuple(dict.fromkeys(found.waiting)),
         missing=tuple(found.missing),
     )
 
@@ -138,6 +139,7 @@ class _Found:
         self.sensitive: set[str] = set()
         self.secrets: list[str] = []
         self.readable: list[Path] = []
+        self.waiting: list[str] = []
         self.missing: list[str] = []
 
     def is_there(self, name: str) -> bool:
@@ -184,6 +186,7 @@ class _Found:
             return f"{spec.var} is to be the setting '{spec.name}': set it in habitus.toml, under [skill_config]."
         if spec.name in self._names:
             return f"The secret '{spec.name}' is not set: habitus secrets set {spec.name}"
+        self.waiting.append(spec.name)
         return f"The secret '{spec.name}' is not granted: habitus secrets grant {spec.name} {self._skill}"
 
 

@@ -49,6 +49,7 @@ class Granted:
     secrets: tuple[str, ...] = ()  # the names of the secrets among them
     hosts: tuple[str, ...] = ()  # that it may reach: `example.org`, `example.org:8443`, `*.example.org`
     readable: tuple[Path, ...] = ()  # files that variables name
+    waiting: tuple[str, ...] = ()  # the names of secrets that it asks for and nobody has granted
     missing: tuple[str, ...] = ()  # what it asks for and does not get, one sentence each with what to do
 
 
