@@ -15,6 +15,7 @@ from habitus.web.desks import Desks
 from habitus.web.pages import activity, chat, entering, jobs, more, new, today
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
+from habitus.web.pages import secrets as secrets_page
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import handle
@@ -57,6 +58,7 @@ def doors() -> FastAPI:
         chat,
         jobs,
         more,
+        secrets_page,
     ):
         app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
