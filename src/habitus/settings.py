@@ -112,6 +112,9 @@ class Settings(_Section):
     git_host: str = Field(default="", description="Where OWNER/REPO is looked for; GitHub without.")
     bot_name: str = Field(default="Habitus", description="What {BOT_NAME} becomes in skills.")
     disabled_skills: Names = Field(default=(), description="Skills switched off for everybody.")
+    skill_config: dict[str, Any] = Field(
+        default_factory=dict, description="What skills' command lines ask of the settings, by name; no secrets."
+    )
     layers: Names = Field(default=(), description="Offer only the skills of these layers; all of them without.")
     users: dict[str, UserSettings] = Field(default_factory=dict, description="Known users and their rights.")
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
@@ -162,14 +165,15 @@ class Settings(_Section):
 
 FILE = "habitus.toml"
 _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed"}
+_BY_HAND = {"users", "skill_config"}  # whose keys a person chooses
 
 
 def known_keys() -> tuple[str, ...]:
-    """Every setting by its name, `section.key` where it has a section; the users are written by hand."""
+    """Every setting by its name, `section.key` where it has a section, but those that are written by hand."""
     return tuple(
         key
         for name in Settings.model_fields
-        if name not in _NOT_IN_FILE | {"users"}
+        if name not in _NOT_IN_FILE | _BY_HAND
         for key in ([f"{name}.{inner}" for inner in _SECTIONS[name].model_fields] if name in _SECTIONS else [name])
     )
 
@@ -257,7 +261,7 @@ def _unknown(file: str, section: str, values: object, known: set[str]) -> list[s
 def _with_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """`HABITUS_KEY`, and `HABITUS_SECTION_KEY` for what has a section."""
     values = dict(from_file)
-    for key in Settings.model_fields.keys() - _NOT_IN_FILE - {"users"}:
+    for key in Settings.model_fields.keys() - _NOT_IN_FILE - _BY_HAND:
         if key not in _SECTIONS:
             values |= _set_in(environ, "", [key])
         elif isinstance(values.get(key, {}), dict):

@@ -9,7 +9,10 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.app import Habitus
+from habitus.app import Habitus, secrets
+from habitus.events import OK
+from habitus.sandbox.credentials.model import Call
+from habitus.skills.model import Manifest, Skill
 from tests.web.furnished import furnish_with_life
 
 PAGES = (
@@ -33,6 +36,7 @@ PAGES = (
     "/more/tools",
     "/more/archive",
     "/more/settings",
+    "/more/secrets",
     "/more/doctor",
 )
 TRADE_WORDS = (
@@ -209,3 +213,23 @@ def assert_harmless(text: str) -> None:
         assert not re.search(r"(?:^|\s)on\w+\s*=", re.sub(r"\"[^\"]*\"|'[^']*'", "", attributes)), (name, attributes)
         assert not re.search(r"(?:href|src)\s*=\s*[\"']?\s*javascript:", attributes, flags=re.IGNORECASE)
     assert "alert(1)</script>" not in text
+
+
+@pytest.mark.req("SB-11")
+def test_secrets_are_listed_by_name_with_what_was_called_and_never_a_value(
+    browser: TestClient, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HABITUS_VAULT_KEY", "a-long-random-text-of-a-variable")
+    secret = "tr0ub4dor-and-three"
+    env = ({"var": "TEA_PASSWORD", "from": "secret", "name": "tea.password"},)
+    skill = Skill(name="buy-tea", description="Buys tea", manifest=Manifest(cli=True, env=env), body="Call it.")
+    habitus.skills.create(skill, habitus.person())
+    assert "waits for you" in browser.get("/more/secrets").text
+    secrets.set_secret(habitus, "tea.password", secret)
+    secrets.grant(habitus, "buy-tea", ["tea.password"], hosts=["tea.example.org"])
+    call = Call(who="ann", skill="buy-tea", arguments=("--as", secret), outcome=OK, when=habitus.clock())
+    secrets.open_calls(habitus).record(call)
+    text = seen(browser.get("/more/secrets").text)
+    for told in ("tea.password", "For buy-tea", "may have it", "tea.example.org", "buy-tea --as [redacted:known]"):
+        assert told in text
+    assert secret not in text

@@ -65,6 +65,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _sessions(),
         _review(),
         _evidence(),
+        _secrets(),
         _users(),
     ]
 
@@ -197,6 +198,19 @@ def _evidence() -> TyperGroup:
     below = [_OfSkill("show", "evidence:show"), Command("plan", "evidence:plan")]
     help = "What helps, and how sure that is: 'habitus evidence NAME' shows one item."
     return group("evidence", help, below, panel=_CURATE, otherwise="show")
+
+
+def _secrets() -> TyperGroup:
+    below = [
+        Command("set", "secrets:set_secret"),
+        Command("list", "secrets:list_secrets"),
+        Command("remove", "secrets:remove"),
+        Command("grant", "secrets:grant"),
+        Command("revoke", "secrets:revoke"),
+        Command("log", "secrets:log"),
+    ]
+    help = "Values that skills' command lines need: no model sees them, and only what you grant is given."
+    return group("secrets", help, below, panel=_OPERATE)
 
 
 def _users() -> TyperGroup:

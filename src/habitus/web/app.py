@@ -15,6 +15,7 @@ from habitus.web.desks import Desks
 from habitus.web.pages import activity, entering, more, new, today
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
+from habitus.web.pages import secrets as secrets_page
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import handle
@@ -43,7 +44,18 @@ def doors() -> FastAPI:
     for router in (requests.router, skills.router, review.router, lessons.router, sessions.router):
         rest.include_router(router)
     app.include_router(rest)
-    for pages in (entering, today, skill_pages, skill_page, new, review_pages, lesson_pages, activity, more):
+    for pages in (
+        entering,
+        today,
+        skill_pages,
+        skill_page,
+        new,
+        review_pages,
+        lesson_pages,
+        activity,
+        more,
+        secrets_page,
+    ):
         app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     handle(app)

@@ -49,7 +49,8 @@ class Granted:
     secrets: tuple[str, ...] = ()  # the names of the secrets among them
     hosts: tuple[str, ...] = ()  # that it may reach: `example.org`, `example.org:8443`, `*.example.org`
     readable: tuple[Path, ...] = ()  # files that variables name
-    missing: tuple[str, ...] = ()  # secrets that it asks for and was not granted, or that nobody has set
+    waiting: tuple[str, ...] = ()  # the names of secrets that it asks for and nobody has granted
+    missing: tuple[str, ...] = ()  # what it asks for and does not get, one sentence each with what to do
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,7 @@ _DOORS = (
     ("/more/tools", "Tools", "Skills that are tested code."),
     ("/more/archive", "Archive", "Skills that were put away, and can be brought back."),
     ("/more/settings", "Settings", "What is set and where; pause all learning."),
+    ("/more/secrets", "Secrets", "Passwords and keys by name, who may have them, and where they went."),
     ("/more/doctor", "Doctor", "What works on this machine, what is missing, and how to mend it."),
 )
 
