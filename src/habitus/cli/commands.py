@@ -67,6 +67,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _evidence(),
         _secrets(),
         _users(),
+        _db(),
     ]
 
 
@@ -228,3 +229,8 @@ def _users() -> TyperGroup:
         Command("remove", "users:remove"),
     ]
     return group("users", "People who may sign in to the web page besides you.", below, panel=_OPERATE)
+
+
+def _db() -> TyperGroup:
+    below = [Command("status", "db:status"), Command("migrate", "db:migrate"), Command("copy", "db:copy")]
+    return group("db", "The database: how it stands, bringing it up to date, moving it.", below, panel=_OPERATE)
