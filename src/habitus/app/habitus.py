@@ -20,6 +20,7 @@ from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
 from habitus.app.content import high_findings, near_duplicates
 from habitus.app.layers import gates_of, open_library
+from habitus.app.tombstones import repeated
 from habitus.events import TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
@@ -114,7 +115,7 @@ class Habitus:
             shared = sql.open_engine(settings.database_url) if settings.database_url else local
             if scratch is None:
                 home.keep_private(settings.home)
-            return cls(settings, local=local, shared=shared, clock=clock, scratch=scratch)
+            return repeated(cls(settings, local=local, shared=shared, clock=clock, scratch=scratch))
         except BaseException:
             local.dispose()
             raise
