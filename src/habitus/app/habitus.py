@@ -23,6 +23,7 @@ from habitus.app.layers import gates_of, open_library
 from habitus.app.notifying import Notifier
 from habitus.app.reviewing import open_review
 from habitus.app.secrets import open_vault
+from habitus.app.tombstones import repeated
 from habitus.events import TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
@@ -107,7 +108,7 @@ class Habitus:
             shared = sql.open_engine(settings.database_url) if settings.database_url else local
             if scratch is None:
                 home.keep_private(settings.home)
-            return cls(settings, local=local, shared=shared, clock=clock, scratch=scratch)
+            return repeated(cls(settings, local=local, shared=shared, clock=clock, scratch=scratch))
         except BaseException:
             local.dispose()
             raise

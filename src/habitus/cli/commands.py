@@ -54,6 +54,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("sync", "syncing:sync", panel=_OPERATE),
         Command("hooks", "hooks:hooks", panel=_OPERATE, hidden=True),
         Command("doctor", "checking:doctor", panel=_OPERATE),
+        Command("forget", "forgetting:forget", panel=_OPERATE),
         Command("worker", "jobs:worker", panel=_OPERATE),
         _jobs(),
         _config(),

@@ -20,6 +20,7 @@ EXAMPLES: Mapping[str, str] = {
     "pause": "habitus pause",
     "resume": "habitus resume",
     "doctor": "habitus doctor --json",
+    "forget": "habitus forget --user ann --dry-run",
     "check": "habitus check --agent claude-code --html report.html",
     "mcp": "habitus mcp --user ana",
     "connect": "habitus connect claude-code --dry-run",
