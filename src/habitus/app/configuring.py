@@ -14,7 +14,7 @@ from typing import Any
 from habitus import settings as settings_module
 from habitus.app import home
 from habitus.errors import Invalid, NotFound, StorageFailed, did_you_mean
-from habitus.redact import Redactor, secret_values
+from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import FILE, Settings
 
 
@@ -59,7 +59,7 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
     if environ.get(settings_module.variable(key)):
         origin = Origin.ENVIRONMENT
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _plain(value)
-    clean = Redactor(secret_values(environ)).redact(shown).text
+    clean = open_redactor(settings.home, environ).redact(shown).text
     is_secret = clean != shown
     return Value(key=key, value=clean if is_secret else _json(value), origin=origin, shown=clean)
 
@@ -82,15 +82,15 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
         now=now,
         is_changed=new != old,
         is_overruled=bool(environ.get(settings_module.variable(key))),
-        undo=_undo(key, before, environ) if new != old else (),
+        undo=_undo(settings, environ, key, before) if new != old else (),
     )
 
 
-def _undo(key: str, before: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _undo(settings: Settings, environ: Mapping[str, str], key: str, before: Any) -> tuple[str, ...]:
     if before is None:
         return ("config", "unset", key)
     text = ", ".join(map(str, before)) if isinstance(before, list) else _plain(before)
-    is_secret = Redactor(secret_values(environ)).redact(text).text != text
+    is_secret = open_redactor(settings.home, environ).redact(text).text != text
     return () if is_secret else ("config", "set", key, text)
 
 

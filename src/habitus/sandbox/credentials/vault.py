@@ -15,7 +15,7 @@ from typing import Any
 
 from habitus.errors import Invalid, NotFound, StorageFailed, UserError, did_you_mean
 from habitus.private_json import PrivateJson
-from habitus.redact import SHORTEST_KNOWN
+from habitus.redact import SHORTEST_KNOWN, Redactor, secret_values
 from habitus.sandbox.credentials import keys
 from habitus.sandbox.credentials.keys import KeySources, VaultKey
 
@@ -24,6 +24,15 @@ _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 _LARGEST = 64 * 1024
 _BACKUP = "Put a backup in its place, or move it away and set the secrets again; what was granted stays."
+
+
+def open_vault(home: Path, environ: Mapping[str, str]) -> Vault:
+    return Vault(home, keys.sources(environ))
+
+
+def open_redactor(home: Path, environ: Mapping[str, str]) -> Redactor:
+    """For a process that opens a home only to read: it knows the values of the environment and of the vault."""
+    return Redactor(secret_values(environ), kept=open_vault(home, environ).known)
 
 
 class Vault:
