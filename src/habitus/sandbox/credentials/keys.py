@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import functools
-import secrets
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -78,11 +78,11 @@ def made(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
     keyring = sources.keyring() if given is None else None
     how: dict[str, Any]
     if keyring is not None:
-        how, text = {"from": KeyFrom.KEYRING}, base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        how, text = {"from": KeyFrom.KEYRING}, base64.urlsafe_b64encode(os.urandom(32)).decode()
         keyring.put(vault_id, text)
     else:
         rounds = _ROUNDS_TYPED if given is None else _ROUNDS_GIVEN
-        how = {"from": KeyFrom.PASSWORD, "salt": secrets.token_hex(16), "rounds": rounds}
+        how = {"from": KeyFrom.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
         password = _typed_anew(sources) if given is None else _long_enough(given)
         text = _derived(password, how["salt"], rounds)
     key = _key(text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -140,7 +139,7 @@ class Vault:
         return self._key[1]
 
     def _made(self, kept: dict[str, Any]) -> VaultKey:
-        vault_id = secrets.token_hex(8)
+        vault_id = os.urandom(8).hex()
         key, how = keys.made(vault_id, self._sources)
         kept |= {"format": _FORMAT, "id": vault_id, "key": how, "secrets": {}}
         self._key = (vault_id, key)
