@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from habitus import settings as settings_module
 from habitus.app import home
@@ -59,7 +60,7 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
     if environ.get(settings_module.variable(key)):
         origin = Origin.ENVIRONMENT
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _plain(value)
-    clean = open_redactor(settings.home, environ).redact(shown).text
+    clean = _clean(settings, environ, key, shown)
     is_secret = clean != shown
     return Value(key=key, value=clean if is_secret else _json(value), origin=origin, shown=clean)
 
@@ -90,8 +91,16 @@ def _undo(settings: Settings, environ: Mapping[str, str], key: str, before: Any)
     if before is None:
         return ("config", "unset", key)
     text = ", ".join(map(str, before)) if isinstance(before, list) else _plain(before)
-    is_secret = open_redactor(settings.home, environ).redact(text).text != text
+    is_secret = _clean(settings, environ, key, text) != text
     return () if is_secret else ("config", "set", key, text)
+
+
+def _clean(settings: Settings, environ: Mapping[str, str], key: str, text: str) -> str:
+    """Without secrets; whoever knows the whole of an address that is told things can tell it things."""
+    if key == "notify_url" and text:
+        address = urlsplit(text)
+        text = f"{address.scheme}://{address.hostname}/…"
+    return open_redactor(settings.home, environ).redact(text).text
 
 
 def _known(key: str) -> str:

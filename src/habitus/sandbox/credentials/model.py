@@ -62,6 +62,7 @@ class CommandLine:
     files: Tree
     folders: Mapping[str, Path]  # where the files lie that are too large for a tree
     granted: Granted
+    dependencies: tuple[str, ...] = ()  # the packages it needs
 
 
 class SkillDirectory(Protocol):
