@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.command_lines import CommandLines
 from habitus.app.secrets import open_calls
 from habitus.errors import UserError
-from habitus.events import OutcomeKind, failed
+from habitus.events import OK, OutcomeKind, failed
 from habitus.sandbox.credentials.model import Call, Granted
 from tests.cli.conftest import Direct
 from tests.skills.formats.made import write_files
@@ -220,3 +221,22 @@ def test_what_is_in_the_vault_is_taken_out_of_whatever_is_kept(direct: Direct) -
     assert SECRET not in said
     told: Mapping[str, Any] = direct.json("lessons", "list", env=KEY)["lessons"][0]
     assert told["text"] == "The mail server takes [redacted:known] or [redacted:known]."
+
+
+@pytest.mark.req("SB-11", "SC-04")
+def test_forgetting_somebody_takes_their_grants_and_calls_along(
+    mailer: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(mailer)
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    as_bob = {**KEY, "HABITUS_USER": "bob"}
+    mailer.ok("secrets", "grant", "email.password", "pdf-mailer", env=as_bob)
+    mailer.ok("secrets", "grant", "--everybody", "ntfy.token", "pdf-mailer", env=as_bob)
+    with opened(mailer, monkeypatch) as habitus:
+        call = Call(who="bob, session 7", skill="pdf-mailer", arguments=(), outcome=OK, when=habitus.clock())
+        open_calls(habitus).record(call)
+        open_calls(habitus).record(replace(call, who="bobby"))
+    mailer.ok("forget", "--user", "bob", "--yes", env=KEY)
+    (grant,) = mailer.json("secrets", "list", env=KEY)["grants"]
+    assert (grant["what"], "bob" in grant["granted_by"]) == ("ntfy.token", False)
+    assert [call["who"] for call in mailer.json("secrets", "log", env=KEY)["calls"]] == ["bobby"]
