@@ -18,7 +18,7 @@ from habitus.sandbox.venvs import checked
 from habitus.sandbox.warm import Program, Warm
 from habitus.tools.code_repair import repair
 from habitus.tools.header import dependencies_of, with_header
-from habitus.tools.model import Case, CaseResult, Json, Regression, ToolDraft, ToolProgram
+from habitus.tools.model import Case, CaseResult, CouldNotTest, Json, Regression, ToolDraft, ToolProgram
 from habitus.tools.schema import checked_payload, checked_schema
 from habitus.tools.shape import has_shape, shape_of
 
@@ -53,10 +53,14 @@ class Workshop:
         tool = _checked(draft)
         payload = _test_payload(tool, draft.payload)
         run = await self._run(tool, payload, env, services)
+        if run.outcome.kind is OutcomeKind.INFRA and not run.timed_out:
+            raise CouldNotTest(f"It could not be tested: {run.outcome.reason}")
         if objection := _objection(run):
             raise ToolFailed(objection)
         for case in kept:
             result = await self._again(tool, case, env, services)
+            if result.outcome.kind is OutcomeKind.INFRA:
+                raise CouldNotTest(f"It could not be tested: {result.outcome.reason}")
             if not result.outcome.is_ok:
                 raise ToolFailed(f"It fails a case that worked before, {_short(case.payload)}: {result.outcome.reason}")
         case = Case(payload=payload, shape=shape_of(run.stdout))
