@@ -18,6 +18,7 @@ from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
 from habitus.sandbox.credentials.proxy import Proxy
 from habitus.sandbox.given import COMMANDS, Given
 from habitus.sandbox.services import Services
+from habitus.skills import names
 from habitus.skills.model import Skill
 from habitus.skills.selection import User
 
@@ -29,11 +30,11 @@ _PRACTISING = ("dream", "trial")  # what is only tried out acts on nobody's acco
 
 async def run(habitus: Habitus, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
     """Call a skill's command line as the person of the settings, with what they granted it."""
-    user = habitus.user()
-    directory = CommandLines(habitus, user)
-    caller = _open(habitus, directory, directory.names, who=user.name)
+    user, name = habitus.user(), names.canonical(skill)
+    # Whichever they name: the gates say to a person which of them is closed.
+    caller = _open(habitus, CommandLines(habitus, user), lambda: [name], who=user.name)
     try:
-        return await caller.call(skill, arguments, stdin)
+        return await caller.call(name, arguments, stdin)
     finally:
         await caller.close()
 

@@ -37,7 +37,7 @@ def set_secret(
             "A value is never an argument: it would stay in the shell's history.",
             mend=f"Take it out there, then type it when asked: {output.command(context, 'secrets', 'set', 'NAME')}",
         )
-    with opened(context) as habitus, habitus.vault.asking(_password):
+    with opened(context) as habitus, habitus.vault.asking(password):
         value = _typed(f"Value of {name}") if sys.stdin.isatty() else sys.stdin.read().rstrip("\r\n")
         is_new = secrets.set_secret(habitus, name, value)
         said = (
@@ -162,7 +162,7 @@ def _typed(prompt: str) -> str:
     return str(typer.prompt(prompt, hide_input=True, err=True))
 
 
-def _password(is_new: bool) -> str | None:
+def password(is_new: bool) -> str | None:
     """The password of a vault that no keyring opens."""
     if not sys.stdin.isatty():
         return None
