@@ -15,6 +15,8 @@ from habitus import pause
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.learning.remedies.store import studied_files
 from habitus.memory.tables import engram_versions
+from habitus.sandbox.credentials.calls import calls
+from habitus.sandbox.credentials.grants import granted
 from habitus.skills.erasing import NOBODY
 from habitus.skills.tables import trusted
 from habitus.tools.health import tool_health
@@ -61,6 +63,11 @@ def _signed(column: sa.Column[str]) -> Callable[[Person], sa.ColumnElement[bool]
     return lambda person: column.in_(person.names)
 
 
+def _called_by(name: str) -> sa.ColumnElement[bool]:
+    """At a shell, or in a session, which then stands behind the name."""
+    return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
+
+
 ROWS = (
     Rows(place="turns", table=turns, theirs=_owned(turns)),
     Rows(place="evidence", table=exposures, theirs=_owned(exposures)),
@@ -84,6 +91,9 @@ ROWS = (
         theirs=lambda person: pause.switches.c.name == f"reminded {person.name}",
     ),
     Rows(place="signatures", table=pause.switches, theirs=_signed(pause.switches.c.set_by), becomes={"set_by": NOBODY}),
+    Rows(place="grants", table=granted, theirs=_owned(granted)),
+    Rows(place="signatures", table=granted, theirs=_signed(granted.c.granted_by), becomes={"granted_by": NOBODY}),
+    Rows(place="calls of command lines", table=calls, theirs=lambda person: _called_by(person.name)),
     Rows(  # in whose turn a tool failed is not known, and the next failure says it again
         place="last failures of tools",
         table=tool_health,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import secrets
+from habitus.app import Habitus, secrets
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes
@@ -170,5 +170,13 @@ def password(is_new: bool) -> str | None:
         output.complain(
             "There is no keyring here, so a password locks the vault. Without it nothing in it can be read."
         )
-    asked = typer.prompt("Password of the vault", hide_input=True, confirmation_prompt=is_new, err=True)
-    return str(asked)
+    prompt = "Password of the vault" if is_new else "Password of the vault (Enter goes on without)"
+    asked = typer.prompt(prompt, default="", show_default=False, hide_input=True, confirmation_prompt=is_new, err=True)
+    return str(asked) or None
+
+
+def unlock(habitus: Habitus) -> None:
+    """Have a vault open that only a password opens, while somebody is there to type it."""
+    if sys.stdin.isatty() and habitus.vault.is_locked() and (typed := password(is_new=False)) is not None:
+        with habitus.vault.asking(lambda is_new: typed):
+            habitus.vault.unlock()
