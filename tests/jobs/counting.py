@@ -27,7 +27,6 @@ from habitus.jobs.worker import Manner, working
 
 LOOK_S = 0.05
 GONE_S = 1.0
-_LONGEST_S = 120
 
 
 class Counting:
@@ -95,8 +94,8 @@ def counting(
         queue.close()
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + _LONGEST_S
+def until(is_so: Callable[[], bool], *, longest_s: float = 120) -> None:
+    end = time.monotonic() + longest_s
     while not is_so():
         assert time.monotonic() < end, "It took too long."
         time.sleep(0.05)

@@ -17,8 +17,11 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import Habitus, jobs, read_settings
+from habitus.errors import NotFound
 from habitus.jobs.queue import JobQueue
+from habitus.memory.model import Draft, Kind, LessonBody, Producer, Scope
 from tests.contracts import postgres
+from tests.homes import furnish
 from tests.jobs.conftest import Nursed
 from tests.jobs.counting import begun, check, counting, until
 
@@ -29,6 +32,19 @@ def address(postgres_server: str) -> str:
     named = {"application_name": f"jobs-{secrets.token_hex(4)}"}
     url = sa.make_url(postgres.new_schema(postgres_server)).update_query_dict(named)
     return url.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def shared(postgres_server: str) -> Iterator[str]:
+    """The same with every table of ours."""
+    with postgres.schema(postgres_server) as url:
+        named = sa.make_url(url).update_query_dict({"application_name": f"jobs-{secrets.token_hex(4)}"})
+        yield named.render_as_string(hide_password=False)
+        engine = sql.create_engine(url)
+        with engine.begin() as connection:
+            ours = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
+            connection.execute(sa.text(f"DROP SCHEMA {ours}_jobs CASCADE"))
+        engine.dispose()
 
 
 @pytest.fixture
@@ -48,11 +64,11 @@ def _add(queue: JobQueue, number: int, *deaths: str, takes_s: float = 0.0) -> No
 def test_workers_killed_at_random_lose_no_job_and_repeat_no_part_that_was_kept(
     root: Path, queue: JobQueue, nursed: Nursed, is_thorough: bool
 ) -> None:
-    count, parts = (60, 20) if is_thorough else (3, 5)
+    count, parts = (120, 20) if is_thorough else (3, 5)
     for number in range(count):
         _add(queue, number, *["after" if number == 0 and part == 2 else "" for part in range(parts)], takes_s=0.05)
-    with nursed(kills_s=1.0 if is_thorough else 0.0):
-        until(lambda: not queue.left())
+    with nursed(kills_s=4.0 if is_thorough else 0.0):
+        until(lambda: not queue.left(), longest_s=600)
     check(root, queue.all())
 
 
@@ -74,10 +90,10 @@ def test_connections_cut_under_load_cost_nothing(root: Path, queue: JobQueue, ad
 
 @pytest.mark.req("OP-01")
 def test_a_worker_has_two_connections_and_one_for_each_job_it_does_at_a_time(
-    home: Path, tmp_path: Path, address: str
+    home: Path, tmp_path: Path, shared: str
 ) -> None:
-    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": address}
-    admin = sql.create_engine(str(sa.make_url(address).difference_update_query(["application_name"])))
+    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": shared}
+    admin = sql.create_engine(str(sa.make_url(shared).difference_update_query(["application_name"])))
     count = sa.text("SELECT count(*) FROM pg_stat_activity WHERE application_name = :name")
     most = 0
     with (
@@ -89,11 +105,47 @@ def test_a_worker_has_two_connections_and_one_for_each_job_it_does_at_a_time(
         with jobs.at_work(habitus, queue, concurrency=2):
             while queue.left():
                 with admin.begin() as connection:
-                    name = {"name": sa.make_url(address).query["application_name"]}
+                    name = {"name": sa.make_url(shared).query["application_name"]}
                     most = max(most, connection.execute(count, name).scalar_one())
         assert {job.state.value for job in queue.all()} == {"done"}
     admin.dispose()
     assert 1 <= most <= 2 + 2
+
+
+@pytest.mark.req("OP-01", "SC-04")
+def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path: Path, shared: str) -> None:
+    def opened(user: str) -> Habitus:
+        home = furnish(tmp_path / user)
+        (home / "habitus.toml").write_text("[users.ann]\nadmin = false\n[users.ben]\nadmin = true\n")
+        return Habitus.open(read_settings(home, {"HOME": str(home), "USER": user, "HABITUS_DATABASE_URL": shared}))
+
+    with opened("ann") as anns, opened("ben") as bens:
+        anns.memory.encode(_CANDIDATE)
+        with jobs.opened_queue(anns) as queue:
+            local = jobs.leave(anns, queue, "learn", ["one.jsonl"])
+            hers = jobs.leave(anns, queue, "verify")
+        with jobs.opened_queue(bens) as queue:
+            his = jobs.leave(bens, queue, "verify")
+            with jobs.at_work(bens, queue):
+                until(lambda: jobs.is_idle(bens, queue))
+            assert {job.id: job.of for job in queue.all()} == {his: 0, hers: 1, local: None}
+        with jobs.opened_queue(anns) as queue:
+            assert {job.id for job in queue.all()} == {hers, local}
+            with pytest.raises(NotFound, match=f"There is no job '{his}'"):
+                queue.cancel(his)
+
+
+_CANDIDATE = Draft(
+    text="When texts are joined: sort them first",
+    kind=Kind.LESSON,
+    scope=Scope.USER,
+    source="self-play: join-the-names",
+    body=LessonBody(
+        trigger="When texts are joined", anti_pattern="", correct_pattern="sort them first", domains=("algo",)
+    ),
+    user="ann",
+    produced_by=Producer.DREAM,
+)
 
 
 @pytest.mark.full

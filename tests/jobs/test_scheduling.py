@@ -50,14 +50,14 @@ def test_two_schedulers_start_a_job_once_and_a_clock_that_goes_back_starts_none_
     clock.now += timedelta(minutes=2)
     for each in two:
         each.look()
-    assert [job.id for job in queue.all()] == ["scheduled-curate-2026-03-29"]
+    assert [job.id for job in queue.all()] == ["scheduled-curate-ann-2026-03-29"]
     clock.now -= timedelta(days=1)
     for each in two:
         each.look()
     clock.now += timedelta(days=1)
     for each in (*two, Scheduler(habitus, queue)):
         each.look()
-    assert len([job for job in queue.all() if job.id == "scheduled-curate-2026-03-29"]) == 1
+    assert len([job for job in queue.all() if job.id == "scheduled-curate-ann-2026-03-29"]) == 1
     assert len(queue.all()) <= 2  # of the night that the wrong clock told
 
 
@@ -69,7 +69,7 @@ def test_a_night_that_everybody_slept_through_is_made_up_for_once(
     clock.now += timedelta(minutes=2)
     first.look()
     clock.now += timedelta(days=3, hours=6)
-    assert Scheduler(habitus, queue).look() == ["scheduled-curate-2026-04-01"]
+    assert Scheduler(habitus, queue).look() == ["scheduled-curate-ann-2026-04-01"]
     assert len(queue.all()) == 2
 
 

@@ -6,8 +6,9 @@ import zoneinfo
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
+from habitus.app import home
 from habitus.app.habitus import Habitus
-from habitus.app.job_kinds import SCHEDULED, lanes_of
+from habitus.app.job_kinds import SCHEDULED, add
 from habitus.errors import Invalid
 from habitus.jobs.model import Job, Priority
 from habitus.jobs.queue import JobQueue
@@ -31,7 +32,7 @@ def scheduled(habitus: Habitus, queue: JobQueue) -> tuple[Scheduled, ...]:
         when = str(getattr(habitus.settings.schedule, kind))
         schedule = read(when)
         next_on = schedule.next(now, zone).moment if schedule else None
-        found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(kind))))
+        found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(habitus, queue, kind))))
     return tuple(found)
 
 
@@ -63,21 +64,18 @@ class Scheduler:
         return added
 
     def _is_due(self, kind: str, slot: Slot) -> bool:
-        return slot.moment > self._began or self._queue.last(_prefix(kind)) is not None
+        return slot.moment > self._began or self._queue.last(_prefix(self._habitus, self._queue, kind)) is not None
 
     def _add(self, kind: str, slot: Slot) -> str:
-        given = SCHEDULED[kind].scheduled
-        return self._queue.add(
-            kind,
-            given,
-            id=f"{_prefix(kind)}{slot.key}",
-            lanes=lanes_of(self._habitus, kind, given),
-            priority=Priority.LOW,
-        )
+        id = f"{_prefix(self._habitus, self._queue, kind)}{slot.key}"
+        return add(self._habitus, self._queue, kind, SCHEDULED[kind].scheduled, id=id, priority=Priority.LOW)
 
 
-def _prefix(kind: str) -> str:
-    return f"scheduled-{kind}-"
+def _prefix(habitus: Habitus, queue: JobQueue, kind: str) -> str:
+    """Of what many share, each home has the jobs about its files, and each user the others."""
+    is_local = SCHEDULED[kind].is_local(SCHEDULED[kind].scheduled)
+    whose = home.host_of(habitus.settings.home) if is_local and queue.store.is_shared else habitus.settings.user
+    return f"scheduled-{kind}-{whose}-"
 
 
 def _zone(habitus: Habitus) -> tzinfo:
