@@ -5,6 +5,7 @@ The environment wins over the file. Nothing here reads the process environment b
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pwd
 import re
@@ -109,6 +110,21 @@ class SandboxSettings(_Section):
     )
 
 
+def _addresses(value: tuple[str, ...]) -> tuple[str, ...]:
+    for one in value:
+        ipaddress.ip_network(one)
+    return value
+
+
+class WebSettings(_Section):
+    proxy_header: str = Field(
+        default="", description="The header in which a proxy says who has signed in; see proxies."
+    )
+    proxies: Annotated[Names, AfterValidator(_addresses)] = Field(
+        default=(), description="Addresses or networks whose proxy_header is believed, such as 10.0.0.0/8."
+    )
+
+
 class Encoder(StrEnum):
     """What turns texts into vectors for search."""
 
@@ -145,6 +161,9 @@ class Settings(_Section):
     git_host: str = Field(default="", description="Where OWNER/REPO is looked for; GitHub without.")
     bot_name: str = Field(default="Habitus", description="What {BOT_NAME} becomes in skills.")
     disabled_skills: Names = Field(default=(), description="Skills switched off for everybody.")
+    skill_config: dict[str, Any] = Field(
+        default_factory=dict, description="What skills' command lines ask of the settings, by name; no secrets."
+    )
     layers: Names = Field(default=(), description="Offer only the skills of these layers; all of them without.")
     users: dict[str, UserSettings] = Field(default_factory=dict, description="Known users and their rights.")
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
@@ -155,6 +174,7 @@ class Settings(_Section):
     jobs: JobsSettings = Field(default_factory=JobsSettings)
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
+    web: WebSettings = Field(default_factory=WebSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
     model: str = Field(default="", description="The model that answers, as provider:model.")
     cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")
@@ -173,6 +193,11 @@ class Settings(_Section):
     )
     look_every: float = Field(default=2.0, ge=0, description="Seconds between two looks at the skill directories.")
     durable: bool = Field(default=True, description="Wait for the disk, so that a power cut loses nothing.")
+    notify_url: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="An address that is sent a JSON with names, once, when something begins to wait for a person.",
+    )
     editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")
     warnings: tuple[str, ...] = Field(default=(), description="What was odd about the settings themselves.")
 
@@ -197,14 +222,15 @@ class Settings(_Section):
 
 FILE = "habitus.toml"
 _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed"}
+_BY_HAND = {"users", "skill_config"}  # whose keys a person chooses
 
 
 def known_keys() -> tuple[str, ...]:
-    """Every setting by its name, `section.key` where it has a section; the users are written by hand."""
+    """Every setting by its name, `section.key` where it has a section, but those that are written by hand."""
     return tuple(
         key
         for name in Settings.model_fields
-        if name not in _NOT_IN_FILE | {"users"}
+        if name not in _NOT_IN_FILE | _BY_HAND
         for key in ([f"{name}.{inner}" for inner in _SECTIONS[name].model_fields] if name in _SECTIONS else [name])
     )
 
@@ -292,7 +318,7 @@ def _unknown(file: str, section: str, values: object, known: set[str]) -> list[s
 def _with_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """`HABITUS_KEY`, and `HABITUS_SECTION_KEY` for what has a section."""
     values = dict(from_file)
-    for key in Settings.model_fields.keys() - _NOT_IN_FILE - {"users"}:
+    for key in Settings.model_fields.keys() - _NOT_IN_FILE - _BY_HAND:
         if key not in _SECTIONS:
             values |= _set_in(environ, "", [key])
         elif isinstance(values.get(key, {}), dict):

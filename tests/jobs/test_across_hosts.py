@@ -120,7 +120,9 @@ def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path:
         return Habitus.open(read_settings(home, {"HOME": str(home), "USER": user, "HABITUS_DATABASE_URL": shared}))
 
     with opened("ann") as anns, opened("ben") as bens:
-        anns.memory.encode(_CANDIDATE)
+        candidate = anns.memory.encode(_CANDIDATE).engram
+        assert candidate is not None
+        anns.memory.approve(candidate.id, by="ann")
         with jobs.opened_queue(anns) as queue:
             local = jobs.leave(anns, queue, "learn", ["one.jsonl"])
             hers = jobs.leave(anns, queue, "verify")
@@ -133,6 +135,7 @@ def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path:
             assert {job.id for job in queue.all()} == {hers, local}
             with pytest.raises(NotFound, match=f"There is no job '{his}'"):
                 queue.cancel(his)
+        assert not [page for page in (tmp_path / "ben" / "memory").glob("*.md") if candidate.id in page.read_text()]
 
 
 _CANDIDATE = Draft(

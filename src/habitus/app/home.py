@@ -21,7 +21,8 @@ from habitus import settings as settings_module
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
-HOST = "host"
+HOST = "host"  # the name of this home
+CHAT_HISTORY = "chat-history"  # what was typed at the prompt
 
 
 def can_write(home: Path) -> bool:

@@ -59,8 +59,11 @@ class _Kind:
 class Curate(_Kind):
     """Everything that ages, at once: what it does twice it does once."""
 
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [{"model": given.get("model", "")}]
+
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        done = asyncio.run(curating.curate(self._habitus, apply=True))
+        done = asyncio.run(curating.curate(self._habitus, apply=True, model=part.get("model", "")))
         return Counter(step.action.value for step in done.steps)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from habitus.agent.background import in_thread
@@ -52,7 +52,7 @@ def opened_queue(habitus: Habitus, *, concurrency: int = 1) -> Iterator[JobQueue
         queue.close()
 
 
-async def follow(habitus: Habitus, id: str = "", *, every_s: float = _LOOK_S) -> AsyncIterator[tuple[Job, ...]]:
+async def follow(habitus: Habitus, id: str = "", *, every_s: float = _LOOK_S) -> AsyncGenerator[tuple[Job, ...], None]:
     """All jobs, or the one with this id, each time anything about them changed, and at first as they are.
 
     Ends when the one is over; of all of them there is no end.

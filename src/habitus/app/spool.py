@@ -20,7 +20,7 @@ from habitus.settings import Settings
 log = logging.getLogger(__name__)
 
 _LOCK = "hooks.lock"
-_TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
+TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +73,7 @@ def _learned(settings: Settings, noted: Noted) -> bool:
 
 def _taken(home: Path) -> list[str]:
     """Every line, moved out of the way of hooks that go on noting."""
-    spool, taken = home / SPOOL, home / _TAKEN
+    spool, taken = home / SPOOL, home / TAKEN
     left = taken.read_text("utf-8", "replace") if taken.exists() else ""
     if left:
         with suppress(FileNotFoundError):
@@ -92,7 +92,7 @@ def _put_back(home: Path, noted: Iterable[Noted]) -> None:
     if lines:
         with (home / SPOOL).open("a", encoding="utf-8") as spool:
             spool.write("".join(f"{json.dumps(line)}\n" for line in lines))
-    (home / _TAKEN).unlink(missing_ok=True)
+    (home / TAKEN).unlink(missing_ok=True)
 
 
 def _noted(line: str) -> Noted | None:

@@ -32,8 +32,9 @@ def memory_of(habitus: Habitus, all_users: bool) -> Cortex:
 
 
 def acting_as(habitus: Habitus, user: str) -> Habitus:
-    """The same home and connections in another user's name; what they write bears it as claimed. Not to be closed."""
+    """The same home and connections in another user's name, which is borne as claimed; none of their memory comes into
+    the files of this home. Not to be closed."""
     if user == habitus.settings.user:
         return habitus
     theirs = habitus.settings.model_copy(update={"user": user, "is_claimed": True})
-    return type(habitus)(theirs, local=habitus.local, shared=habitus.shared, clock=habitus.clock)
+    return type(habitus)(theirs, local=habitus.local, shared=habitus.shared, clock=habitus.clock, has_pages=False)

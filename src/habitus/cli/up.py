@@ -87,12 +87,18 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
     with mcp_http.listening(place.host, place.port) as door:
         port = door.getsockname()[1]
         names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
-        agents = mcp_http.guarded_app(behind, port, scope, keys.bearer)
+        agents = mcp_http.guarded_app(behind, names, scope, keys.bearer)
         both = Both(pages=make_app(desks, keys, names, is_public=place.is_public), agents=agents)
         say(f"Habitus is at http://{names[0]}")
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
-        config = uvicorn.Config(both, log_level="warning", lifespan="on", timeout_graceful_shutdown=_CLOSING_S)
+        config = uvicorn.Config(
+            both,
+            log_level="warning",
+            lifespan="on",
+            proxy_headers=False,  # where a request comes from is what the socket says
+            timeout_graceful_shutdown=_CLOSING_S,
+        )
         try:
             await Server(config).serve(sockets=[door])
         finally:
