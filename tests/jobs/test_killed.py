@@ -148,6 +148,19 @@ def test_a_part_that_fails_by_accident_is_tried_again_later_and_parked_at_last(r
     assert queue.get(id).result == 2
 
 
+@pytest.mark.full
+@pytest.mark.req("OP-01")
+def test_a_job_that_kills_every_worker_is_parked_and_the_others_are_done(
+    root: Path, queue: JobQueue, nursed: Nursed
+) -> None:
+    deadly, harmless = _add(queue, "", "always"), _add(queue, "", "")
+    with nursed():
+        until(lambda: _all_over(queue))
+    assert (queue.get(deadly).state, queue.get(deadly).done) == (JobState.PARKED, 1)
+    assert queue.get(deadly).reason.endswith(f"died with it ({MOST_TRIES} of {MOST_TRIES})")
+    assert queue.get(harmless).state is JobState.DONE
+
+
 @pytest.mark.req("OP-01")
 def test_a_job_ends_early_when_its_tokens_are_spent(root: Path, queue: JobQueue) -> None:
     id = queue.add("count", {"job": "j", "parts": [{"die": "", "tokens": 60}] * 4, "tokens": 100})

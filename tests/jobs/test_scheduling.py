@@ -74,6 +74,22 @@ def test_a_night_that_everybody_slept_through_is_made_up_for_once(
 
 
 @pytest.mark.req("OP-01")
+def test_jobs_that_were_over_long_ago_are_forgotten_and_those_that_wait_are_not(
+    habitus: Habitus, queue: JobQueue, clock: Clock
+) -> None:
+    over, waiting = (jobs.leave(habitus, queue, "index") for _ in range(2))
+    queue.cancel(over)
+    scheduler = Scheduler(habitus, queue)
+    clock.now = datetime.now(UTC) + timedelta(days=29)  # the engine has the time of the machine
+    scheduler.look()
+    assert {over, waiting} < {job.id for job in queue.all()}
+    clock.now += timedelta(days=2)
+    scheduler.look()
+    assert over not in {job.id for job in queue.all()}
+    assert waiting in {job.id for job in queue.all()}
+
+
+@pytest.mark.req("OP-01")
 def test_a_time_zone_that_does_not_exist_is_said_in_a_line(habitus: Habitus, queue: JobQueue) -> None:
     schedule = habitus.settings.schedule.model_copy(update={"timezone": "Mars/Olympus"})
     there = habitus.settings.model_copy(update={"schedule": schedule})

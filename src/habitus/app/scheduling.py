@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zoneinfo
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 
 from habitus.app import home
 from habitus.app.habitus import Habitus
@@ -37,7 +37,8 @@ def scheduled(habitus: Habitus, queue: JobQueue) -> tuple[Scheduled, ...]:
 
 
 class Scheduler:
-    """Looks again and again; what is due gets a job that bears the slot's key, so it is one whoever else looks.
+    """Looks again and again; what is due gets a job that bears the slot's key, so it is one whoever else looks. What was
+    over long ago is forgotten then.
 
     A time that passed while nobody looked is made up for, once. But one that was before the schedule was first followed
     is not: who switches something on in the afternoon does not want last night's.
@@ -53,7 +54,7 @@ class Scheduler:
 
     def look(self) -> list[str]:
         """The ids of the jobs that were added."""
-        now, added = self._habitus.clock(), []
+        now, added = self._habitus.clock(), list[str]()
         for kind, schedule in self._schedules.items():
             slot = schedule.last(now, self._zone) if schedule else None
             if slot is None or self._seen.get(kind) == slot.key:
@@ -61,6 +62,8 @@ class Scheduler:
             if self._is_due(kind, slot):
                 added.append(self._add(kind, slot))
             self._seen[kind] = slot.key
+        if added:
+            self._queue.forget(now - timedelta(days=self._habitus.settings.retention.turn_days))
         return added
 
     def _is_due(self, kind: str, slot: Slot) -> bool:

@@ -87,6 +87,17 @@ class JobQueue:
             found: int = connection.execute(sa.select(sa.func.count()).where(*is_left)).scalar_one()
         return found
 
+    def forget(self, before: datetime) -> int:
+        """Delete what was over by then, with all that it came to; how many jobs it were."""
+        over = [status for status, state in STATES.items() if state.is_over]
+        found = self._client.list_workflows(
+            name=WORKFLOW, status=over, end_time=before.isoformat(), load_input=False, load_output=False
+        )
+        ids = [one.workflow_id for one in found if (_moment(one.updated_at) or before) < before]
+        if ids:
+            self._client.delete_workflows(ids)
+        return len(ids)
+
     def results(self, id: str) -> list[Any]:
         """What the parts came to that are done."""
         steps = self._client.list_workflow_steps(self.get(id).id)
