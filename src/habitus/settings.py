@@ -50,7 +50,9 @@ class ExperimentalSettings(_Section):
 class RetentionSettings(_Section):
     """How long things are kept, and how many: whatever ages, ages by these."""
 
-    turn_days: int = Field(default=30, ge=1, description="Days that turns and the files of their scratchpads are kept.")
+    turn_days: int = Field(
+        default=30, ge=1, description="Days that turns, files of their scratchpads and jobs are kept."
+    )
     lessons: int = Field(default=50, ge=1, description="Lessons in one place (a user, a project, …).")
     entries: int = Field(default=20, ge=1, description="Entries of any kind in one place that a compaction leaves.")
     misses: int = Field(default=20, ge=1, description="Times in a row without room until a rule goes.")
