@@ -23,6 +23,10 @@ PAGES = (
         for tab in ("edit", "files", "fared", "history&version=2", "history&version=1")
     ),
     "/skills/close-the-month?tab=fits&request=close+the+books",
+    "/skills/close-the-month?tab=files&file=SKILL.md",
+    "/skills/weekly-report?tab=fared",
+    "/skills/look-around?tab=recipes",
+    "/skills/shout?tab=code",
     "/new",
     "/review",
     "/lessons",
@@ -52,7 +56,7 @@ def seen(text: str) -> str:
 @pytest.mark.req("CL-02")
 def test_every_page_opens_on_a_home_with_life_and_on_an_empty_one(browser: TestClient, habitus: Habitus) -> None:
     empty = {path: browser.get(path).status_code for path in PAGES}
-    gone = ("/skills/close", "/activity/s1", "/chat/s1")
+    gone = ("/skills/close", "/skills/weekly", "/skills/look", "/skills/shout", "/activity/s1", "/chat/s1")
     assert {path for path, status in empty.items() if status != 200} == {p for p in PAGES if p.startswith(gone)}
     furnish_with_life(habitus)
     assert [path for path in PAGES if browser.get(path).status_code != 200] == []

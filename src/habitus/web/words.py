@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from habitus.agent.consent import Consent
 from habitus.app.inbox import InboxItem
 from habitus.events import OutcomeKind
+from habitus.evidence.plan import Plan
 from habitus.jobs.model import JobState
 from habitus.journal.model import Place
 from habitus.memory.model import Engram, Kind, Producer, Scope
+from habitus.recipes.catalogue import RecipeStatus
+from habitus.recipes.counts import RecipeCounts
+from habitus.recipes.plan import Parameter
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
 from habitus.skills.review import Action, Proposal
+from habitus.tools.model import ToolStatus
 
 STATES = {
     State.OK: "on",
@@ -89,6 +94,21 @@ JOB_STATES = {
     JobState.CANCELLED: ("ended", "warn"),
     JobState.PARKED: ("set aside after too many failures", "bad"),
 }
+TOOL_STATES = {
+    ToolStatus.ACTIVE: ("ready", "good"),
+    ToolStatus.DEGRADED: ("failed three times", "bad"),
+    ToolStatus.UNAPPROVED: ("waits for your approval", "warn"),
+    ToolStatus.OFF: ("off", ""),
+    ToolStatus.BROKEN: ("broken", "bad"),
+}
+RECIPE_STATES = {
+    RecipeStatus.ACTIVE: "ready",
+    RecipeStatus.BROKEN: "broken",
+    RecipeStatus.INERT: "not trusted yet",
+    RecipeStatus.OFF: "off",
+    RecipeStatus.TAKEN: "its name is taken",
+    RecipeStatus.ARCHIVED: "put aside for better ones",
+}
 ACTIONS = {
     Action.WRITE: "change",
     Action.REMOVE: "put away",
@@ -126,6 +146,25 @@ def fared(counters: Counters) -> str:
     return f"used {counted(counters.used, 'time')}" + (
         f", {counters.succeeded} of {judged} went well" if judged else ""
     )
+
+
+def prospect(plan: Plan) -> str:
+    """How long until it is known whether something helps."""
+    if plan.missing is None:
+        return "As long as every conversation gets it, nobody can tell; Settings can hold it back now and then."
+    about = f"It takes about {counted(plan.missing, 'more conversation')} that somebody judges"
+    return (
+        f"{about}." if plan.days is None else f"{about}: some {counted(max(1, round(plan.days)), 'day')} at this pace."
+    )
+
+
+def ran(counts: RecipeCounts) -> str:
+    return f"run {counted(counts.used, 'time')}, {counts.succeeded} went well"
+
+
+def skeleton(parameters: Sequence[Parameter]) -> dict[str, object]:
+    """What a recipe takes, to be filled in."""
+    return {one.name: "" if one.default is None else one.default for one in parameters}
 
 
 def in_a_line(item: Listed) -> str:

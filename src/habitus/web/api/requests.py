@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from habitus.app import checking, configuring, explaining, json_of, taking_back, today
+from habitus.app import checking, configuring, explaining, faring, json_of, taking_back, today
 from habitus.web.api.asking import Body, Json, Limit, Line, Opened, told
 
 router = APIRouter(tags=["requests"])
@@ -71,8 +71,9 @@ def evidence(habitus: Opened) -> Json:
 
 @router.get("/skills/{name}/evidence")
 def evidence_of(habitus: Opened, name: str) -> Json:
-    """The same of each version of one skill, the newest first."""
-    return {"items": told(habitus.evidence.of_skill(habitus.skills.find(name)))}
+    """The same of each version of one skill, the newest first, and its uses version by version and week by week."""
+    found = faring.fared(habitus, habitus.skills.find(name))
+    return {"items": told(found.findings), "versions": told(found.versions), "weeks": told(found.weeks)}
 
 
 @router.get("/tools")

@@ -18,10 +18,9 @@ from habitus.app.explaining import Prospect
 from habitus.app.habitus import Habitus
 from habitus.search.model import Hit
 from habitus.skills.selection import Choice
-from habitus.tools.model import ToolStatus
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, moment, notice, page
-from habitus.web.words import because, counted, who
+from habitus.web.words import TOOL_STATES, because, counted, who
 
 router = APIRouter(include_in_schema=False)
 
@@ -96,15 +95,6 @@ def _title(habitus: Habitus, name: str) -> str:
     return (item.summary.title if item is not None and item.summary is not None else "") or name
 
 
-_TOOL_STATES = {
-    ToolStatus.ACTIVE: ("ready", "good"),
-    ToolStatus.DEGRADED: ("failed three times", "bad"),
-    ToolStatus.UNAPPROVED: ("waits for your approval", "warn"),
-    ToolStatus.OFF: ("off", ""),
-    ToolStatus.BROKEN: ("broken", "bad"),
-}
-
-
 @router.get("/more/tools")
 def tools(request: Request, habitus: Opened) -> HTMLResponse:
     found = habitus.tools.all()
@@ -114,9 +104,9 @@ def tools(request: Request, habitus: Opened) -> HTMLResponse:
             text=tool.description,
             note=tool.reason
             or f"{counted(tool.cases, 'test')}" + (f", passed {moment(tool.proved_on)}" if tool.proved_on else ""),
-            href=f"/skills/{tool.name}?tab=files",
-            mark=_TOOL_STATES[tool.status][0],
-            kind=_TOOL_STATES[tool.status][1],
+            href=f"/skills/{tool.name}?tab=code",
+            mark=TOOL_STATES[tool.status][0],
+            kind=TOOL_STATES[tool.status][1],
         )
         for tool in found
     ]
