@@ -55,6 +55,7 @@ PRODUCERS = {
     Producer.CEREBELLUM: "learned from an error",
     Producer.DREAM: "learned by practice",
     Producer.IMPORT: "brought in",
+    Producer.TRANSCRIPTS: "learned from past conversations",
 }
 OUTCOMES = {OutcomeKind.OK: "went well", OutcomeKind.FAILED: "went wrong", OutcomeKind.INFRA: "was interrupted"}
 PLACES = {

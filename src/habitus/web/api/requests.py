@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from habitus.app import checking, configuring, explaining, faring, json_of, taking_back, today
+from habitus.app import checking, configuring, explaining, faring, json_of, remedies, taking_back, today
 from habitus.web.api.asking import Body, Json, Limit, Line, Opened, told
 
 router = APIRouter(tags=["requests"])
@@ -60,6 +60,12 @@ def first_look(habitus: Opened) -> Json:
         "worse": told(found.worse),
         "failing": [{"name": tool.name, "reason": told(tool.reason)} for tool in found.failing],
     }
+
+
+@router.get("/failing")
+def failing(habitus: Opened) -> Json:
+    """What fails again and again in conversations, and what helped against it."""
+    return {"failing": told(remedies.repeated(habitus))}
 
 
 @router.get("/evidence")
