@@ -12,13 +12,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.agent.consent import Consent
-from habitus.app import Habitus
-from habitus.events import OutcomeKind, tool_called, tool_returned
+from habitus.app import Habitus, secrets
+from habitus.events import OK, OutcomeKind, tool_called, tool_returned
 from habitus.jobs.model import JobState
 from habitus.journal.model import Place, Turn
 from habitus.memory.model import Kind, Producer, Scope
 from habitus.recipes.catalogue import RecipeStatus
-from habitus.skills.model import Source, Stage, State
+from habitus.sandbox.credentials.model import Call
+from habitus.skills.model import Manifest, Skill, Source, Stage, State
 from habitus.skills.review import Action
 from habitus.tools.model import ToolStatus
 from habitus.web import words
@@ -52,6 +53,7 @@ PAGES = (
     "/more/jobs",
     "/more/archive",
     "/more/settings",
+    "/more/secrets",
     "/more/doctor",
 )
 TRADE_WORDS = (
@@ -283,3 +285,23 @@ def test_what_fails_again_and_again_stands_on_the_first_page_with_what_helps(
     assert told["remedy"] in text
     assert told["remedy"] == "Run `npm`; `pnpm` is not found."
     assert [stranger.get(path).status_code for path in ("/today/failing", "/api/v1/failing")] == [401, 401]
+
+
+@pytest.mark.req("SB-11")
+def test_secrets_are_listed_by_name_with_what_was_called_and_never_a_value(
+    browser: TestClient, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HABITUS_VAULT_KEY", "a-long-random-text-of-a-variable")
+    secret = "tr0ub4dor-and-three"
+    env = ({"var": "TEA_PASSWORD", "from": "secret", "name": "tea.password"},)
+    skill = Skill(name="buy-tea", description="Buys tea", manifest=Manifest(cli=True, env=env), body="Call it.")
+    habitus.skills.create(skill, habitus.person())
+    assert "waits for you" in browser.get("/more/secrets").text
+    secrets.set_secret(habitus, "tea.password", secret)
+    secrets.grant(habitus, "buy-tea", ["tea.password"], hosts=["tea.example.org"])
+    call = Call(who="ann", skill="buy-tea", arguments=("--as", secret), outcome=OK, when=habitus.clock())
+    secrets.open_calls(habitus).record(call)
+    text = seen(browser.get("/more/secrets").text)
+    for told in ("tea.password", "For buy-tea", "may have it", "tea.example.org", "buy-tea --as [redacted:known]"):
+        assert told in text
+    assert secret not in text

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from habitus import settings as settings_module
 from habitus.app import home
-from habitus.errors import Invalid, NotFound, StorageFailed, did_you_mean
+from habitus.errors import Invalid, NotFound, Refused, StorageFailed, did_you_mean
 from habitus.redact import Redactor, secret_values
 from habitus.settings import FILE, Settings
 
@@ -32,6 +33,8 @@ class Value:
     value: Any
     origin: Origin
     shown: str
+    what: str = ""
+    choices: tuple[str, ...] = ()  # all it may be, where they are few
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +45,21 @@ class Configured:
     is_changed: bool
     is_overruled: bool
     undo: tuple[str, ...]
+
+
+# What the page may set. The rest names commands, addresses and places, which whoever owns the machine decides.
+FROM_AFAR = (
+    *("model", "cheap_model", "memory", "acc_mode", "learning_tokens", "review.auto", "evidence.withhold"),
+    *("layers", "disabled_skills", "reliable", "search.encoder", "bot_name"),
+    *("retention.turn_days", "retention.lessons", "retention.degraded_tool_days"),
+)
+
+
+def put_from_afar(settings: Settings, environ: Mapping[str, str], key: str, text: str | None) -> Configured:
+    """The same as `put` for whoever is not at the machine."""
+    if key not in FROM_AFAR:
+        raise Refused(f"'{key}' is not set on the page.", mend=f"Use 'habitus config set {key} …', or edit {FILE}.")
+    return put(settings, environ, key, text)
 
 
 def values(settings: Settings, environ: Mapping[str, str]) -> tuple[Value, ...]:
@@ -59,9 +77,11 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
     if environ.get(settings_module.variable(key)):
         origin = Origin.ENVIRONMENT
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _plain(value)
-    clean = Redactor(secret_values(environ)).redact(shown).text
+    clean = _clean(key, shown, environ)
     is_secret = clean != shown
-    return Value(key=key, value=clean if is_secret else _json(value), origin=origin, shown=clean)
+    what, choices = settings_module.described(key)
+    told = clean if is_secret else _json(value)
+    return Value(key=key, value=told, origin=origin, shown=clean, what=what, choices=choices)
 
 
 def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | None) -> Configured:
@@ -90,8 +110,16 @@ def _undo(key: str, before: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
     if before is None:
         return ("config", "unset", key)
     text = ", ".join(map(str, before)) if isinstance(before, list) else _plain(before)
-    is_secret = Redactor(secret_values(environ)).redact(text).text != text
+    is_secret = _clean(key, text, environ) != text
     return () if is_secret else ("config", "set", key, text)
+
+
+def _clean(key: str, text: str, environ: Mapping[str, str]) -> str:
+    """Without secrets; whoever knows the whole of an address that is told things can tell it things."""
+    if key == "notify_url" and text:
+        address = urlsplit(text)
+        text = f"{address.scheme}://{address.hostname}/…"
+    return Redactor(secret_values(environ)).redact(text).text
 
 
 def _known(key: str) -> str:

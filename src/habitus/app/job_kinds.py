@@ -11,10 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from habitus.app import curating, dreaming, studying, updating
+from habitus.app import curating, dreaming, spool, studying, updating
 from habitus.app.habitus import Habitus
+from habitus.app.mining import Mining
 from habitus.files import given_path
 from habitus.jobs.model import Work
+from habitus.jobs.rules import Lanes
 from habitus.learning.dream.challenge import Challenge
 from habitus.learning.dream.cycle import Dreamt, DreamVerdict
 from habitus.skills.formats import detect
@@ -24,10 +26,13 @@ _AT_A_TIME = 200  # skills of an import that are one part
 
 
 class _Kind:
-    """What all have in common; `takes` and `usage` say how a person leaves one to a worker."""
+    """What all have in common. `takes` and `usage` say how a person leaves one to a worker, `scheduled` is what one is
+    given that starts by itself."""
 
-    takes = range(0)  # how many words
-    usage = ""
+    takes = range(1)  # how many words
+    usage = "It takes none."
+    asks_model = False
+    scheduled: Mapping[str, Any] = {}
 
     def __init__(self, habitus: Habitus) -> None:
         self._habitus = habitus
@@ -37,6 +42,9 @@ class _Kind:
         """What a job is given, from a person's words."""
         return {}
 
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [{}]
+
     def sum_up(self, results: Sequence[Any]) -> Any:
         return _added(results)
 
@@ -44,21 +52,38 @@ class _Kind:
 class Curate(_Kind):
     """Everything that ages, at once: what it does twice it does once."""
 
-    takes = range(1)
-    usage = "It takes none."
-
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        return [{}]
+        return [{"model": given.get("model", "")}]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        done = asyncio.run(curating.curate(self._habitus, apply=True))
+        done = asyncio.run(curating.curate(self._habitus, apply=True, model=part.get("model", "")))
         return Counter(step.action.value for step in done.steps)
 
 
-class Learn(_Kind):
-    """Transcripts, a file at a time; the ledger of turns keeps one from teaching twice."""
+class Mine(_Kind):
+    """Proposals from what was done again and again; what was proposed once is known, and not proposed again."""
 
-    takes = range(1, 10_000)
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        mining = Mining(self._habitus)
+        mining.look()
+        mining.propose()
+        found = mining.report()
+        return {"turns": found.turns, "proposals": len(found.suggestions)}
+
+
+class Index(_Kind):
+    """Skills that changed are indexed anew, all of them after an upgrade; what is indexed already stays."""
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        self._habitus.finder.catch_up(lambda done: None)
+        return {"skills": len(self._habitus.skills.snapshot().by_name)}
+
+
+class Learn(_Kind):
+    """Transcripts, a file at a time, or without any those that hooks noted; the ledger of turns keeps one from
+    teaching twice."""
+
+    takes = range(10_000)
     usage = "Name transcripts: files, folders or patterns."
 
     @staticmethod
@@ -66,9 +91,12 @@ class Learn(_Kind):
         return {"files": list(paths)}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        return [str(path) for path in studying.found_files(given["files"])]
+        files = given.get("files")
+        return [str(path) for path in studying.found_files(files)] if files else [""]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        if not part:
+            return {"files": spool.learn_from(self._habitus.settings)}
         study = studying.Study(self._habitus, apply=True, wants_failures=False)
         study.read(Path(part))
         study.keep()
@@ -97,8 +125,33 @@ class Import(_Kind):
         return Counter(result.verdict.value for result in taken.results)
 
 
-class Dream(_Kind):
-    """Self-play, one challenge a part; what its lesson rests on is the part's key, so none is kept twice."""
+class _Played(_Kind):
+    """Challenges, one a part, each with what it came to."""
+
+    asks_model = True
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return {**Counter(each["verdict"] for each in results), "tokens": sum(each["tokens"] for each in results)}
+
+
+class Verify(_Played):
+    """Lessons that nothing has shown yet, tried once more; one that is verified already is left as it is."""
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.candidates(self._habitus)]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        return asdict(asyncio.run(dreaming.verify(self._habitus, part["lesson"], model=part["model"])))
+
+
+class Dream(_Played):
+    """Self-play; what a lesson rests on is the part's key, so none is kept twice."""
+
+    scheduled: Mapping[str, Any] = {"cycles": 5}
+
+    @staticmethod
+    def given(paths: Sequence[str]) -> dict[str, Any]:
+        return {"cycles": 1}
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         path = given.get("challenges")
@@ -119,16 +172,29 @@ class Dream(_Kind):
             dreamt = asyncio.run(dreaming.dream(self._habitus, challenge, key=key, model=part["model"]))
         return asdict(dreamt)
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
-        return {**Counter(each["verdict"] for each in results), "tokens": sum(each["tokens"] for each in results)}
 
+_Any = Curate | Dream | Import | Index | Learn | Mine | Verify
 
-# What `leave` takes; dreaming has a command of its own.
-BY_HAND: Mapping[str, type[Curate | Import | Learn]] = {"curate": Curate, "import": Import, "learn": Learn}
+KINDS: Mapping[str, type[_Any]] = {
+    "curate": Curate,
+    "dream": Dream,
+    "import": Import,
+    "index": Index,
+    "learn": Learn,
+    "mine": Mine,
+    "verify": Verify,
+}
+SCHEDULED = {kind: KINDS[kind] for kind in ("curate", "learn", "mine", "verify", "dream")}
 
 
 def kinds(habitus: Habitus) -> dict[str, Work]:
-    return {"dream": Dream(habitus), **{name: kind(habitus) for name, kind in BY_HAND.items()}}
+    return {name: kind(habitus) for name, kind in KINDS.items()}
+
+
+def lanes_of(habitus: Habitus, kind: str, given: Mapping[str, Any]) -> Lanes:
+    """What a job of this person shares with others."""
+    model = given.get("model") or habitus.settings.model
+    return Lanes(model=model if KINDS[kind].asks_model else "", user=habitus.settings.user)
 
 
 def _source(given: Mapping[str, Any]) -> Path | str:

@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from habitus.agent.background import in_thread
 from habitus.app.habitus import Habitus
-from habitus.app.job_kinds import BY_HAND, kinds
+from habitus.app.job_kinds import KINDS, kinds, lanes_of
+from habitus.app.scheduling import Scheduler
 from habitus.errors import Invalid, NotFound
 from habitus.files import given_path
-from habitus.jobs.model import Job
+from habitus.jobs.model import Job, Priority
 from habitus.jobs.owners import Hearts, Locks, Owners
 from habitus.jobs.queue import JobQueue
+from habitus.jobs.rules import Limits
 from habitus.jobs.worker import Manner, working
 
 _LOOK_S = 0.5  # between two looks at how far jobs are
 
 
-def leave(queue: JobQueue, kind: str, words: Sequence[str]) -> str:
+def leave(
+    habitus: Habitus,
+    queue: JobQueue,
+    kind: str,
+    words: Sequence[str] = (),
+    *,
+    tokens: int | None = None,
+    priority: Priority = Priority.NORMAL,
+) -> str:
     """Add a job as a person writes it, and return its id. A path is that of whoever adds it, not of the worker."""
-    if kind not in BY_HAND:
-        raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(BY_HAND)}.")
-    if len(words) not in BY_HAND[kind].takes:
-        raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=BY_HAND[kind].usage)
+    if kind not in KINDS:
+        raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(KINDS)}.")
+    if len(words) not in KINDS[kind].takes:
+        raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=KINDS[kind].usage)
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
-    return queue.add(kind, BY_HAND[kind].given(paths))
+    given = {**KINDS[kind].given(paths), **({} if tokens is None else {"tokens": tokens})}
+    return add(habitus, queue, kind, given, priority=priority)
+
+
+def add(
+    habitus: Habitus,
+    queue: JobQueue,
+    kind: str,
+    given: Mapping[str, Any],
+    *,
+    priority: Priority = Priority.NORMAL,
+) -> str:
+    """Add a job, and return its id."""
+    return queue.add(kind, given, lanes=lanes_of(habitus, kind, given), priority=priority)
 
 
 @contextmanager
@@ -62,14 +86,19 @@ async def follow(habitus: Habitus, id: str = "", *, every_s: float = _LOOK_S) ->
 
 
 @contextmanager
-def at_work(habitus: Habitus, queue: JobQueue, *, concurrency: int = 1, only: Collection[str] = ()) -> Iterator[str]:
-    """Do jobs in this process until the block is left, of all kinds or only of these."""
+def at_work(
+    habitus: Habitus, queue: JobQueue, *, concurrency: int = 1, only: Collection[str] = (), starts_due: bool = True
+) -> Iterator[str]:
+    """Do jobs in this process until the block is left, of all kinds or only of these, and start what is due."""
     known = kinds(habitus)
     if unknown := sorted(set(only) - known.keys()):
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", mend=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
+    limits = Limits(per_model=habitus.settings.jobs.per_model, per_user=habitus.settings.jobs.per_user)
+    each_look = Scheduler(habitus, queue).look if starts_due else list
+    manner = Manner(concurrency=concurrency, limits=limits, each_look=each_look)
     owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
-    with working(queue, done, owners, Manner(concurrency=concurrency)) as name:
+    with working(queue, done, owners, manner) as name:
         yield name
 
 

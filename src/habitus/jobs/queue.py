@@ -52,7 +52,7 @@ class JobQueue:
             "workflow_id": id,
             "app_version": FORMAT,
             "priority": priority.order,
-            "attributes": {"kind": kind, "model": lanes.model, "workspace": lanes.workspace},
+            "attributes": {"kind": kind, "model": lanes.model, "user": lanes.user},
         }
         self._client.enqueue(options, kind, dict(given))
         return id
@@ -66,6 +66,11 @@ class JobQueue:
         if not found:
             raise NotFound(f"There is no job '{id}'.", mend="See 'habitus jobs list'.")
         return self._jobs(found)[0]
+
+    def last(self, prefix: str) -> Job | None:
+        """The newest of those whose ids begin so."""
+        found = self._client.list_workflows(workflow_id_prefix=prefix, name=WORKFLOW, sort_desc=True, limit=1)
+        return self._jobs(found)[0] if found else None
 
     def left(self, kinds: Collection[str] | None = None) -> int:
         """How many jobs wait or run, of all kinds or of these."""

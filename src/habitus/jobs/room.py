@@ -24,7 +24,7 @@ _is_waiting = sa.and_(
     jobs.c.status == "ENQUEUED",
     jobs.c.application_version == FORMAT,
 )
-_kind, _model, _workspace = (jobs.c.attributes[key].as_string() for key in ("kind", "model", "workspace"))
+_kind, _model, _user = (jobs.c.attributes[key].as_string() for key in ("kind", "model", "user"))
 
 
 class Room:
@@ -47,9 +47,9 @@ class Room:
                 return 0
             running = _held(connection, jobs.c.queue_name.startswith(OWN))
             order = (jobs.c.priority, jobs.c.created_at, jobs.c.workflow_uuid)
-            looked_at = sa.select(jobs.c.workflow_uuid, _model, _workspace).where(known, *_room(running, limits))
+            looked_at = sa.select(jobs.c.workflow_uuid, _model, _user).where(known, *_room(running, limits))
             rows = connection.execute(looked_at.order_by(*order).limit(_LOOKED_AT + free)).all()
-            waiting = [(id, Lanes(model=model or "", workspace=workspace or "")) for id, model, workspace in rows]
+            waiting = [(id, Lanes(model=model or "", user=user or "")) for id, model, user in rows]
             taken = chosen(waiting, running, most=free, limits=limits)
             mine = sa.update(jobs).where(_is_waiting, jobs.c.workflow_uuid.in_(taken))
             return connection.execute(mine.values(queue_name=own_queue(self._worker))).rowcount
@@ -109,8 +109,8 @@ _WAITING_AGAIN = {"status": "ENQUEUED", "queue_name": WAITING, "owner_xid": None
 
 
 def _held(connection: sa.Connection, by: sa.ColumnElement[bool]) -> list[Lanes]:
-    rows = connection.execute(sa.select(_model, _workspace).where(by, jobs.c.status.in_(("ENQUEUED", "PENDING"))))
-    return [Lanes(model=model or "", workspace=workspace or "") for model, workspace in rows]
+    rows = connection.execute(sa.select(_model, _user).where(by, jobs.c.status.in_(("ENQUEUED", "PENDING"))))
+    return [Lanes(model=model or "", user=user or "") for model, user in rows]
 
 
 def _room(running: Collection[Lanes], limits: Limits) -> list[sa.ColumnElement[bool]]:
@@ -118,7 +118,7 @@ def _room(running: Collection[Lanes], limits: Limits) -> list[sa.ColumnElement[b
     full: list[sa.ColumnElement[bool]] = []
     for column, lanes, limit in (
         (_model, [each.model for each in running], limits.per_model),
-        (_workspace, [each.workspace for each in running], limits.per_workspace),
+        (_user, [each.user for each in running], limits.per_user),
     ):
         names = {lane for lane in lanes if lane and limit and lanes.count(lane) >= limit}
         if names:

@@ -17,7 +17,7 @@ class Lanes:
     """What a job shares with others, of which only so many may run at a time; empty where it shares nothing."""
 
     model: str = ""
-    workspace: str = ""
+    user: str = ""
 
 
 ALONE = Lanes()
@@ -28,25 +28,25 @@ class Limits:
     """How many jobs may run at a time on all hosts together; 0 is no limit."""
 
     per_model: int = 0
-    per_workspace: int = 0
+    per_user: int = 0
 
 
 def chosen(
     waiting: Sequence[tuple[str, Lanes]], running: Sequence[Lanes], *, most: int, limits: Limits
 ) -> tuple[str, ...]:
     """The ids of those that may start now, in their order; one whose lane is full lets others pass."""
-    models, workspaces = Counter(each.model for each in running), Counter(each.workspace for each in running)
+    models, users = Counter(each.model for each in running), Counter(each.user for each in running)
     taken: list[str] = []
     for id, lanes in waiting:
         if len(taken) >= most:
             break
         if _is_full(models, lanes.model, limits.per_model):
             continue
-        if _is_full(workspaces, lanes.workspace, limits.per_workspace):
+        if _is_full(users, lanes.user, limits.per_user):
             continue
         taken.append(id)
         models[lanes.model] += 1
-        workspaces[lanes.workspace] += 1
+        users[lanes.user] += 1
     return tuple(taken)
 
 

@@ -36,7 +36,7 @@ class Manner:
     look_s: float = 0.5
     first_wait_s: float = FIRST_WAIT_S
     patience_s: float = _PATIENCE_S
-    each_look: Callable[[], None] = lambda: None
+    each_look: Callable[[], object] = lambda: None
 
 
 class _Leaving(BaseException):

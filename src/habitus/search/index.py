@@ -262,9 +262,15 @@ class Index:
         with sql.writing(self._engine) as connection:
             store.next_generation(connection, self._space.collection)
             store.delete_requests(connection, self._space.collection, gone)
+            store.drop_vectors(connection, [digest for _, digest in gone])
         with self._lock:
             self._look()
         return len(gone)
+
+    def learned_texts(self) -> frozenset[str]:
+        with self._lock:
+            self._look()
+            return frozenset(past.text for past in self._learned.all())
 
     def ids(self) -> frozenset[str]:
         """The ids of all documents."""

@@ -84,6 +84,16 @@ class Finder:
         with self._lock:
             self._index(at).learn(name, request, weight=weight)
 
+    def learned(self) -> frozenset[str]:
+        """The texts of the requests that were learned."""
+        with self._lock:
+            return self._index().learned_texts()
+
+    def forget_learned(self, texts: Collection[str]) -> None:
+        """Forget that these were ever asked."""
+        with self._lock:
+            self._index().forget_learned(lambda _, text: text in texts)
+
     def describe(self) -> str:
         with self._lock:
             report = self._index().describe()

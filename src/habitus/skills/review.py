@@ -116,8 +116,9 @@ class Review:
         local: sa.Engine | None = None,
         duplicates: Callable[[str, Tree], Sequence[str]] = lambda name, tree: (),
         redacted: Callable[[str], str] = lambda text: text,
+        tell: Callable[[Proposal], None] = lambda proposal: None,
     ) -> None:
-        """`local` is this machine's database where `engine` is shared with others."""
+        """`local` is this machine's database where `engine` is shared with others; `tell` hears what begins to wait."""
         self._library = library
         self._duplicates = duplicates  # what a new skill is too much like, in words
         # The person's own layer is shared; the directories of the others belong to this machine, as do their proposals.
@@ -125,6 +126,7 @@ class Review:
         self._clock = clock
         self._redacted = redacted  # for reasons, which people and models write; files are kept as they are
         self._auto = auto
+        self._tell = tell
         self._blobs = Ledger("", "")
         self._told: list[Callable[[Proposal], None]] = []
 
@@ -178,7 +180,9 @@ class Review:
                 )
             ).inserted_primary_key
         assert key is not None
-        return self.get(self._number(engine, int(key[0])))
+        made = self.get(self._number(engine, int(key[0])))
+        self._tell(made)
+        return made
 
     def _earlier(self, change: Change, base_hash: str) -> Sequence[Proposal]:
         """Proposals of the same change that wait or were turned down, those that wait first."""

@@ -15,18 +15,21 @@ from habitus.web.desks import Desks
 from habitus.web.pages import activity, chat, entering, jobs, more, new, today, trying
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
+from habitus.web.pages import secrets as secrets_page
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import handle
 from habitus.web.rendering import STATIC
-from habitus.web.security import Guard, Keys
+from habitus.web.security import Guard, Keys, Proxy
 
 
 def make_app(desks: Desks, keys: Keys, hosts: Collection[str], *, is_public: bool = False) -> ASGIApp:
     """`hosts` are the names, with their port, under which it answers; where others reach it, nobody looks unasked."""
     app = doors()
     app.state.desks, app.state.keys, app.state.answers = desks, keys, Answers()
-    return Guard(app, keys, hosts, is_public=is_public)
+    web = desks.own.settings.web
+    proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
+    return Guard(app, keys, hosts, proxy, is_public=is_public)
 
 
 def doors() -> FastAPI:
@@ -56,6 +59,7 @@ def doors() -> FastAPI:
         chat,
         jobs,
         more,
+        secrets_page,
     ):
         app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

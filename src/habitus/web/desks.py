@@ -7,9 +7,8 @@ import threading
 from fastapi import Request
 
 from habitus.app import Habitus
-from habitus.app.people import Person, Role
+from habitus.app.people import Person, settings_of
 from habitus.app.talking import Talks
-from habitus.settings import UserSettings
 
 
 class Desks:
@@ -27,9 +26,7 @@ class Desks:
             return self.own
         with self._lock:
             if person not in self._opened:
-                known = self.own.settings
-                users = {**known.users, person.name: UserSettings(admin=person.role is Role.ADMIN)}
-                theirs = known.model_copy(update={"user": person.name, "is_claimed": False, "users": users})
+                theirs = settings_of(person, self.own.settings)
                 self._opened[person] = Habitus.open(theirs, clock=self.own.clock)
             return self._opened[person]
 

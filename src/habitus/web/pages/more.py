@@ -31,6 +31,7 @@ _DOORS = (
     ("/more/jobs", "Jobs", "Long work in the background, and how far it is."),
     ("/more/archive", "Archive", "Skills that were put away, and can be brought back."),
     ("/more/settings", "Settings", "What is set and where; pause all learning."),
+    ("/more/secrets", "Secrets", "Passwords and keys by name, who may have them, and where they went."),
     ("/more/doctor", "Doctor", "What works on this machine, what is missing, and how to mend it."),
 )
 
