@@ -40,6 +40,7 @@ PAGES = (
     "/skills/weekly-report?tab=fared",
     "/skills/look-around?tab=recipes",
     "/skills/shout?tab=code",
+    "/skills/shout?tab=trust",
     "/new",
     "/review",
     "/lessons",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.app import Habitus, trusting
+from habitus.app import Habitus
 from tests.web.furnished import furnish_with_life
 
 
@@ -17,7 +17,8 @@ def test_code_is_shown_run_with_a_payload_and_tested_again(browser: TestClient, 
     page = browser.get("/skills/shout?tab=code").text
     assert "waits for your approval" in page
     assert "Run it" not in page
-    trusting.trust(habitus, trusting.trustable(habitus, "shout"))
+    assert "not trusted yet" in browser.get("/skills/shout?tab=trust").text
+    assert "You trust it as it is now." in browser.post("/skills/shout/trust", data={"on": "true"}).text
     page = browser.get("/skills/shout?tab=code").text
     assert "&#34;text&#34;: &#34;hi&#34;" in page or '"text": "hi"' in page
     ran = browser.post("/skills/shout/run", data={"payload": '{"text": "psst"}'}).text
@@ -26,6 +27,8 @@ def test_code_is_shown_run_with_a_payload_and_tested_again(browser: TestClient, 
     assert (wrong.status_code, "does not fit the parameters" in wrong.text) == (422, True)
     assert "went well" in browser.post("/skills/shout/test").text
     assert habitus.skills.counters("shout")  # it counts as any other use
+    assert "It is no longer trusted." in browser.post("/skills/shout/trust", data={"on": "false"}).text
+    assert browser.post("/skills/shout/run", data={"payload": '{"text": "psst"}'}).status_code == 409
 
 
 @pytest.mark.req("CL-02")

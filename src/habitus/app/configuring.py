@@ -96,14 +96,18 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
     new = edited(old, key, written)
     if new != old:
         _write(file, new)
-    after = settings_module.load(environ, settings.cwd, settings.home)
-    now = get(after, environ, key)
+    now = get(read_again(settings, environ), environ, key)
     return Configured(
         now=now,
         is_changed=new != old,
         is_overruled=bool(environ.get(settings_module.variable(key))),
         undo=_undo(key, before, environ) if new != old else (),
     )
+
+
+def read_again(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """The settings of the same home as the file has them now."""
+    return settings_module.load(environ, settings.cwd, settings.home)
 
 
 def _undo(key: str, before: Any, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -110,6 +110,15 @@ RECIPE_STATES = {
     RecipeStatus.TAKEN: "its name is taken",
     RecipeStatus.ARCHIVED: "put aside for better ones",
 }
+PLACES_OF_SKILLS = {
+    "user": "Your own",
+    "project": "The project Habitus was started in",
+    "bundled": "Came with Habitus",
+    "operator": "Your operator’s",
+    "claude": "Claude’s folder in your home",
+    "codex": "Codex’ folder in your home",
+    "agents": "The folder that agents share in your home",
+}
 ACTIONS = {
     Action.WRITE: "change",
     Action.REMOVE: "put away",

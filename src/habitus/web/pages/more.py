@@ -1,8 +1,7 @@
-"""More: tools, trying a request, the archive, settings, the doctor; and taking back what was just done."""
+"""More: tools, trying a request, the archive, the doctor; and taking back what was just done."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -11,14 +10,14 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, Response
 
-from habitus.app import checking, configuring, explaining, taking_back
+from habitus.app import checking, explaining, taking_back
 from habitus.app.checking import CheckState
-from habitus.app.configuring import Origin
 from habitus.app.explaining import Prospect
 from habitus.app.habitus import Habitus
 from habitus.search.model import Hit
 from habitus.skills.selection import Choice
 from habitus.web.api.asking import Opened
+from habitus.web.desks import desks_of
 from habitus.web.rendering import Said, moment, notice, page
 from habitus.web.words import TOOL_STATES, because, counted, who
 
@@ -142,35 +141,6 @@ def restore(request: Request, habitus: Opened, id: int) -> HTMLResponse:
     return _archive(request, habitus, said)
 
 
-_ORIGINS = {Origin.DEFAULT: "", Origin.FILE: "set here", Origin.ENVIRONMENT: "set by the environment"}
-
-
-@router.get("/more/settings")
-def settings(request: Request, habitus: Opened) -> HTMLResponse:
-    return _settings(request, habitus)
-
-
-def _settings(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
-    rows = [
-        Line(name=one.key, text=one.shown or "nothing", mark=_ORIGINS[one.origin])
-        for one in configuring.values(habitus.settings, os.environ)
-    ]
-    lead = f"They are kept in {habitus.settings.home}/habitus.toml. Keys and passwords are never shown."
-    return page(request, "settings.html", said=said, title="Settings", lead=lead, rows=rows, empty="")
-
-
-@router.post("/more/settings/pause")
-def pause(request: Request, habitus: Opened) -> HTMLResponse:
-    habitus.pause.pause(habitus.settings.signature)
-    return _settings(request, habitus, Said(text="Learning is paused: nothing changes by itself."))
-
-
-@router.post("/more/settings/resume")
-def resume(request: Request, habitus: Opened) -> HTMLResponse:
-    habitus.pause.resume()
-    return _settings(request, habitus, Said(text="Agents may learn again."))
-
-
 _CHECKS = {
     CheckState.OK: ("works", "good"),
     CheckState.PAUSED: ("paused", "warn"),
@@ -196,9 +166,20 @@ def doctor(request: Request, habitus: Opened) -> HTMLResponse:
 
 
 @router.post("/undo")
-def undo(habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
+def undo(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """Take back what a notice spoke of; the page is then shown anew."""
+    match undo:
+        case ["config", "set", key, text]:
+            desks_of(request).put(habitus, key, text)
+            return _again()
+        case ["config", "unset", key]:
+            desks_of(request).put(habitus, key, None)
+            return _again()
     done = taking_back.take_back(habitus, undo)
     if done.kept:
         return notice(done.kept[0], "", HTTPStatus.CONFLICT)
+    return _again()
+
+
+def _again() -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from habitus.agent.explaining import Why
-from habitus.app import comparing, explaining, faring, going_back, listing, writing
+from habitus.app import comparing, explaining, faring, going_back, listing, trusting, writing
 from habitus.app.comparing import FileChange
 from habitus.app.faring import Fared
 from habitus.app.habitus import Habitus
@@ -21,7 +21,7 @@ from habitus.evidence.findings import Finding
 from habitus.journal.model import Place
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.library import Fields
-from habitus.skills.model import Stage, Version
+from habitus.skills.model import Source, Stage, Version
 from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import words
 from habitus.web.api.asking import Opened
@@ -42,6 +42,7 @@ TABS = (
     ("history", "History"),
     ("fared", "How it did"),
     ("fits", "Would it be used?"),
+    ("trust", "Trust"),
 )
 
 
@@ -118,8 +119,13 @@ def _tabs(shown: ShownSkill) -> dict[str, str]:
     summary = shown.item.summary
     if summary is None:
         return {key: label for key, label in TABS if key in ("read", "files", "history")}
-    stages = {"recipes": Stage.CHUNKS, "code": Stage.CODE}
-    return {key: label for key, label in TABS if key not in stages or stages[key] in summary.stages}
+    is_foreign = summary.source is Source.IMPORTED or bool(shown.item.inert)
+    has = {
+        "recipes": Stage.CHUNKS in summary.stages,
+        "code": Stage.CODE in summary.stages,
+        "trust": is_foreign or Stage.CODE in summary.stages,
+    }
+    return {key: label for key, label in TABS if has.get(key, True)}
 
 
 def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: str, file: str) -> dict[str, Any]:
@@ -142,6 +148,10 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
         case "fared":
             found = faring.fared(habitus, shown.item)
             return {"charts": _charts(found), "findings": found.findings, "effects": _effects(found.findings)}
+        case "trust":
+            target = trusting.trustable(habitus, name)
+            dangers = trusting.dangers(habitus, target)
+            return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus, target)}
         case "fits":
             why = explaining.why(habitus, name, explaining.request_of(habitus, text)) if text.strip() else None
             return {"why": _verdict(why) if why else None, "request_text": text}
@@ -277,6 +287,18 @@ def turn(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form(
     """Switch it on or off."""
     done = writing.switch(habitus, [name], on=on)
     return shown_page(request, habitus, name, said=Said(text=f"It is {'on' if on else 'off'} now.", undo=done.undo))
+
+
+@router.post("/skills/{name}/trust")
+def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
+    """Let it act as it is now, or no longer."""
+    target = trusting.trustable(habitus, name)
+    if on:
+        trusting.trust(habitus, target)
+    else:
+        trusting.revoke(habitus, target)
+    told = "You trust it as it is now." if on else "It is no longer trusted."
+    return shown_page(request, habitus, name, "trust", said=Said(text=told))
 
 
 @router.post("/skills/{name}/back")
