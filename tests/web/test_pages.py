@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from habitus.agent.consent import Consent
 from habitus.app import Habitus, secrets
 from habitus.events import OK, OutcomeKind, tool_called, tool_returned
+from habitus.evidence.policy import Verdict
 from habitus.jobs.model import JobState
 from habitus.journal.model import Place, Turn
 from habitus.memory.model import Kind, Producer, Scope
@@ -127,6 +128,8 @@ def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus
     (finding,) = habitus.evidence.of_skill(habitus.skills.find("close-the-month"))
     assert html.escape(finding.sentence) in page
     assert 'aria-label="Of a hundred conversations. v3: +' in page
+    assert finding.judgement.verdict is Verdict.PROMOTE
+    assert re.search(r">Close the month</a>.*?>helps<", browser.get("/skills").text, flags=re.DOTALL)
     assert "v3: 3 went well, 1 went wrong" in page
     told = browser.get("/api/v1/skills/close-the-month/evidence").json()["items"]
     assert [one["sentence"] for one in told] == [finding.sentence]
@@ -250,6 +253,7 @@ def test_everything_that_a_page_names_has_a_word() -> None:
         JobState: words.JOB_STATES,
         ToolStatus: words.TOOL_STATES,
         RecipeStatus: words.RECIPE_STATES,
+        Verdict: words.VERDICTS,
     }
     assert {kind.__name__: set(kind) - set(known) for kind, known in named.items() if set(kind) - set(known)} == {}
 

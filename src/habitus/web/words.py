@@ -8,6 +8,7 @@ from habitus.agent.consent import Consent
 from habitus.app.inbox import InboxItem
 from habitus.events import OutcomeKind
 from habitus.evidence.plan import Plan
+from habitus.evidence.policy import Verdict
 from habitus.jobs.model import JobState
 from habitus.journal.model import Place
 from habitus.memory.model import Engram, Kind, Producer, Scope
@@ -84,8 +85,12 @@ JOBS = {
 }
 JOB_HELP = {
     "curate": "What has aged goes into the archive; nothing is lost.",
-    "learn": "Files or folders with conversations of other agents, one on each line.",
+    "learn": "Files or folders with conversations of other agents, one on each line; without, what has come since.",
     "import": "A folder, an archive or an address with skills.",
+    "dream": "An agent solves exercises and learns from its mistakes. It asks a model.",
+    "mine": "Steps that conversations have in common become recipes, which wait for you.",
+    "verify": "Exercises with a lesson and without it. It asks a model.",
+    "index": "Reads every skill anew, should the search miss something.",
 }
 JOB_STATES = {
     JobState.WAITING: ("waits", ""),
@@ -118,6 +123,13 @@ PLACES_OF_SKILLS = {
     "claude": "Claude’s folder in your home",
     "codex": "Codex’ folder in your home",
     "agents": "The folder that agents share in your home",
+}
+VERDICTS = {
+    Verdict.PROMOTE: ("helps", "good"),
+    Verdict.KEEP: ("does no harm", ""),
+    Verdict.DEGRADE: ("helps too little", "warn"),
+    Verdict.RETIRE: ("does harm", "bad"),
+    Verdict.UNKNOWN: ("not known yet", ""),
 }
 ACTIONS = {
     Action.WRITE: "change",
@@ -178,10 +190,15 @@ def skeleton(parameters: Sequence[Parameter]) -> dict[str, object]:
 
 
 def in_a_line(item: Listed) -> str:
-    """What a skill is for, or what keeps it from use; commands are for the terminal."""
+    """What a skill is for, or what keeps it from use."""
     if item.state in (State.OK, State.DISABLED) and item.summary is not None:
         return item.summary.cue
-    return item.reason.partition("; see 'habitus")[0]
+    return waits(without_commands(item.reason))
+
+
+def without_commands(reason: str) -> str:
+    """Commands are for the terminal."""
+    return reason.partition("; see 'habitus")[0]
 
 
 def whom(engram: Engram) -> str:
@@ -219,5 +236,14 @@ def because(reason: str) -> str:
 
 def waits(reason: str) -> str:
     """Why something waits; what a scan or a search found is told by its name inside."""
+    if reason == "the agent started it":
+        return "nobody asked for it"
     near = reason.removeprefix("near-duplicate of ")
     return reason if near == reason else f"says much the same as {near.partition(' ')[0]}"
+
+
+def why(item: InboxItem) -> str:
+    """What an agent says for it, or else why it waits."""
+    if isinstance(item.subject, Proposal) and item.subject.author.reason:
+        return item.subject.author.reason
+    return "; ".join(waits(reason) for reason in item.reasons if reason)

@@ -151,18 +151,14 @@ _CHECKS = {
 
 @router.get("/more/doctor")
 def doctor(request: Request, habitus: Opened) -> HTMLResponse:
+    """What needs care first, then what works."""
+    found = sorted(checking.doctor(habitus), key=lambda one: one.state is CheckState.OK)
     rows = [
         Line(name=one.name, text=one.detail, note=one.mend, mark=_CHECKS[one.state][0], kind=_CHECKS[one.state][1])
-        for one in checking.doctor(habitus)
+        for one in found
     ]
-    return page(
-        request,
-        "table.html",
-        title="Doctor",
-        lead="What works, what is missing, and how to mend it.",
-        rows=rows,
-        empty="",
-    )
+    lead = "What needs care stands first, with how to mend it."
+    return page(request, "table.html", title="Doctor", lead=lead, rows=rows, empty="")
 
 
 @router.post("/undo")

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse
 from habitus.app import configuring, trusting
 from habitus.app.configuring import Origin
 from habitus.app.habitus import Habitus
+from habitus.skills.layers import OWN
 from habitus.skills.trust import APPROVED, IMPORTED
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of, habitus_of
@@ -55,7 +56,7 @@ GROUPS: Mapping[str, Mapping[str, Setting]] = {
             },
         ),
         "learning_tokens": Setting(
-            label="The most that learning may spend a day", hint="In words of a model; 0 is nothing."
+            label="The most that learning may spend a day", hint="Counted about as words; 0 is nothing."
         ),
     },
     "Review": {
@@ -117,13 +118,17 @@ def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTML
 
 
 def _places(habitus: Habitus) -> list[tuple[str, int, str]]:
-    """Where skills come from, the strongest first: its name, how many are seen from there, and what may be done."""
+    """Where skills come from, the strongest first: its name, how many are seen from there, and whose it is."""
     listing = habitus.skills.listing()
     counted = [(layer, sum(item.layer == layer.name for item in listing)) for layer in habitus.skills.layers]
     return [
-        (layer.name, count, "yours" if layer.name == "user" else "must be trusted" if layer.trust_root else "read only")
+        (
+            layer.name,
+            count,
+            "yours" if layer.name in OWN else "must be trusted" if layer.trust_root else "from elsewhere",
+        )
         for layer, count in reversed(counted)
-        if layer.is_listed and (count or layer.can_write)
+        if layer.is_listed and count
     ]
 
 
