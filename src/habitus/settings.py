@@ -244,6 +244,17 @@ def variable(key: str) -> str:
     return f"HABITUS_{key.replace('.', '_')}".upper()
 
 
+def described(key: str) -> tuple[str, tuple[str, ...]]:
+    """What a setting is for, and the values it may have where they are few."""
+    section, _, name = key.rpartition(".")
+    field = (_SECTIONS[section] if section else Settings).model_fields[name]
+    kind = field.annotation
+    if kind is bool:
+        return field.description or "", ("true", "false")
+    choices = tuple(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else ()
+    return field.description or "", choices
+
+
 def checked(key: str, text: str) -> Any:
     """The value that a text gives a setting, or an error that says what is wrong with it."""
     section, _, name = key.rpartition(".")
