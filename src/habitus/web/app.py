@@ -10,7 +10,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from habitus.web.api import lessons, requests, review, sessions, skills
-from habitus.web.api.asking import Answers
 from habitus.web.desks import Desks
 from habitus.web.pages import activity, entering, more, new, today
 from habitus.web.pages import lessons as lesson_pages
@@ -25,7 +24,7 @@ from habitus.web.security import Guard, Keys, Proxy
 def make_app(desks: Desks, keys: Keys, hosts: Collection[str], *, is_public: bool = False) -> ASGIApp:
     """`hosts` are the names, with their port, under which it answers; where others reach it, nobody looks unasked."""
     app = doors()
-    app.state.desks, app.state.keys, app.state.answers = desks, keys, Answers()
+    app.state.desks, app.state.keys = desks, keys
     web = desks.own.settings.web
     proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
     return Guard(app, keys, hosts, proxy, is_public=is_public)

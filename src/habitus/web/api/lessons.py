@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from habitus.app import json_of
+from habitus.app.once import once
 from habitus.app.undoing import of_lessons
-from habitus.errors import Stale
 from habitus.memory.model import Kind, Scope
 from habitus.web.api.asking import (
     After,
@@ -15,7 +15,6 @@ from habitus.web.api.asking import (
     Json,
     Limit,
     Line,
-    Once,
     OnceKey,
     Opened,
     etag,
@@ -54,7 +53,7 @@ def list_lessons(
 
 
 @router.post("", status_code=201)
-def add(habitus: Opened, wanted: NewLesson, once: Once, key: OnceKey = "") -> Json:
+def add(habitus: Opened, wanted: NewLesson, key: OnceKey = "") -> Json:
     """Remember something; what is known already is made stronger."""
 
     def make() -> Json:
@@ -70,7 +69,7 @@ def add(habitus: Opened, wanted: NewLesson, once: Once, key: OnceKey = "") -> Js
             "undo": ("undo", *of_lessons(made)) if made else (),
         }
 
-    return once.once(key, wanted, make)
+    return once(habitus, key, ["lessons", wanted.model_dump(mode="json")], make)
 
 
 @router.get("/archive")
@@ -96,12 +95,14 @@ def show(habitus: Opened, id: str, response: Response) -> Json:
 @router.patch("/{id}")
 def edit(habitus: Opened, id: str, wanted: ChangedLesson, response: Response, if_match: IfMatch = None) -> Json:
     """Change it; from then on it is yours. 412 where somebody was faster."""
-    before, version = habitus.memory.get(id), expected(if_match)
-    if before.version != version:
-        raise Stale(f"'{before.id}' is at version {before.version}.", mend="Read it again, then change it.")
+    version = expected(if_match)
     with habitus.memory.noting() as made:
         after = habitus.memory.edit(
-            id, by=habitus.settings.signature, project=habitus.project, **wanted.model_dump(exclude_unset=True)
+            id,
+            by=habitus.settings.signature,
+            project=habitus.project,
+            expected_version=version,
+            **wanted.model_dump(exclude_unset=True),
         )
     response.headers["ETag"] = etag(after.version)
     return {**told(json_of.lesson(after)), "undo": ("undo", *of_lessons(made)) if made else ()}

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from habitus.agent.background import in_thread
 from habitus.app import going_back, json_of, listing, uploading, writing
+from habitus.app.once import once
 from habitus.errors import Refused, Stale
 from habitus.skills import names
 from habitus.skills.edits import Edit, Operation
@@ -21,7 +22,6 @@ from habitus.web.api.asking import (
     Json,
     Limit,
     Line,
-    Once,
     OnceKey,
     Opened,
     Reason,
@@ -79,7 +79,7 @@ def list_skills(
 
 
 @router.post("/skills", status_code=201)
-def create(habitus: Opened, wanted: NewSkill, response: Response, once: Once, key: OnceKey = "") -> Json:
+def create(habitus: Opened, wanted: NewSkill, response: Response, key: OnceKey = "") -> Json:
     """Write a new skill."""
 
     def make() -> Json:
@@ -93,7 +93,7 @@ def create(habitus: Opened, wanted: NewSkill, response: Response, once: Once, ke
             raise Refused(error.message, mend="Choose another name, or edit the one that is there.") from None
         return {"name": made.name, "layer": made.layer, "version": made.version, "undo": made.undo}
 
-    answer = once.once(key, wanted, make)
+    answer = once(habitus, key, ["skills", wanted.model_dump(mode="json")], make)
     response.headers["Location"] = f"/api/v1/skills/{answer['name']}"
     response.headers["ETag"] = etag(answer["version"], answer["layer"])
     return answer
