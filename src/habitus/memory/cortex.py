@@ -279,10 +279,9 @@ class Cortex:
         **more: Any,
     ) -> Encoded:
         """What a person wants remembered."""
-        draft = Draft(
-            text=text, kind=kind, scope=scope, topic=topic, confidence=HIGH, produced_by=Producer.USER, **more
+        encoded = self.encode(
+            Draft(text=text, kind=kind, scope=scope, topic=topic, confidence=HIGH, produced_by=Producer.USER, **more)
         )
-        encoded = self.encode(draft)
         if encoded.status is Status.REFUSED:
             raise Invalid(f"That can't be kept: {encoded.reason}.", mend="Say it in a sentence.")
         return encoded

@@ -16,7 +16,7 @@ from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
-from habitus.web.problems import handle
+from habitus.web.problems import DESCRIBED, handle
 from habitus.web.rendering import STATIC
 from habitus.web.security import Guard, Keys, Proxy
 
@@ -40,7 +40,7 @@ def doors() -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    rest = APIRouter(prefix="/api/v1")
+    rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
     for router in (requests.router, skills.router, review.router, lessons.router, sessions.router):
         rest.include_router(router)
     app.include_router(rest)

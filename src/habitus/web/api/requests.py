@@ -7,7 +7,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from habitus.agent.explaining import Why
 from habitus.app import checking, configuring, explaining, json_of, taking_back, today
+from habitus.evidence.findings import Finding, Findings
+from habitus.evidence.policy import Rollback
+from habitus.pause import Paused
+from habitus.search.model import Hit, Results
+from habitus.tools.model import CodeTool
+from habitus.web.api.answers import Lesson, Waiting, answer, many
 from habitus.web.api.asking import Body, Json, Limit, Line, Opened, told
 
 router = APIRouter(tags=["requests"])
@@ -15,18 +22,42 @@ router = APIRouter(tags=["requests"])
 Asked = Annotated[str, Query(max_length=10_000, description="What somebody would ask.")]
 
 
+Reasoned = answer("Reasoned", name=str, reason=str)
+Selected = answer(
+    "Selection",
+    eager=many(Reasoned),
+    menu=list[str],
+    cut=list[str],
+    left_out=many(Reasoned),
+    menu_tokens=int,
+    menu_budget=int,
+    drops_memory=bool,
+    drops_persona=bool,
+)
+FirstLook = answer(
+    "FirstLook",
+    waiting=many(Waiting),
+    new_skills=list[str],
+    new_lessons=many(Lesson),
+    broken=many(Reasoned),
+    worse=tuple[Rollback, ...],
+    failing=many(Reasoned),
+)
+PauseState = answer("PauseState", paused=Paused | None)
+
+
 class Undo(Body):
     undo: tuple[Line, ...]
 
 
-@router.get("/search")
+@router.get("/search", response_model=answer("Found", Results, without=("hits",), results=tuple[Hit, ...]))
 def search(habitus: Opened, q: Asked, limit: Limit = 10) -> Json:
     """The skills that fit a request best, each with what its score is made of."""
     found = habitus.finder.search(q, k=limit)
     return {"results": told(found.hits), "fits": found.fits, "confidence": found.confidence}
 
 
-@router.get("/select")
+@router.get("/select", response_model=Selected)
 def select(habitus: Opened, request: Asked) -> Json:
     """What would reach an agent for a request: in full, by name, or not at all, each with its reason."""
     asked = explaining.request_of(habitus, request)
@@ -34,21 +65,21 @@ def select(habitus: Opened, request: Asked) -> Json:
     return answer
 
 
-@router.get("/skills/{name}/why")
+@router.get("/skills/{name}/why", response_model=answer("WhyNot", Why, sentences=list[str]))
 def why(habitus: Opened, name: str, request: Asked) -> Json:
     """Why one skill would, or would not, reach an agent for a request."""
     found = explaining.why(habitus, name, explaining.request_of(habitus, request))
     return {**told(found), "sentences": told(found.sentences())}
 
 
-@router.post("/undo")
+@router.post("/undo", response_model=taking_back.TakenBack)
 def undo(habitus: Opened, wanted: Undo) -> Json:
     """Take back a change, by the words that came with it."""
     answer: Json = told(taking_back.take_back(habitus, wanted.undo))
     return answer
 
 
-@router.get("/today")
+@router.get("/today", response_model=FirstLook, response_model_exclude_unset=True)
 def first_look(habitus: Opened) -> Json:
     """What to look at first: what waits, what is new this week, what is broken."""
     found = today.today(habitus)
@@ -62,45 +93,45 @@ def first_look(habitus: Opened) -> Json:
     }
 
 
-@router.get("/evidence")
+@router.get("/evidence", response_model=answer("AllEvidence", Findings, withhold=float))
 def evidence(habitus: Opened) -> Json:
     """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
     found = habitus.evidence.findings()
     return {"withhold": habitus.evidence.share, "items": told(found.items), "rollbacks": told(found.rollbacks)}
 
 
-@router.get("/skills/{name}/evidence")
+@router.get("/skills/{name}/evidence", response_model=answer("SkillEvidence", items=tuple[Finding, ...]))
 def evidence_of(habitus: Opened, name: str) -> Json:
     """The same of each version of one skill, the newest first."""
     return {"items": told(habitus.evidence.of_skill(habitus.skills.find(name)))}
 
 
-@router.get("/tools")
+@router.get("/tools", response_model=answer("Tools", tools=tuple[CodeTool, ...]))
 def tools(habitus: Opened) -> Json:
     """The skills that are tested code, and whether each may run."""
     return {"tools": told(habitus.tools.all())}
 
 
-@router.put("/pause")
+@router.put("/pause", response_model=PauseState)
 def pause(habitus: Opened) -> Json:
     """Stop all learning and every change that nobody asked for."""
     return {"paused": told(habitus.pause.pause(habitus.settings.signature))}
 
 
-@router.delete("/pause")
+@router.delete("/pause", response_model=PauseState)
 def resume(habitus: Opened) -> Json:
     """Let agents learn again."""
     habitus.pause.resume()
     return {"paused": None}
 
 
-@router.get("/doctor")
+@router.get("/doctor", response_model=answer("Checks", checks=tuple[checking.Check, ...]))
 def doctor(habitus: Opened) -> Json:
     """What works, what is missing, and the exact mend."""
     return {"checks": told(checking.doctor(habitus))}
 
 
-@router.get("/settings")
+@router.get("/settings", response_model=answer("SettingValues", settings=tuple[configuring.Value, ...]))
 def settings(habitus: Opened) -> Json:
     """Every setting with where it comes from; what looks secret is taken out."""
     return {"settings": told(configuring.values(habitus.settings, os.environ))}
