@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -17,9 +18,9 @@ from tests.conftest import Cli
 
 
 @contextmanager
-def up(cli: Cli, **more: str) -> Iterator[list[str]]:
+def up(cli: Cli, *options: str, **more: str) -> Iterator[list[str]]:
     """What it says when it is ready; at the end it is asked to stop, and does."""
-    command = [*cli.program, "up", "--port", "0"]
+    command = [*cli.program, "up", "--port", "0", *options]
     with subprocess.Popen(command, cwd=cli.cwd, env=cli.environ(more), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -57,6 +58,15 @@ async def test_the_link_signs_in_once_and_a_restart_signs_nobody_out(run_cli: Cl
         assert http.get(f"{address}/api/v1/sessions").status_code == 200
         assert http.get(f"{address}/api/v1/skills/brew-tea").json()["version"] == 1
         assert http.post(f"{address}/api/v1/skills/brew-tea/disable", headers=bearer).json()["state"] == "disabled"
+
+
+@pytest.mark.req("OP-01")
+def test_it_does_jobs_beside_the_page_unless_it_is_told_not_to(run_cli: Cli) -> None:
+    id = json.loads(run_cli("jobs", "add", "index", "--json").out)["id"]
+    with up(run_cli, "--no-jobs"):
+        assert json.loads(run_cli("jobs", "show", id, "--json").out)["state"] == "waiting"
+    with up(run_cli):
+        assert "index, done" in run_cli("jobs", "show", id, "--follow").out
 
 
 @pytest.mark.req("CL-04")

@@ -22,6 +22,8 @@ from habitus.app.content import high_findings
 from habitus.app.layers import gates_of, open_library
 from habitus.app.notifying import Notifier
 from habitus.app.reviewing import open_review
+from habitus.app.secrets import open_vault
+from habitus.app.tombstones import repeated
 from habitus.events import TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
@@ -80,7 +82,8 @@ class Habitus:
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
-        self.redactor = Redactor(secret_values(os.environ))
+        self.vault = open_vault(settings, os.environ)
+        self.redactor = Redactor(secret_values(os.environ), kept=self.vault.known)
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
@@ -105,7 +108,7 @@ class Habitus:
             shared = sql.open_engine(settings.database_url) if settings.database_url else local
             if scratch is None:
                 home.keep_private(settings.home)
-            return cls(settings, local=local, shared=shared, clock=clock, scratch=scratch)
+            return repeated(cls(settings, local=local, shared=shared, clock=clock, scratch=scratch))
         except BaseException:
             local.dispose()
             raise

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus.app import Habitus
+from habitus.app.jobs_beside import jobs_beside
 from habitus.app.people import People
 from habitus.cli import output
 from habitus.cli.opening import opened
@@ -39,13 +40,15 @@ def up(
     name: Annotated[
         list[str] | None, typer.Option("--name", help="A name it is reached by, as host:port; may be repeated.")
     ] = None,
+    with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Do jobs too, and start what is due.")] = True,
 ) -> None:
     """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
     with opened(context) as habitus:
         place = Place(host=host, port=port, names=tuple(name or ()))
         _refuse_strangers(habitus, place)
-        asyncio.run(serve(habitus, home, place, output.say))
+        with jobs_beside(habitus) if with_jobs else nullcontext():
+            asyncio.run(serve(habitus, home, place, output.say))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -408,7 +408,7 @@ class Cortex:
             self._ledger.store.erase(mine, self._clock())
             self._mirror.sync()
             self._mirror.index()
-            self._pages.forget()
+        self._pages.forget()
         return len(mine)
 
     def knows_import(self, digest: str) -> bool:

@@ -70,6 +70,11 @@ class Proposal:
     decision: str = ""  # the reason given
 
     @property
+    def is_new(self) -> bool:
+        """Whether it would add a skill."""
+        return self.change.action is Action.WRITE and not self.base_hash
+
+    @property
     def refusal(self) -> str:
         """Of one that was turned down: that it was, by whom and why, in a sentence."""
         what = "This change of" if self.change.action is Action.WRITE else f"The wish to {self.change.action}"
@@ -294,6 +299,18 @@ class Review:
         self._decide(number, ProposalState.REJECTED, person, reason)
         if not proposal.author.is_automatic:
             self.told([number])
+        return self.get(number)
+
+    def reopen(self, number: int) -> Proposal:
+        """Let what was turned down wait again, as if nobody had decided."""
+        proposal = self.get(number)
+        if proposal.state is not ProposalState.REJECTED:
+            raise Invalid(f"Proposal {number} is {proposal.state.value}, not turned down.", mend="")
+        engine, identity = self._place(number)
+        with sql.writing(engine, durable=True, lock="proposals") as connection:
+            undecided = dict.fromkeys(("decided_on", "decided_by", "decision", "told_on"))
+            again = {"state": ProposalState.WAITING.value, **undecided}
+            connection.execute(proposals.update().where(proposals.c.id == identity).values(again))
         return self.get(number)
 
     def supersede(self, number: int, by: int, author: Author) -> None:

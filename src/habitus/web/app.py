@@ -11,9 +11,10 @@ from starlette.types import ASGIApp
 
 from habitus.web.api import lessons, requests, review, sessions, skills
 from habitus.web.desks import Desks
-from habitus.web.pages import activity, entering, more, new, today
+from habitus.web.pages import activity, chat, entering, jobs, more, new, today
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
+from habitus.web.pages import secrets as secrets_page
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import DESCRIBED, handle
@@ -44,7 +45,20 @@ def doors() -> FastAPI:
     for router in (requests.router, skills.router, review.router, lessons.router, sessions.router):
         rest.include_router(router)
     app.include_router(rest)
-    for pages in (entering, today, skill_pages, skill_page, new, review_pages, lesson_pages, activity, more):
+    for pages in (
+        entering,
+        today,
+        skill_pages,
+        skill_page,
+        new,
+        review_pages,
+        lesson_pages,
+        activity,
+        chat,
+        jobs,
+        more,
+        secrets_page,
+    ):
         app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     handle(app)

@@ -28,7 +28,10 @@ SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
 SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
 UPLOADS = ("/api/v1/uploads", "/new/")
 # What people said to an agent is read by whoever is signed in, not by every account of the machine.
-PRIVATE = ("/activity", "/api/v1/sessions", "/api/v1/turns")
+PRIVATE = (
+    *("/activity", "/chat", "/review/effect/"),
+    *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/"),
+)
 FREE = ("/enter", "/static/")
 DECIDING = ("/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
