@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 
 from habitus.app import jobs
 from habitus.app.habitus import Habitus
-from habitus.app.job_kinds import BY_HAND
+from habitus.app.job_kinds import KINDS
 from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
 from habitus.web.api.asking import Opened
@@ -33,7 +33,7 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
 def _shown(request: Request, queue: JobQueue, said: Said | None = None) -> HTMLResponse:
     found = queue.all(limit=_SHOWN)
     is_live = not all(job.state.is_over for job in found)
-    return page(request, "jobs.html", said=said, jobs=found, is_live=is_live, kinds=BY_HAND)
+    return page(request, "jobs.html", said=said, jobs=found, is_live=is_live, kinds=KINDS)
 
 
 @router.get("/more/jobs/live")
@@ -61,7 +61,7 @@ def add(
 ) -> HTMLResponse:
     """Leave something to a worker; several files stand on lines of their own."""
     with jobs.opened_queue(habitus) as queue:
-        jobs.leave(queue, kind, [line.strip() for line in words.splitlines() if line.strip()])
+        jobs.leave(habitus, queue, kind, [line.strip() for line in words.splitlines() if line.strip()])
         return _shown(request, queue, Said(text="It is left to the next worker that is free."))
 
 
