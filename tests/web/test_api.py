@@ -197,3 +197,27 @@ def test_files_of_a_skill_are_written_and_read_and_no_path_leads_out(api: TestCl
     out = api.put(f"{API}/skills/brew-tea/files/%2e%2e/x", content=b"A", headers=tag)
     assert out.status_code in (404, 405, 422)
     assert not (habitus.settings.home / "skills" / "x").exists()
+
+
+@pytest.mark.req("CL-03")
+def test_settings_are_written_and_jobs_are_left_and_ended(api: TestClient, habitus: Habitus) -> None:
+    put = api.put(f"{API}/settings/bot_name", json={"value": "Robin"}).json()
+    assert (put["now"]["value"], put["undo"]) == ("Robin", ["config", "unset", "bot_name"])
+    assert "Robin" in (habitus.settings.home / "habitus.toml").read_text()
+    assert api.delete(f"{API}/settings/bot_name").json()["is_changed"] is True
+    assert api.put(f"{API}/settings/nothing", json={"value": "x"}).status_code == 404
+    key = {"Idempotency-Key": "job"}
+    first, second = (api.post(f"{API}/jobs", json={"kind": "curate"}, headers=key).json()["id"] for _ in range(2))
+    assert first == second
+    assert [job["id"] for job in api.get(f"{API}/jobs").json()["jobs"]] == [first]
+    assert api.post(f"{API}/jobs/{first}/cancel").json()["state"] == "cancelled"
+    assert api.get(f"{API}/jobs/none").status_code == 404
+    assert api.post(f"{API}/jobs", json={"kind": "paint"}).status_code == 404
+
+
+@pytest.mark.req("CL-03")
+def test_a_conversation_needs_a_model_and_says_so(api: TestClient) -> None:
+    said = api.post(f"{API}/sessions", json={"text": "Hello"})
+    assert (said.status_code, said.headers["content-type"]) == (422, "application/problem+json")
+    assert api.post(f"{API}/sessions/none/stop").status_code == 404
+    assert api.get(f"{API}/sessions/none/events").status_code == 404

@@ -9,6 +9,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from habitus.web.api import jobs as jobs_api
 from habitus.web.api import lessons, requests, review, sessions, skills
 from habitus.web.desks import Desks
 from habitus.web.pages import activity, chat, entering, jobs, more, new, today
@@ -42,8 +43,8 @@ def doors() -> FastAPI:
         redoc_url=None,
     )
     rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
-    for router in (requests.router, skills.router, review.router, lessons.router, sessions.router):
-        rest.include_router(router)
+    for part in (requests, skills, review, lessons, sessions, jobs_api):
+        rest.include_router(part.router)
     app.include_router(rest)
     for pages in (
         entering,

@@ -48,3 +48,9 @@ def habitus_of(request: Request) -> Habitus:
     """The home as whoever asks has it. Opens it where they are new, so never on the event loop."""
     desks: Desks = request.app.state.desks
     return desks.of(request.state.person)
+
+
+def talks_of(request: Request) -> Talks:
+    """The conversations that whoever asks has open."""
+    desks: Desks = request.app.state.desks
+    return desks.talks(habitus_of(request))

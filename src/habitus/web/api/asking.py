@@ -10,10 +10,11 @@ from fastapi import Depends, Header, Query
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from habitus.app import Habitus
+from habitus.app.talking import Talks
 from habitus.errors import Invalid
 from habitus.plain import plain
 from habitus.text import encodable_value
-from habitus.web.desks import habitus_of
+from habitus.web.desks import habitus_of, talks_of
 from habitus.web.problems import PreconditionRequired
 
 Json = dict[str, Any]
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 
 Opened = Annotated[Habitus, Depends(habitus_of)]
+Talking = Annotated[Talks, Depends(talks_of)]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
 After = Annotated[str, Query(description="What 'next' of the page before said.")]
 IfMatch = Annotated[str | None, Header(description="The ETag that the change starts from.")]

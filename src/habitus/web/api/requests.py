@@ -8,14 +8,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from habitus.agent.explaining import Why
-from habitus.app import checking, configuring, explaining, json_of, taking_back, today
+from habitus.app import checking, configuring, explaining, json_of, secrets, taking_back, today
 from habitus.evidence.findings import Finding, Findings
 from habitus.evidence.policy import Rollback
 from habitus.pause import Paused
+from habitus.sandbox.credentials.model import Call
 from habitus.search.model import Hit, Results
 from habitus.tools.model import CodeTool
 from habitus.web.api.answers import Lesson, Waiting, answer, many
-from habitus.web.api.asking import Body, Json, Limit, Line, Opened, told
+from habitus.web.api.asking import Body, Json, Limit, Line, Opened, Words, told
 
 router = APIRouter(tags=["requests"])
 
@@ -44,6 +45,13 @@ FirstLook = answer(
     failing=many(Reasoned),
 )
 PauseState = answer("PauseState", paused=Paused | None)
+
+
+Configured = answer("Configured", configuring.Configured)
+
+
+class NewValue(Body):
+    value: Words
 
 
 class Undo(Body):
@@ -135,3 +143,23 @@ def doctor(habitus: Opened) -> Json:
 def settings(habitus: Opened) -> Json:
     """Every setting with where it comes from; what looks secret is taken out."""
     return {"settings": told(configuring.values(habitus.settings, os.environ))}
+
+
+@router.put("/settings/{key}", response_model=Configured)
+def put_setting(habitus: Opened, key: str, wanted: NewValue) -> Json:
+    """Write a setting into the file; whoever starts later has it."""
+    answer: Json = told(configuring.put(habitus.settings, os.environ, key, wanted.value))
+    return answer
+
+
+@router.delete("/settings/{key}", response_model=Configured)
+def drop_setting(habitus: Opened, key: str) -> Json:
+    """Take a setting out of the file, so that its default holds."""
+    answer: Json = told(configuring.put(habitus.settings, os.environ, key, None))
+    return answer
+
+
+@router.get("/secrets", response_model=answer("Secrets", secrets.Overview, calls=tuple[Call, ...]))
+def list_secrets(habitus: Opened) -> Json:
+    """Secrets by name, who asks for them and who may have them, and what was called with them; never a value."""
+    return {**told(secrets.overview(habitus)), "calls": told(secrets.calls(habitus))}
