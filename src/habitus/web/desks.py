@@ -67,3 +67,8 @@ def desks_of(request: Request) -> Desks:
 def habitus_of(request: Request) -> Habitus:
     """The home as whoever asks has it. Opens it where they are new, so never on the event loop."""
     return desks_of(request).of(request.state.person)
+
+
+def talks_of(request: Request) -> Talks:
+    """The conversations that whoever asks has open."""
+    return desks_of(request).talks(habitus_of(request))
