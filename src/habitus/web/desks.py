@@ -8,6 +8,7 @@ from fastapi import Request
 
 from habitus.app import Habitus
 from habitus.app.people import Person, Role
+from habitus.news import news_of
 from habitus.settings import UserSettings
 
 
@@ -16,6 +17,8 @@ class Desks:
 
     def __init__(self, own: Habitus) -> None:
         self.own = own
+        self._news = news_of(own.shared)
+        self._news.start()
         self._opened: dict[Person, Habitus] = {}
         self._lock = threading.Lock()
 
@@ -32,6 +35,7 @@ class Desks:
             return self._opened[person]
 
     def close(self) -> None:
+        self._news.close()
         for habitus in self._opened.values():
             habitus.close()
 
