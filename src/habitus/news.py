@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
@@ -83,12 +82,14 @@ class News:
         return found
 
 
-_of_engine: WeakKeyDictionary[sa.Engine, News] = WeakKeyDictionary()
+_of_address: dict[sa.URL, News] = {}
 
 
 def news_of(engine: sa.Engine) -> News:
-    """One for all who use a database in this process: it takes one connection, however many they are."""
-    return _of_engine.get(engine) or _of_engine.setdefault(engine, News(engine))
+    """One for all who use a server in this process: it takes one connection, however many they are."""
+    if engine.dialect.name != "postgresql":
+        return News(engine)
+    return _of_address.get(engine.url) or _of_address.setdefault(engine.url, News(engine))
 
 
 class _Listening(threading.Thread):

@@ -24,7 +24,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import extras
-from habitus.errors import StorageFailed
+from habitus.errors import Invalid, StorageFailed
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ _TO_SERVERS = {
 def _postgresql_engine(url: sa.URL) -> sa.Engine:
     options = {name: value for name, value in _TO_SERVERS.items() if name not in url.query}
     try:
-        return sa.create_engine(
+        engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
             pool_pre_ping=True,
             pool_size=_CONNECTIONS,
@@ -114,6 +114,29 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
         )
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
+    sa.event.listen(engine, "begin", _say_in_whose_name)
+    return engine
+
+
+def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
+    """The same connections, every transaction in the name of a user, who sees only their own rows unless an admin.
+
+    SQLite has nobody to keep apart: whoever can read the file can read all of it.
+    """
+    if engine.dialect.name != "postgresql":
+        return engine
+    if "\0" in user or not user.isprintable():
+        raise Invalid(f"{user!r} is no name that a database can hold.", mend="Set HABITUS_USER to another one.")
+    return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
+
+
+def _say_in_whose_name(connection: sa.Connection) -> None:
+    """For the row-level security that the migrations set up; what Habitus does by itself is done as an admin."""
+    options = connection.get_execution_options()
+    names = (options.get("habitus_user", ""), options.get("habitus_role", "admin"))
+    connection.exec_driver_sql(
+        "SELECT set_config('habitus.user', %s, true), set_config('habitus.role', %s, true)", names
+    )
 
 
 def sqlite_url(path: Path) -> str:
@@ -147,7 +170,7 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
             if lock and engine.dialect.name == "postgresql":
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": lock})
             yield connection
-    _commits[id(engine)] += 1
+    _commits[engine.url] += 1
 
 
 @contextmanager
@@ -173,12 +196,12 @@ def is_writing(engine: sa.Engine) -> bool:
     return joined is not None and bool(joined.get_execution_options().get("habitus_writing"))
 
 
-_commits: Counter[int] = Counter()
+_commits: Counter[sa.URL] = Counter()
 
 
 def commits(engine: sa.Engine) -> int:
-    """How often this process has written."""
-    return _commits[id(engine)]
+    """How often this process has written there."""
+    return _commits[engine.url]
 
 
 # The transaction that is open in this context, by engine: whoever reads or writes further joins it.

@@ -70,7 +70,7 @@ def knows(habitus: Habitus, name: str) -> Callable[[], bool]:
 def test_what_one_host_learns_the_other_recalls_within_two_seconds_over_two_connections(
     tmp_path: Path, url: str, python: str
 ) -> None:
-    with serving(tmp_path, url) as habitus:
+    with serving(tmp_path, _called(url, "this host")) as habitus:
         assert not knows(habitus, "brew-tea")()
         assert soon(lambda: hears(habitus), 10)
         for name in ("brew-tea", "brew-green-tea"):
@@ -79,10 +79,13 @@ def test_what_one_host_learns_the_other_recalls_within_two_seconds_over_two_conn
         assert 1 <= _connections(url) <= 2
 
 
+def _called(url: str, application: str) -> str:
+    return sa.make_url(url).update_query_dict({"application_name": application}).render_as_string(hide_password=False)
+
+
 def _connections(url: str) -> int:
-    plain = sa.make_url(url).update_query_dict({"application_name": "a test"}).render_as_string(hide_password=False)
-    with psycopg.connect(plain) as connection:
-        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'habitus'"
+    with psycopg.connect(url) as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'this host'"
         (count,) = connection.execute(query).fetchone() or (0,)
         return int(count)
 

@@ -36,9 +36,10 @@ _AT_A_TIME = 500
 class SqlEngramStore:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
+        self._news = news_of(engine)
 
     def changes(self, after: int) -> EngramChanges:
-        if news_of(self._engine).fresh(Topic.LESSONS, self._revision) == after:
+        if self._news.fresh(Topic.LESSONS, self._revision) == after:
             return EngramChanges(revision=after)
         with sql.reading(self._engine) as connection:
             now = connection.execute(_REVISION).scalar() or 0
