@@ -107,7 +107,7 @@ class Habitus:
         place = settings.home if scratch is None else Path(scratch.name)
         local = sql.open_engine(sql.sqlite_url(place / home.DATABASE))
         try:
-            shared = sql.open_engine(settings.database_url) if settings.database_url else local
+            shared = home.open_shared(settings, local)
             if scratch is None:
                 home.keep_private(settings.home)
             return repeated(cls(settings, local=local, shared=shared, clock=clock, scratch=scratch))
