@@ -83,9 +83,12 @@ def create_engine(url: str) -> sa.Engine:
 
 def _postgresql_engine(url: sa.URL) -> sa.Engine:
     try:
-        return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        from habitus.impatient import make_impatient  # the driver, for those who have a server
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
+    make_impatient(engine, _patience.get)
+    return engine
 
 
 def sqlite_url(path: Path) -> str:

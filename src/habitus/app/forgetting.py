@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app import tombstones
+from habitus.app import standing_in, tombstones
 from habitus.app.home import CHAT_HISTORY, DATABASE
 from habitus.app.people import People
 from habitus.app.personal import ROWS, Person
@@ -185,6 +185,7 @@ def _files(habitus: Habitus, person: Person) -> list[Path]:
         for folder in pads
         if folder.name in person.conversations or (person.is_owner and folder.name not in others)
     ]
+    found += [path for path in [habitus.place / standing_in.FILE] if path.exists()]  # it is copied anew
     return found + [path for name in _OWNERS if person.is_owner and (path := habitus.place / name).exists()]
 
 

@@ -89,7 +89,9 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
         say(f"Habitus is at http://{names[0]}")
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
-        config = uvicorn.Config(both, log_level="warning", lifespan="on", timeout_graceful_shutdown=_CLOSING_S)
+        config = uvicorn.Config(
+            mcp_http.Watched(both, scope), log_level="warning", lifespan="on", timeout_graceful_shutdown=_CLOSING_S
+        )
         try:
             await Server(config).serve(sockets=[door])
         finally:
