@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills import lifecycle
-from habitus.skills.lifecycle import Standing
-from habitus.skills.model import Counters, State
+from habitus.skills.lifecycle import Standing, Transition, Worth
+from habitus.skills.model import Counters, Stage, State
 
 COUNTS = st.integers(0, 3_000)
 
@@ -103,3 +104,55 @@ def test_the_first_thing_in_the_way_decides() -> None:
     for first, second in combinations(order, 2):
         assert _standing(first, second) == _standing(first)
     assert _standing(*order).state is State.BROKEN
+
+
+COUNTERS = st.builds(Counters, succeeded=st.integers(0, 40), failed=st.integers(0, 40))
+WORTHS = st.builds(Worth, counters=COUNTERS, helps=st.booleans(), is_useless=st.booleans(), does_harm=st.booleans())
+
+
+@pytest.mark.req("LA-04")
+@given(WORTHS, st.booleans())
+def test_what_a_bound_proves_comes_before_how_uses_went(worth: Worth, is_verified: bool) -> None:
+    then = lifecycle.transition(worth, reliable=0.7)
+    of_lesson = lifecycle.lesson_transition(worth, is_verified=is_verified, reliable=0.7)
+    if worth.does_harm:
+        assert (then, of_lesson) == (Transition.RETIRE, Transition.RETIRE)
+    elif worth.is_useless:
+        assert (then, of_lesson) == (Transition.HIDE, Transition.STAY)
+    elif worth.helps:
+        assert (then, of_lesson) == (Transition.CLIMB, Transition.CLIMB)
+    else:
+        serves = lifecycle.reliability(worth.counters) >= 0.7
+        assert (then is Transition.CLIMB, of_lesson is Transition.CLIMB) == (serves, serves and is_verified)
+        assert not (then is Transition.RETIRE and worth.counters.succeeded >= worth.counters.failed)
+    assert lifecycle.transition(replace(worth, is_worse=True), reliable=0.7) is Transition.ROLL_BACK
+
+
+@pytest.mark.req("LA-04")
+@pytest.mark.parametrize(
+    ("succeeded", "failed", "then"),
+    [
+        (0, 0, Transition.STAY),
+        (5, 0, Transition.STAY),
+        (6, 0, Transition.CLIMB),
+        (18, 2, Transition.CLIMB),
+        (6, 4, Transition.STAY),
+        (0, 5, Transition.STAY),
+        (0, 6, Transition.RETIRE),
+    ],
+)
+def test_without_a_bound_six_uses_of_one_kind_are_enough(succeeded: int, failed: int, then: Transition) -> None:
+    worth = Worth(counters=Counters(succeeded=succeeded, failed=failed))
+    assert lifecycle.transition(worth, reliable=0.7) is then
+
+
+@pytest.mark.req("LA-04")
+def test_where_nobody_judged_nothing_moves_however_little_is_asked_for() -> None:
+    assert lifecycle.transition(Worth(counters=Counters(used=50)), reliable=0.0) is Transition.STAY
+
+
+@pytest.mark.req("LA-04")
+def test_a_skill_climbs_above_all_it_has() -> None:
+    assert lifecycle.above({Stage.STEPS}) == (Stage.CHUNKS, Stage.CODE)
+    assert lifecycle.above({Stage.STEPS, Stage.CHUNKS}) == (Stage.CODE,)
+    assert lifecycle.above({Stage.STEPS, Stage.CODE}) == ()

@@ -1,5 +1,5 @@
 """Curating: degraded tools retire, rules are compacted, lessons that never helped go, stale proofs are renewed, and
-what the evidence proves of skills is proposed.
+what evidence and use say of skills is proposed: up a stage, back, off the menu, out of use.
 
 What goes is in the archive. The end of a session tidies memory as well, without a sandbox or a model.
 """
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from habitus.evidence.model import ItemKind
 from habitus.memory.model import Engram
+from habitus.skills.lifecycle import Transition
 from habitus.skills.model import Author
 from habitus.tools.model import ToolStatus
 
 if TYPE_CHECKING:
+    from habitus.app.climbing import Climb
     from habitus.app.habitus import Habitus
     from habitus.app.verdicts import Due
     from habitus.memory.cortex import Cortex
@@ -29,7 +31,8 @@ class CuratorAction(StrEnum):
     TEST = "test"  # run the cases of a tool again
     COMPACT = "compact"  # too many rules of a kind
     PRUNE = "prune"  # a lesson that never helped
-    PROPOSE = "propose"  # what the evidence says of a skill
+    PROPOSE = "propose"  # what evidence or use says of a skill
+    CLIMB = "climb"  # a lesson to a skill, a skill to a recipe, a recipe or steps to code
     ARCHIVE = "archive"  # a lesson that does harm
 
 
@@ -50,19 +53,37 @@ class Curation:
     steps: tuple[CuratorStep, ...]
 
 
-async def curate(habitus: Habitus, *, apply: bool) -> Curation:
-    """Look at everything that ages; without `apply` nothing is changed and nothing is run."""
-    from habitus.app import verdicts  # the arithmetic of evidence, for those who curate
+async def curate(habitus: Habitus, *, apply: bool, model: str = "") -> Curation:
+    """Look at everything that ages; without `apply` nothing is changed and nothing is run.
+
+    `model`, as provider:model, drafts what climbs; without one what takes no model does.
+    """
+    # The arithmetic of evidence and the reading of the journal, for those who curate.
+    from habitus.app import verdicts
+    from habitus.app.climbing import Climbing, drafting
 
     if not apply:
-        proved = tuple(map(_proved, verdicts.due(habitus)))
+        due = verdicts.due(habitus)
+        proved = (_proved(one) for one in due if one.transition is not Transition.CLIMB)
+        climbs = map(_climb, Climbing(habitus).due(due))
         aged = tidy(habitus.memory, dry_run=True)
-        return Curation(is_done=False, steps=(*_due_tools(habitus.tools), *proved, *aged))
+        return Curation(is_done=False, steps=(*_due_tools(habitus.tools), *proved, *climbs, *aged))
     habitus.refuse_if_read_only()
     async with habitus.tools as tools:
         looked_at = await _curated_tools(tools, habitus.person())
-    proved = tuple(_proved(due, proposal) for due, proposal in verdicts.carry_out(habitus, verdicts.due(habitus)))
-    return Curation(is_done=True, steps=(*looked_at, *proved, *tidy(habitus.memory)))
+    due = verdicts.due(habitus)
+    known = [one for one in due if one.transition is not Transition.CLIMB]
+    proposed = tuple(_proved(one, proposal) for one, proposal in verdicts.carry_out(habitus, known))
+    climbing = Climbing(habitus)
+    async with drafting(habitus, model) as drafter:
+        climbed = [_climb(await climbing.carry_out(one, drafter)) for one in climbing.due(due)]
+    return Curation(is_done=True, steps=(*looked_at, *proposed, *climbed, *tidy(habitus.memory)))
+
+
+def _climb(climb: Climb) -> CuratorStep:
+    decides = f"; decide with 'habitus review show {climb.proposal}'" if climb.proposal is not None else ""
+    text = f"to {climb.to.value}: {climb.problem}" if climb.problem else f"to {climb.to.value}{decides}"
+    return CuratorStep(action=CuratorAction.CLIMB, item=climb.skill or climb.item, reason=climb.why, text=text)
 
 
 def _proved(due: Due, proposal: Proposal | None = None) -> CuratorStep:

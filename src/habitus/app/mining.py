@@ -231,6 +231,11 @@ class Mining:
 
     # What a person wants done with it
 
+    def recipes_of(self, skill: str) -> list[Suggestion]:
+        """What was found for a skill that is there already."""
+        found = (draft.suggestion for draft in self._drafts)
+        return [one for one in found if one.kind is SuggestionKind.RECIPE and one.skill == skill]
+
     @property
     def requests_to_draft(self) -> list[Suggestion]:
         """What a model would write better."""
@@ -267,20 +272,27 @@ class Mining:
         """Put everything that was found before the person."""
         author = Author(actor=Actor.JOB, name="mining", reason="it was done again and again")
         self._habitus.allow(author)
-        for number, draft in enumerate(self._drafts):
-            name = draft.suggestion.skill
-            change = Change(
-                action=Action.WRITE,
-                name=name,
-                layer=draft.layer,
-                tree=draft.tree,
-                details={_MINED: {"labels": draft.labels, "turns": draft.suggestion.turns}},
-            )
-            new = sorted(str(power) for power in powers(name, draft.tree))
-            like = near_duplicates(self._habitus.finder, name, draft.tree)
-            reasons = [*draft.suggestion.evidence, *new, *self._habitus.scan(draft.tree), *like]
-            made = self._habitus.review.propose(change, author, reasons)
-            self._drafts[number] = replace(draft, suggestion=replace(draft.suggestion, proposal=made.id))
+        self._drafts = [replace(draft, suggestion=self._proposed(draft, author)) for draft in self._drafts]
+
+    def propose_for(self, skill: str, author: Author) -> Suggestion:
+        """Put the first recipe that was found for a skill before the person, and say why it is brought up now."""
+        draft = next(draft for draft in self._drafts if draft.suggestion in self.recipes_of(skill))
+        evidence = (author.reason, *draft.suggestion.evidence)
+        return self._proposed(replace(draft, suggestion=replace(draft.suggestion, evidence=evidence)), author)
+
+    def _proposed(self, draft: _Draft, author: Author) -> Suggestion:
+        name = draft.suggestion.skill
+        change = Change(
+            action=Action.WRITE,
+            name=name,
+            layer=draft.layer,
+            tree=draft.tree,
+            details={_MINED: {"labels": draft.labels, "turns": draft.suggestion.turns}},
+        )
+        new = sorted(str(power) for power in powers(name, draft.tree))
+        like = near_duplicates(self._habitus.finder, name, draft.tree)
+        reasons = [*draft.suggestion.evidence, *new, *self._habitus.scan(draft.tree), *like]
+        return replace(draft.suggestion, proposal=self._habitus.review.propose(change, author, reasons).id)
 
     def report(self) -> MiningReport:
         found = tuple(draft.suggestion for draft in self._drafts)

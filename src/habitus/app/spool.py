@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 from collections.abc import Collection, Iterable, Mapping
@@ -18,6 +19,7 @@ from habitus.settings import Settings
 
 log = logging.getLogger(__name__)
 
+_LOCK = "hooks.lock"
 TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
 
 
@@ -28,8 +30,18 @@ class Noted:
     cwd: Path
 
 
-def learn_from(settings: Settings, *, live: Collection[str]) -> int:
-    """Learn from the sessions that are over; those that go on stay noted. How many transcripts were read."""
+def learn_from(settings: Settings, *, live: Collection[str] = ()) -> int:
+    """Learn from the sessions that are over; those that go on stay noted. How many transcripts were read; none while
+    another process learns."""
+    with (settings.home / _LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        return _learned_from(settings, live)
+
+
+def _learned_from(settings: Settings, live: Collection[str]) -> int:
     noted = {one.session: one for one in map(_noted, _taken(settings.home)) if one is not None}
     over = [one for one in noted.values() if one.session not in live]
     later = [one for one in noted.values() if one.session in live]

@@ -16,11 +16,15 @@ from habitus.cli.options import AsJson
 def curate(
     context: typer.Context,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; what goes can be restored.")] = False,
+    model: Annotated[str, typer.Option("--model", help="Let provider:model draft what climbs to its next stage.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Retire degraded tools, compact rules, prune lessons that never helped, and test tools whose proof is stale."""
+    """Look after what was learned: what has aged goes, what fails is tested, what has served climbs to its next stage.
+
+    Without --apply it only says what it would do, and why. Changes of skills wait for your review.
+    """
     with opened(context) as habitus:
-        found = asyncio.run(curating.curate(habitus, apply=apply))
+        found = asyncio.run(curating.curate(habitus, apply=apply, model=model))
     rows = [(step.action.value, step.item, step.reason, step.text) for step in found.steps]
     output.listed(as_json, found, ("what", "item", "why", "text"), rows, wide="text", empty="Nothing has aged.")
     if as_json or not found.steps:

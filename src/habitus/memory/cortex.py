@@ -86,7 +86,9 @@ class Cortex:
         keep: RetentionSettings = _DEFAULT_RETENTION,
         screening: Policy | None = None,
         new_id: Callable[[], str] = new_id,
+        tell: Callable[[Engram], None] = lambda engram: None,
     ) -> None:
+        """`tell` hears what begins to wait for a person."""
         self._mirror = Mirror(store, open_index)
         self._viewer = Viewer(user=user, sees_all=all_users, may_remove_shared=may_remove_shared)
         self._ledger = EngramLedger(store, self._mirror, clock=clock, allow=allow, keep=keep, viewer=self._viewer)
@@ -104,6 +106,7 @@ class Cortex:
         self._pause = pause
         self._mode = mode
         self._user = user
+        self._tell = tell
 
     def encode(self, draft: Draft) -> Encoded:
         """Keep what a draft says: as a new engram, as more of a known one, for a person to decide, or not at all."""
@@ -119,6 +122,8 @@ class Cortex:
         self._pages.notice()
         encoded = self._intake.keep(draft)
         self._pages.show()
+        if encoded.status is Status.WAITING and encoded.engram is not None and encoded.engram.version == 1:
+            self._tell(encoded.engram)
         return replace(encoded, redacted=redacted)
 
     def is_taking(self) -> bool:

@@ -1,13 +1,14 @@
-"""Decisions about a skill as pure functions: the state it is in and how far a stage can be relied on."""
+"""Decisions about a skill as pure functions: the state it is in, how far a stage can be relied on, and what becomes of
+it: up a stage, back to a version, off the menu, out of use."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from habitus.skills.model import Counters, State
+from habitus.skills.model import Counters, Stage, State
 
 _LOW = 0.1  # reliability is the lower 10 % bound
 
@@ -41,21 +42,66 @@ _OK = Standing(state=State.OK)
 
 
 class Transition(StrEnum):
-    """What becomes of a skill when its worth is known; a person decides about each, and each can be taken back."""
+    """What becomes of an item when its worth is known; a person decides about each, and each can be taken back."""
 
     STAY = "stay"
+    CLIMB = "climb"  # it has earned its next stage
     ROLL_BACK = "roll back"  # to the version before
     HIDE = "hide"  # off the menu; people can still call it
-    RETIRE = "retire"  # switched off
+    RETIRE = "retire"  # switched off; of a lesson, put away
 
 
-def transition(*, does_harm: bool, is_useless: bool, is_worse: bool) -> Transition:
-    """By what bounds prove of a version, never by counts: a better one before it comes back before all else."""
-    if is_worse:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Worth:
+    """What is known of an item: what bounds prove of it, where they prove anything yet, and how its uses went."""
+
+    counters: Counters = field(default_factory=Counters)
+    helps: bool = False
+    is_useless: bool = False
+    does_harm: bool = False
+    is_worse: bool = False  # than the version before it
+
+
+def transition(worth: Worth, *, reliable: float) -> Transition:
+    """Of a skill or a recipe. Bounds decide as soon as they prove something; until then, how its uses went.
+
+    A better version before it comes back before all else.
+    """
+    if worth.is_worse:
         return Transition.ROLL_BACK
-    if does_harm:
+    if worth.does_harm:
         return Transition.RETIRE
-    return Transition.HIDE if is_useless else Transition.STAY
+    if worth.is_useless:
+        return Transition.HIDE
+    if worth.helps or serves(worth.counters, reliable):
+        return Transition.CLIMB
+    return Transition.RETIRE if fails(worth.counters, reliable) else Transition.STAY
+
+
+def lesson_transition(worth: Worth, *, is_verified: bool, reliable: float) -> Transition:
+    """Of a lesson: harm puts it away, and one that a trial verified climbs when it served; retention does the rest."""
+    if worth.does_harm:
+        return Transition.RETIRE
+    is_earned = worth.helps or (is_verified and serves(worth.counters, reliable))
+    return Transition.CLIMB if is_earned and not worth.is_useless else Transition.STAY
+
+
+def above(stages: Collection[Stage]) -> tuple[Stage, ...]:
+    """Where a skill that has these stages can climb to, the nearest first."""
+    return _LADDER[max(map(_LADDER.index, stages)) + 1 :]
+
+
+_LADDER = (Stage.STEPS, Stage.CHUNKS, Stage.CODE)
+
+
+def serves(counters: Counters, reliable: float) -> bool:
+    """Whether its uses went well often enough to rely on it."""
+    return is_judged(counters) and reliability(counters) >= reliable
+
+
+def fails(counters: Counters, reliable: float) -> bool:
+    """Whether it is as sure to fail as a reliable one is to serve."""
+    return serves(replace(counters, succeeded=counters.failed, failed=counters.succeeded), reliable)
 
 
 def is_judged(counters: Counters) -> bool:

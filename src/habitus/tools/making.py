@@ -23,7 +23,7 @@ from habitus.skills.trust import APPROVED, Scan, Trust
 from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import with_tool
 from habitus.tools.health import ToolHealth
-from habitus.tools.model import NOTHING_GRANTED, Case, CodeTool, Created, Json, ToolDraft, ToolProgram
+from habitus.tools.model import NOTHING_GRANTED, CodeTool, CouldNotTest, Created, Grounds, Json, ToolDraft, ToolProgram
 from habitus.tools.skill_files import ToolFiles
 from habitus.tools.workshop import Workshops, fingerprint
 
@@ -74,12 +74,13 @@ class ToolMaker:
         drop_cases: bool = False,
         conversation: str = "",
         services: Services | None = None,
+        grounds: Grounds = Grounds(),  # noqa: B008  # frozen
     ) -> Created:
         """Test a tool in the sandbox and make it the code stage of the skill of that name.
 
         A person's is there at once; an agent's waits for a person, and is tested without permissions nobody has
         granted yet. `ToolFailed` has the one-line cause, and nothing was changed. Cases that the skill's tool has must
-        go on passing unless they are dropped.
+        go on passing unless they are dropped; those of its grounds must pass in any case.
         """
         name = _free_name(name)
         layer, before, old, had, given = await asyncio.to_thread(self._before, name)
@@ -94,14 +95,16 @@ class ToolMaker:
             dependencies=tuple(dependencies),
             given=given,
         )
-        kept: tuple[Case, ...] = () if old is None or drop_cases else old.cases
+        kept = (*(() if old is None or drop_cases else old.cases), *grounds.cases)
         asked = services if services is not None else await asyncio.to_thread(self._services)
         try:
             program = await self._workshops.here().acquire(draft, kept=kept, env=self._environ, services=asked)
+        except CouldNotTest:
+            raise
         except ToolFailed as error:
             raise ToolFailed(f"{error}{_untested(permissions, granted)}") from None
         program = replace(program, permissions=permissions)
-        return await asyncio.to_thread(self._submit, program, layer, before, author, conversation)
+        return await asyncio.to_thread(self._submit, program, layer, before, author, conversation, grounds)
 
     def _before(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
         """Where the tool goes, beside what; the tool that is there, what a person has granted to it, and its files."""
@@ -135,15 +138,23 @@ class ToolMaker:
         layer = self._library.layer(item.layer)
         return (layer if layer.can_write else users), self._catalogue.tree(item)
 
-    def _submit(self, program: ToolProgram, layer: Layer, before: Tree, author: Author, conversation: str) -> Created:
+    def _submit(
+        self,
+        program: ToolProgram,
+        layer: Layer,
+        before: Tree,
+        author: Author,
+        conversation: str,
+        grounds: Grounds,
+    ) -> Created:
         tree = with_tool(before, program, is_automatic=author.is_automatic)
         change = Change(
             action=Action.WRITE,
             name=program.name,
             layer=layer.name,
             tree=tree,
-            findings=tuple(self._scan(tree)) if author.is_automatic else (),
-            details={_PROVED: fingerprint(program)},
+            findings=(*grounds.reasons, *self._scan(tree)) if author.is_automatic else (),
+            details={**grounds.details, _PROVED: fingerprint(program)},
         )
         submitted = self._review.submit(change, author, conversation=conversation)
         if submitted.proposal is not None:

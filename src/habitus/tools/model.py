@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from habitus.errors import ToolFailed
 from habitus.events import Outcome, OutcomeKind
 from habitus.sandbox.model import Permissions
 
@@ -36,6 +37,19 @@ class Case:
 
     payload: Json
     shape: Mapping[str, Json] = field(default_factory=dict)
+
+
+class CouldNotTest(ToolFailed):
+    """The sandbox could not run a draft, which says nothing about the draft."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grounds:
+    """What a tool rests on that nobody asked for: earlier uses that it must pass, and words for whoever decides."""
+
+    cases: tuple[Case, ...] = ()
+    reasons: tuple[str, ...] = ()
+    details: Mapping[str, Json] = field(default_factory=dict)  # kept with the proposal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

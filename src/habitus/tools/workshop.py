@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
+from habitus.sandbox.ending import error_told
 from habitus.sandbox.environments import Environments, environment_hash
 from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
@@ -17,9 +18,9 @@ from habitus.sandbox.venvs import checked
 from habitus.sandbox.warm import Program, Warm
 from habitus.tools.code_repair import repair
 from habitus.tools.header import dependencies_of, with_header
-from habitus.tools.model import Case, CaseResult, Json, Regression, ToolDraft, ToolProgram
+from habitus.tools.model import Case, CaseResult, CouldNotTest, Json, Regression, ToolDraft, ToolProgram
 from habitus.tools.schema import checked_payload, checked_schema
-from habitus.tools.shape import error_told, has_shape, shape_of
+from habitus.tools.shape import has_shape, shape_of
 
 LONGEST_CODE = 512 * KIB
 LONGEST_CASE = 128 * KIB
@@ -52,10 +53,14 @@ class Workshop:
         tool = _checked(draft)
         payload = _test_payload(tool, draft.payload)
         run = await self._run(tool, payload, env, services)
+        if run.outcome.kind is OutcomeKind.INFRA and not run.timed_out:
+            raise CouldNotTest(f"It could not be tested: {run.outcome.reason}")
         if objection := _objection(run):
             raise ToolFailed(objection)
         for case in kept:
             result = await self._again(tool, case, env, services)
+            if result.outcome.kind is OutcomeKind.INFRA:
+                raise CouldNotTest(f"It could not be tested: {result.outcome.reason}")
             if not result.outcome.is_ok:
                 raise ToolFailed(f"It fails a case that worked before, {_short(case.payload)}: {result.outcome.reason}")
         case = Case(payload=payload, shape=shape_of(run.stdout))

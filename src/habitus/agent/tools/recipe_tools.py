@@ -96,3 +96,8 @@ def shown(done: RecipeRun) -> str:
         for step in done.steps
     ]
     return "\n".join([*lines, "", done.content]).strip()
+
+
+def last_said(told: str) -> str:
+    """What the last call said, of a run as it is shown."""
+    return told.partition("\n\n")[2]

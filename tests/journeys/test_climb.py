@@ -1,0 +1,153 @@
+"""The life of one skill: a lesson, prose, a recipe, code; degraded, fallen back on, retired, restored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, curating, inbox, read_settings
+from habitus.app.climbing import Climbing
+from habitus.app.curating import CuratorAction, CuratorStep
+from habitus.app.verdicts import due
+from habitus.llm.model import Returned
+from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.memory.model import Draft, Kind, LessonBody, Producer
+from habitus.skills.model import Stage
+from habitus.tools.model import ToolStatus
+
+pytestmark = [pytest.mark.req("LA-04"), pytest.mark.timeout(120)]
+
+GET = "import json, sys\nn = json.loads(sys.argv[1])['number']\nprint(json.dumps({'id': n * 3}))\n"
+SEND = "import json, sys\nprint('label ' + json.loads(sys.argv[1])['size'])\n"
+LESSON = LessonBody(
+    trigger="When a label for an order is printed",
+    anti_pattern="printing the number of the order",
+    correct_pattern="load the order first, and print its id",
+    domains=("data_analysis",),
+)
+SKILL = "when-a-label-for-an-order"
+RECIPE = "load_order_then_print_label"
+WRONG = "import sys\nprint('{')\nraise SystemExit(3)\n"
+RIGHT = (
+    "import json, sys\n"
+    "number = json.loads(sys.argv[1])['number']\n"
+    "assert number.startswith('A'), 'no such order'\n"
+    "print('label large')\n"
+)
+
+
+@pytest.fixture
+def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
+    with Habitus.open(
+        settings.model_copy(update={"cwd": tmp_path, "durable": False, "look_every": 0.0, "reliable": 0.5})
+    ) as opened:
+        yield opened
+
+
+async def talk(habitus: Habitus, request: str, *script: Step) -> list[str]:
+    """One turn of a session of its own; what its calls came to."""
+    model = ScriptedModel([*script, says("Done.")])
+    async with habitus.session(model) as session:
+        await session.turn(request)
+    return [message.content for message in model.asked[-1].messages if isinstance(message, Returned)]
+
+
+async def climbed(habitus: Habitus) -> list[CuratorStep]:
+    """What a run of the curator takes up; nothing new comes of a second."""
+    done = (await curating.curate(habitus, apply=True)).steps
+    again = (await curating.curate(habitus, apply=True)).steps
+    assert not [step for step in again if step.action is CuratorAction.CLIMB]
+    return [step for step in done if step.action is CuratorAction.CLIMB]
+
+
+def approve(habitus: Habitus) -> Sequence[str]:
+    """Let the one thing in that waits; why it did."""
+    (item,) = inbox.waiting(habitus)
+    (decided,) = inbox.approve(habitus, [item.id])
+    return decided.item.reasons
+
+
+async def made_tools(habitus: Habitus) -> None:
+    async with habitus.tools as tools:
+        for name, code, payload in (
+            ("load-order", GET, {"number": "A1"}),
+            ("print-label", SEND, {"size": "large", "about": "A1"}),
+        ):
+            fields = {key: {"type": "string"} for key in payload}
+            schema = {"type": "object", "properties": fields, "required": list(fields)}
+            await tools.create(name, "Does it.", schema, code, payload, habitus.person())
+
+
+def coder(*codes: str) -> ScriptedModel:
+    drafts = [
+        {"description": "Prints the label of an order.", "code": code, "payload": {"number": "A1"}} for code in codes
+    ]
+    return ScriptedModel([says(json.dumps(draft)) for draft in drafts])
+
+
+async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restored(habitus: Habitus) -> None:
+    await made_tools(habitus)
+    body = Draft(text=LESSON.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=LESSON, verified=True)
+    lesson = habitus.memory.encode(body).engram
+    assert lesson is not None
+
+    # A lesson that a trial verified and that helped becomes a skill.
+    for number in range(3):
+        await talk(habitus, f"print a label for the order A{number}")
+    (step,) = await climbed(habitus)
+    assert (step.item, step.reason) == (
+        SKILL,
+        "It was verified by a trial, and helped in 3 of the 3 times it was shown.",
+    )
+    assert lesson.id in " ".join(approve(habitus))
+    assert habitus.skills.load(SKILL).body.startswith(
+        "When a label for an order is printed.\n\n1. load the order first, and print its id."
+    )
+
+    # What is done with the skill again and again becomes its recipe.
+    for number in range(3):
+        made = (
+            calls("load_order", {"number": f"A{number}x"}),
+            calls("print_label", {"size": "large", "about": f"A{number}x" * 3}),
+        )
+        await talk(habitus, f"a label for A{number}x", calls("recall_skill", {"name": SKILL}), *made)
+    (step,) = await climbed(habitus)
+    assert (step.item, step.reason) == (SKILL, "It served in 3 of the 3 uses that were judged.")
+    assert any("it makes the very calls of all 3 again" in reason for reason in approve(habitus))
+
+    # A recipe that served becomes code, if a draft passes the recorded runs.
+    for number in range(3):
+        (ran,) = await talk(habitus, f"label of order A{number}y", calls(RECIPE, {"number": f"A{number}y"}))
+        assert ran.endswith("label large")
+    climbing = Climbing(habitus)
+    (climb,) = climbing.due(due(habitus))
+    assert (climb.skill, climb.to) == (SKILL, Stage.CODE)
+    model = coder(WRONG, RIGHT)
+    done = await climbing.carry_out(climb, model)
+    assert (done.problem, done.proposal is not None) == ("", True)
+    assert "An earlier draft was not accepted" in str(model.asked[1].messages)
+    assert any("it passed 3 recorded cases in the sandbox" in reason for reason in approve(habitus))
+    assert await climbed(habitus) == []
+
+    # It fails, and the same turn goes on below it; after three failures it is degraded.
+    tool = SKILL.replace("-", "_")
+    told = await talk(habitus, "and B?", calls("recall_skill", {"name": SKILL}), *[calls(tool, {"number": "B"})] * 3)
+    assert f"Try the tool `{tool}` first: it is tested." in told[0]
+    assert f"Go on in this turn with what is below `{tool}`" in told[1]
+    assert f"There is its recipe `{RECIPE}`." in told[1]
+    assert habitus.tools.get(SKILL).status is ToolStatus.DEGRADED
+    (below,) = await talk(habitus, "label of order B", calls("recall_skill", {"name": SKILL}))
+    assert f"Its tool `{tool}` is degraded" in below
+    assert f"Try the recipe `{RECIPE}` first: it has served." in below
+
+    # It retires by itself, and nothing but a person brings it back.
+    for _ in range(3):
+        await curating.curate(habitus, apply=True)
+    assert habitus.skills.find(SKILL).summary.stages == {Stage.STEPS, Stage.CHUNKS}  # type: ignore[union-attr]
+    assert await climbed(habitus) == []
+    habitus.tools.restore(SKILL, habitus.person())
+    assert habitus.tools.get(SKILL).status is ToolStatus.ACTIVE
