@@ -199,7 +199,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _extract(file: Path, target: Path) -> None:
-    """Only what we would have put in, each file in its place; links come last, so that nothing is written through one."""
+    """Only what we would have put in, each in its place; links last, so that nothing is written through one."""
     try:
         with tarfile.open(file, "r:gz") as archive:
             members = [member for member in archive if member.name != _MANIFEST]
