@@ -39,7 +39,7 @@ def mailer(direct: Direct, tmp_path: Path) -> Direct:
     front = f"name: pdf_mailer\ndescription: Mails a PDF file\ncli: true\nenv: {json.dumps(ENV)}"
     files = {"skill.md": f"---\n{front}\n---\n# Mail\n\nCall it.\n", "__init__.py": CLI, "__main__.py": "main()\n"}
     top = write_files(tmp_path / "skills", {f"pdf_mailer/{name}": text for name, text in files.items()})
-    direct.ok("skills", "import", str(top))
+    assert "1 skill asks for variables; see 'habitus secrets list'." in direct.ok("skills", "import", str(top))
     return direct
 
 

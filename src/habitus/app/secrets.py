@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,7 +14,7 @@ from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.files import tree_hash
 from habitus.sandbox.credentials import env_specs
 from habitus.sandbox.credentials.calls import Calls
-from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants
+from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants, setting
 from habitus.sandbox.credentials.model import Call, EnvSpec
 from habitus.skills import trees
 from habitus.skills.listing import Listed
@@ -92,17 +92,23 @@ def open_calls(habitus: Habitus) -> Calls:
 
 def overview(habitus: Habitus) -> Overview:
     grants, names = open_grants(habitus).list(), habitus.vault.names()
+    config = habitus.settings.skill_config
     requests = [
-        request
-        for item in habitus.skills.listing()
-        if item.summary is not None and (item.summary.manifest.env or "env" in item.inert)
-        for request in _requests(asking(habitus, item), grants, names)
+        _request(asked, spec, grants, names)
+        for asked in (asking(habitus, item) for item in habitus.skills.listing() if _may_ask(item))
+        for spec in asked.specs
+        if spec.is_secret and (spec.sensitive or setting(config, spec.name) is None)
     ]
     kept = [
         Kept(name=name, granted_to=tuple(sorted({grant.skill for grant in grants if _is_of(grant, name)})))
         for name in names
     ]
     return Overview(secrets=tuple(kept), grants=grants, requests=tuple(requests))
+
+
+def askers(habitus: Habitus, among: Collection[str]) -> tuple[str, ...]:
+    """Those of some skills that declare variables for a command line."""
+    return tuple(item.name for item in habitus.skills.listing() if item.name in among and _may_ask(item))
 
 
 def asking(habitus: Habitus, item: Listed) -> Asking:
@@ -205,10 +211,6 @@ def _requested(habitus: Habitus, asked: Asking) -> tuple[str, ...]:
     return tuple(dict.fromkeys(wanted))
 
 
-def _requests(asked: Asking, grants: Sequence[Grant], names: Sequence[str]) -> list[Request]:
-    return [_request(asked, spec, grants, names) for spec in asked.specs if spec.is_secret]
-
-
 def _request(asked: Asking, spec: EnvSpec, grants: Sequence[Grant], names: Sequence[str]) -> Request:
     skill = asked.item.name
     mine = [grant for grant in grants if grant.skill == skill]
@@ -225,6 +227,11 @@ def _request(asked: Asking, spec: EnvSpec, grants: Sequence[Grant], names: Seque
     else:
         standing, mend = Standing.GRANTED, ""
     return Request(skill=skill, variable=spec.var, secret=spec.name, standing=standing, mend=mend)
+
+
+def _may_ask(item: Listed) -> bool:
+    summary = item.summary
+    return summary is not None and summary.manifest.cli and bool(summary.manifest.env or "env" in item.inert)
 
 
 def _is_of(grant: Grant, name: str) -> bool:
