@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import runpy
+import shutil
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from habitus.sandbox.machine import probe
 from tests.cli.conftest import Direct
 from tests.skills.formats.made import write_files
 
@@ -137,3 +143,38 @@ def test_what_is_closed_for_somebody_can_not_be_called(direct: Direct, field: st
     [call] = direct.json("secrets", "log")["calls"]
     assert (call["skill"], call["is_refused"]) == ("greeter", True)
     assert reason in call["outcome"]["reason"]
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def desk(direct: Direct) -> Iterator[Any]:
+    """The service of the example, as its script runs it; it knows one token."""
+    if probe().bubblewrap is None:
+        pytest.skip("bubblewrap is missing or does not work here")
+    service = runpy.run_path(str(EXAMPLES / "ticket_service.py"))["Desk"](0, SECRET)
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    url = f"http://localhost:{service.server_port}"
+    (direct.home / "habitus.toml").write_text(f'[skill_config.ticket_desk]\nurl = "{url}"\n')
+    yield service
+    service.shutdown()
+    thread.join()
+    service.server_close()
+
+
+def test_the_example_reaches_its_service_once_that_is_granted(direct: Direct, desk: Any) -> None:
+    shutil.copytree(EXAMPLES / "ticket-desk", direct.home / "skills/ticket-desk")
+    direct.ok("secrets", "set", "ticket_desk.token", stdin=SECRET, env=KEY)
+    direct.ok("secrets", "grant", "ticket_desk.token", "ticket-desk", env=KEY)
+    call = ("skill", "run", "ticket-desk", "--", "file", "The lift stops.")
+    ran = direct(*call, env=KEY)
+    place = f"localhost:{desk.server_port}"
+    assert json.loads(ran.out)["status"] == "error"
+    assert f"habitus-skill: It may not reach {place}." in ran.err
+    assert desk.tickets == []
+    direct.ok("secrets", "grant", "--again", "--host", place, "ticket-desk", env=KEY)
+    ran = direct(*call, env=KEY)
+    assert (json.loads(ran.out), ran.err, ran.code) == ({"status": "ok", "desk": {"number": 1}}, "", 0)
+    assert desk.tickets == ["The lift stops."]

@@ -70,8 +70,10 @@ class Habitus:
         shared: sa.Engine,
         clock: Clock,
         scratch: tempfile.TemporaryDirectory[str] | None = None,
+        has_pages: bool = True,
     ) -> None:
         self.settings, self.clock = settings, clock
+        self.has_pages = has_pages and scratch is None  # whether memory is shown in files of this home
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
         self.local = local  # what is known of this machine's directories

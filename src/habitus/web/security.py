@@ -29,8 +29,8 @@ SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of o
 UPLOADS = ("/api/v1/uploads", "/new/")
 # What people said to an agent is read by whoever is signed in, not by every account of the machine.
 PRIVATE = (
-    *("/activity", "/chat", "/review/effect/"),
-    *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/"),
+    *("/activity", "/chat", "/review/effect/", "/today/failing"),
+    *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/failing"),
 )
 FREE = ("/enter", "/static/")
 DECIDING = ("/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from habitus.app import checking, configuring, explaining, json_of, taking_back, today
+from habitus.app import checking, configuring, explaining, faring, json_of, remedies, taking_back, today
 from habitus.web.api.asking import Body, Json, Limit, Line, Opened, told
 
 router = APIRouter(tags=["requests"])
@@ -62,6 +62,12 @@ def first_look(habitus: Opened) -> Json:
     }
 
 
+@router.get("/failing")
+def failing(habitus: Opened) -> Json:
+    """What fails again and again in conversations, and what helped against it."""
+    return {"failing": told(remedies.repeated(habitus))}
+
+
 @router.get("/evidence")
 def evidence(habitus: Opened) -> Json:
     """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
@@ -71,8 +77,9 @@ def evidence(habitus: Opened) -> Json:
 
 @router.get("/skills/{name}/evidence")
 def evidence_of(habitus: Opened, name: str) -> Json:
-    """The same of each version of one skill, the newest first."""
-    return {"items": told(habitus.evidence.of_skill(habitus.skills.find(name)))}
+    """The same of each version of one skill, the newest first, and its uses version by version and week by week."""
+    found = faring.fared(habitus, habitus.skills.find(name))
+    return {"items": told(found.findings), "versions": told(found.versions), "weeks": told(found.weeks)}
 
 
 @router.get("/tools")

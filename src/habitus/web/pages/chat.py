@@ -18,7 +18,7 @@ from habitus.app.past_sessions import past_sessions, shown_turn
 from habitus.app.talking import Happening, Over, Talks, Wanted
 from habitus.errors import NotFound, UserError
 from habitus.web.api.asking import Opened
-from habitus.web.desks import Desks
+from habitus.web.desks import desks_of
 from habitus.web.rendering import page, part
 from habitus.web.streams import Happened, Put, streamed
 
@@ -26,8 +26,7 @@ router = APIRouter(include_in_schema=False)
 
 
 def _talks(request: Request, habitus: Opened) -> Talks:
-    desks: Desks = request.app.state.desks
-    return desks.talks(habitus)
+    return desks_of(request).talks(habitus)
 
 
 Talking = Annotated[Talks, Depends(_talks)]
