@@ -119,8 +119,10 @@ class CommandLines:
             return None
         if not own.exists():
             own.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            own.write_bytes(content_of(path, files.tree[path], files.folders.get(path)))
-            own.chmod(0o600)
+            half = own.with_name(f".{own.name}-{os.getpid()}")
+            half.write_bytes(content_of(path, files.tree[path], files.folders.get(path)))
+            half.chmod(0o600)
+            half.rename(own)
         return own
 
 

@@ -22,7 +22,7 @@ Names = Annotated[
     ),
 ]
 Hosts = Annotated[list[str] | None, typer.Option("--host", help="A host that it may reach; may be repeated.")]
-Everybody = Annotated[bool, typer.Option("--everybody", help="In everybody's sessions, not only in yours; for admins.")]
+Everybody = Annotated[bool, typer.Option("--everybody", help="In everybody's sessions, not only in yours.")]
 
 
 def set_secret(
