@@ -91,6 +91,14 @@ def test_a_value_goes_in_by_standard_input_and_never_comes_out(direct: Direct) -
 
 
 @pytest.mark.req("SB-11")
+def test_the_doctor_says_whether_the_key_of_the_vault_is_at_hand(direct: Direct) -> None:
+    keep(direct)
+    for key, told in ((KEY, ("ok", "1 kept in the vault")), ({}, ("missing", f"{direct.home}/vault.json is locked."))):
+        checks = {check["name"]: check for check in json.loads(direct("doctor", "--json", env=key).out)["checks"]}
+        assert (checks["secrets"]["state"], checks["secrets"]["detail"]) == told
+
+
+@pytest.mark.req("SB-11")
 def test_a_secret_is_forgotten_only_when_a_person_says_so(direct: Direct) -> None:
     keep(direct)
     refused = direct("secrets", "remove", "email.password", env=KEY)
