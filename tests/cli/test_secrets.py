@@ -32,7 +32,9 @@ ENV = [
     {"var": "SMTP_HOST", "from": "config", "config_path": "email.smtp_host"},
     {"var": "SMTP_PASSWORD", "from": "config", "config_path": "email.password", "sensitive": True},
     {"var": "NTFY_TOKEN", "from": "secret", "service": "ntfy", "key": "token", "sensitive": True},
+    {"var": "PLACE", "from": "resource"},
 ]
+ODD = "PLACE comes from 'resource'; there are: config, secret, setup, template_file, user."
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,8 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
     mailer.ok("trust", "pdf-mailer", "--yes")
     assert standing(mailer) == {"email.password": "waiting", "ntfy.token": "waiting"}
     asked = "pdf-mailer asks for email.password (waiting): habitus secrets grant email.password pdf-mailer"
-    assert asked in mailer.ok("secrets", "list", env=KEY)
+    assert f"{asked}\n" in (listed := mailer.ok("secrets", "list", env=KEY))
+    assert f"pdf-mailer: {ODD}" in listed
     with pytest.raises(UserError, match=r"granted none. Run: habitus secrets grant email.password ntfy.token pdf"):
         called(mailer, monkeypatch)
 
@@ -136,7 +139,7 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
         secrets=("email.password",),
         hosts=("mail.example.org:587",),
         waiting=("ntfy.token",),
-        missing=("The secret 'ntfy.token' is not granted: habitus secrets grant ntfy.token pdf-mailer",),
+        missing=("The secret 'ntfy.token' is not granted: habitus secrets grant ntfy.token pdf-mailer", ODD),
     )
 
 
@@ -171,6 +174,8 @@ def test_a_grant_can_be_taken_back_and_is_for_ones_own_sessions(
     assert "Undo: habitus secrets revoke email.password pdf-mailer" in said
     with pytest.raises(UserError, match="was granted none"):
         called(mailer, monkeypatch, user="bob")
+    seen_by_bob = mailer.json("secrets", "list", env={**KEY, "HABITUS_USER": "bob"})["requests"]
+    assert [request["standing"] for request in seen_by_bob] == ["waiting", "waiting"]
     assert "may no longer have email.password" in mailer.ok("secrets", "revoke", "pdf-mailer")
     with pytest.raises(UserError, match="was granted none"):
         called(mailer, monkeypatch)

@@ -61,6 +61,7 @@ class Overview:
     secrets: tuple[Kept, ...]
     grants: tuple[Grant, ...]
     requests: tuple[Request, ...]
+    problems: tuple[str, ...]  # declarations that make no sense
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +77,7 @@ class Asking:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The names that can be granted: of secrets, and of variables of this host that may stand in for one."""
-        asked = [name for spec in self.specs if spec.is_secret for name in (spec.name, spec.fallback)]
+        asked = [name for spec in self.specs for name in (spec.name if spec.is_secret else "", spec.fallback)]
         return tuple(dict.fromkeys(name for name in asked if name))
 
 
@@ -92,18 +93,20 @@ def open_calls(habitus: Habitus) -> Calls:
 
 def overview(habitus: Habitus) -> Overview:
     grants, names = open_grants(habitus).list(), habitus.vault.names()
-    config = habitus.settings.skill_config
+    config, mine = habitus.settings.skill_config, (habitus.settings.user, EVERYBODY)
+    found = [asking(habitus, item) for item in habitus.skills.listing() if _may_ask(item)]
     requests = [
-        _request(asked, spec, grants, names)
-        for asked in (asking(habitus, item) for item in habitus.skills.listing() if _may_ask(item))
+        _request(asked, spec, [grant for grant in grants if grant.user in mine], names)
+        for asked in found
         for spec in asked.specs
         if spec.is_secret and (spec.sensitive or setting(config, spec.name) is None)
     ]
+    problems = [f"{asked.item.name}: {problem}" for asked in found for problem in asked.problems]
     kept = [
         Kept(name=name, granted_to=tuple(sorted({grant.skill for grant in grants if _is_of(grant, name)})))
         for name in names
     ]
-    return Overview(secrets=tuple(kept), grants=grants, requests=tuple(requests))
+    return Overview(secrets=tuple(kept), grants=grants, requests=tuple(requests), problems=tuple(problems))
 
 
 def askers(habitus: Habitus, among: Collection[str]) -> tuple[str, ...]:
@@ -219,7 +222,7 @@ def _request(asked: Asking, spec: EnvSpec, grants: Sequence[Grant], names: Seque
     elif not found:
         standing, mend = Standing.WAITING, granting
     elif all(grant.content_hash != asked.content_hash for grant in found):
-        standing, mend = Standing.CHANGED, granting
+        standing, mend = Standing.CHANGED, f"habitus secrets grant --again {skill}"
     elif spec.name not in names and not any(grant.what == spec.fallback for grant in found):
         standing, mend = Standing.NOT_SET, f"habitus secrets set {spec.name}"
     else:
