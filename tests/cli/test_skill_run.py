@@ -119,6 +119,8 @@ def test_a_new_one_runs_as_it_is(direct: Direct) -> None:
     said = direct.ok("skills", "new", "--cli", "greeter")
     assert "Try it: habitus skill run greeter -- greet you\n" in said
     assert json.loads(direct.ok("skill", "run", "greeter", "--", "greet", "you"))["greeting"] == "Hello, you!"
+    checks = {check["name"]: check["detail"] for check in json.loads(direct("doctor", "--json").out)["checks"]}
+    assert checks["command lines"].startswith("1 can be called: greeter")
 
 
 @pytest.mark.parametrize(
