@@ -255,14 +255,14 @@ def test_at_a_terminal_value_and_password_are_typed_unseen(run_cli: Cli) -> None
         return at_a_terminal([*run_cli.program, *words], env=run_cli.environ(), cwd=run_cli.cwd)
 
     with terminal("secrets", "set", "email.password") as typing:
-        typing.wait_for("Value of email.password:")
+        typing.wait_for("Value of email.password: ")
         typing.type(f"{SECRET}\n")
-        typing.wait_for("Password of the vault")
+        typing.wait_for("Password of the vault (Enter goes on without): ")
         typing.type(f"{password}\n")
         typing.wait_for("'email.password' is kept.")
         assert typing.ended() == 0
     with terminal("chat", "--model", "script:model.json") as chat:
-        chat.wait_for("Password of the vault (Enter goes on without):")
+        chat.wait_for("Password of the vault (Enter goes on without): ")
         chat.type(f"{password}\n")
         chat.wait_for("› ")
         chat.type(f"what is it?{ENTER}")

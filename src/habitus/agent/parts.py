@@ -19,6 +19,7 @@ from habitus.agent.transcription import Transcriber
 from habitus.agent.view import View
 from habitus.events import TurnObserver
 from habitus.journal.journal import Journal
+from habitus.journal.spool import Spool
 from habitus.memory.model import Encoded
 from habitus.redact import Redactor
 from habitus.sandbox.given import Given
@@ -35,6 +36,7 @@ class Parts:
     finder: Finder
     review: Review
     journal: Journal
+    spool: Spool
     memory: SessionMemory
     identity: Identity
     tools: OfferedTools

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
-from habitus.app import home
+from habitus.app import home, standing_in
 from habitus.app.content import high_findings
 from habitus.app.layers import gates_of, open_library
 from habitus.app.notifying import Notifier
@@ -70,8 +70,10 @@ class Habitus:
         shared: sa.Engine,
         clock: Clock,
         scratch: tempfile.TemporaryDirectory[str] | None = None,
+        has_pages: bool = True,
     ) -> None:
         self.settings, self.clock = settings, clock
+        self.has_pages = has_pages and scratch is None  # whether memory is shown in files of this home
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
         self.local = local  # what is known of this machine's directories
@@ -105,7 +107,7 @@ class Habitus:
         place = settings.home if scratch is None else Path(scratch.name)
         local = sql.open_engine(sql.sqlite_url(place / home.DATABASE))
         try:
-            shared = sql.open_engine(settings.database_url) if settings.database_url else local
+            shared = standing_in.open_shared(settings, local)
             if scratch is None:
                 home.keep_private(settings.home)
             return repeated(cls(settings, local=local, shared=shared, clock=clock, scratch=scratch))
@@ -327,6 +329,6 @@ class Habitus:
 
     def allow(self, author: Author) -> None:
         """Refuse a change that can't be kept, or that somebody has paused."""
-        self.refuse_if_read_only()
+        standing_in.refuse_changes(self)
         if author.is_automatic:
             self.pause.refuse_if_paused()

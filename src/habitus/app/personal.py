@@ -17,6 +17,7 @@ from habitus.learning.remedies.store import studied_files
 from habitus.memory.tables import engram_versions
 from habitus.sandbox.credentials.calls import calls
 from habitus.sandbox.credentials.grants import granted
+from habitus.skills.climbs import failed_climbs
 from habitus.skills.erasing import NOBODY
 from habitus.skills.tables import trusted
 from habitus.tools.health import tool_health
@@ -73,6 +74,9 @@ ROWS = (
     Rows(place="evidence", table=exposures, theirs=_owned(exposures)),
     Rows(place="evidence", table=lasting_outcomes, theirs=_owned(lasting_outcomes)),
     Rows(place="skills they have seen", table=seen, theirs=_owned(seen)),
+    Rows(place="grants", table=granted, theirs=_owned(granted)),
+    Rows(place="signatures", table=granted, theirs=_signed(granted.c.granted_by), becomes={"granted_by": NOBODY}),
+    Rows(place="calls of skills", table=calls, theirs=_signed(calls.c.who)),
     Rows(
         place="studied transcripts",
         table=studied_files,
@@ -99,6 +103,12 @@ ROWS = (
         table=tool_health,
         theirs=lambda person: tool_health.c.last_failure != "",
         becomes={"last_failure": ""},
+    ),
+    Rows(
+        place="why drafts failed",
+        table=failed_climbs,
+        theirs=lambda person: failed_climbs.c.reason != "",
+        becomes={"reason": ""},
     ),
 )
 

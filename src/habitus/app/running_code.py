@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from habitus.agent.background import in_thread
 from habitus.agent.outage import Outage
@@ -18,7 +19,7 @@ from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import Given
 from habitus.sandbox.isolation import check_grants, given_at
 from habitus.sandbox.machine import base_python
-from habitus.sandbox.model import Limits, Permissions
+from habitus.sandbox.model import Limits, Permissions, ToolRun
 from habitus.sandbox.runtimes.base import Runtime
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
@@ -27,12 +28,14 @@ from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
 from habitus.tools.health import ToolHealth
+from habitus.tools.model import Json, Regression
 from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 
 ENVIRONMENTS = "cache/environments"  # below the home
 _GIVEN, MADE = ".given", "_made"  # no pad can be called that
 
+Done = TypeVar("Done")
 MayInstall = Callable[[str], Awaitable[bool]]
 
 
@@ -52,6 +55,21 @@ def open_tools(habitus: Habitus) -> Tools:
         services=lambda: sandbox_services(_view(habitus)),
         given=partial(given_files, habitus),
     )
+
+
+def run_tool(habitus: Habitus, name: str, payload: Json) -> ToolRun:
+    """Call a tool by hand, in an event loop of its own: nothing of the sandbox is left behind."""
+    return asyncio.run(_with_tools(habitus, lambda tools: tools.run(name, payload)))
+
+
+def check_tool(habitus: Habitus, name: str) -> Regression:
+    """Run the kept cases of a tool again, in the same way."""
+    return asyncio.run(_with_tools(habitus, lambda tools: tools.test(name)))
+
+
+async def _with_tools(habitus: Habitus, work: Callable[[Tools], Awaitable[Done]]) -> Done:
+    async with open_tools(habitus) as tools:
+        return await work(tools)
 
 
 def _view(habitus: Habitus) -> View:

@@ -26,16 +26,18 @@ from habitus.agent.session import Session
 from habitus.agent.toolbox import hosted_tools, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
-from habitus.app import packages
+from habitus.app import packages, standing_in
 from habitus.app.calling import SessionCalls
 from habitus.app.curating import tidy
 from habitus.app.layers import may_have_tools
 from habitus.app.learning import open_learner
+from habitus.app.reaching import silence
 from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.evidence.assignment import Fixed, Lots
 from habitus.journal.model import Turn
+from habitus.journal.spool import Spool
 from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
 from habitus.memory.model import Encoded
@@ -50,6 +52,7 @@ from habitus.tools.tools import Tools
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
 
+SPOOL = "spool"
 PADS = "sessions"  # where the files of each session's scratchpads lie
 
 
@@ -126,7 +129,7 @@ def open_conversation(
     """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
     seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere. `offers` is where
     whoever told its model something before has noted it."""
-    outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
+    outage, gates, person = open_outage(habitus), habitus.gates(user), TimedPerson(ask)
     offers = offers or Offers(lots(habitus, id, outage, fixed))
     view = View(
         habitus.skills,
@@ -176,6 +179,7 @@ def open_conversation(
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
+        spool=open_spool(habitus),
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
         tools=OfferedTools(
@@ -214,6 +218,16 @@ def open_conversation(
     return conversation
 
 
+def open_outage(habitus: Habitus) -> Outage:
+    frozen = standing_in.AWAY if standing_in.stands_in(habitus) else ""
+    return Outage(partial(silence, habitus.shared.url), frozen=frozen)
+
+
+def open_spool(habitus: Habitus) -> Spool:
+    """Where turns of this host wait while the database is away."""
+    return Spool(habitus.place / SPOOL, habitus.redactor)
+
+
 def lots(habitus: Habitus, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
     """What chance decides in a conversation: nothing unless somebody has set it, nor without the seed."""
     share = habitus.settings.evidence.withhold if fixed is None else 0.0
@@ -227,6 +241,7 @@ def let_go_of_the_old(habitus: Habitus, user: str) -> None:
         memory = habitus.open_memory(user=user)  # this is another thread than the session's
         if memory.is_taking():
             tidy(memory)
+        standing_in.keep(habitus)
         habitus.journal.prune()
         kept = habitus.journal.session_ids()
         limit = (habitus.clock() - habitus.journal.kept_for).timestamp()

@@ -56,6 +56,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("doctor", "checking:doctor", panel=_OPERATE),
         Command("forget", "forgetting:forget", panel=_OPERATE),
         Command("worker", "jobs:worker", panel=_OPERATE),
+        _backup(),
         _jobs(),
         _config(),
         _skills(),
@@ -71,6 +72,15 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _users(),
         _db(),
     ]
+
+
+def _backup() -> TyperGroup:
+    below = [
+        Command("create", "backup:create"),
+        Command("list", "backup:list_backups"),
+        Command("restore", "backup:restore"),
+    ]
+    return group("backup", "The home as one file, and back.", below, panel=_OPERATE)
 
 
 def _jobs() -> TyperGroup:
