@@ -88,6 +88,7 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
         *_sandbox(habitus),
         _runtime(habitus),
         _command_lines(habitus),
+        *_vault(habitus),
         *_screening(habitus),
     )
 
@@ -232,6 +233,17 @@ def _command_lines(habitus: Habitus) -> Check:
         return Check(name="command lines", state=CheckState.OK, detail=detail)
     detail += "; none reaches a host, and code has skills.run and no habitus-skill"
     return Check(name="command lines", state=CheckState.MISSING, detail=detail, mend="Install bubblewrap.")
+
+
+def _vault(habitus: Habitus) -> list[Check]:
+    """Whether its key is at hand, where there is a vault."""
+    try:
+        names = habitus.vault.names()
+        if names:
+            habitus.vault.unlock()
+    except UserError as error:
+        return [Check(name="secrets", state=CheckState.MISSING, detail=error.message, mend=error.mend)]
+    return [Check(name="secrets", state=CheckState.OK, detail=f"{len(names)} kept in the vault")] if names else []
 
 
 def _runtime(habitus: Habitus) -> Check:
