@@ -34,7 +34,7 @@ def build_parser():
     parser.add_argument("to")
     return parser
 
-def main():
+async def main():
     to = build_parser().parse_args().to
     found = {name: len(os.environ.get(name, "")) for name in ("MAIL_PASSWORD", "BANK_PIN")}
     print(json.dumps({"status": "ok", "said": greeting(to), "who": os.environ["WHO"], "lengths": found}))
@@ -48,7 +48,7 @@ def mailer(direct: Direct, tmp_path: Path) -> Direct:
     files = {
         "skill.md": f"---\n{front}\n---\n# Mail\n\nCall it.\n",
         "__init__.py": MODULE,
-        "__main__.py": "from . import main\n\nmain()\n",
+        "__main__.py": "import asyncio\n\nfrom . import main\n\nasyncio.run(main())\n",
         "words.py": "def greeting(to):\n    return f'Dear {to}'\n",
     }
     top = write_files(tmp_path / "skills", {f"pdf_mailer/{name}": text for name, text in files.items()})

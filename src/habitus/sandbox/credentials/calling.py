@@ -41,7 +41,11 @@ sys.argv[0], sys.path[0] = {skill!r}, {folder!r}
 spec = importlib.util.spec_from_file_location("cli", {script!r})
 cli = sys.modules["cli"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(cli)
-sys.exit(cli.main())
+code = cli.main()
+if hasattr(code, "__await__"):
+    import asyncio
+    code = asyncio.run(code)
+sys.exit(code)
 """
 
 
