@@ -19,6 +19,7 @@ from habitus.app.secrets import open_calls
 from habitus.errors import UserError
 from habitus.events import OK, OutcomeKind, failed
 from habitus.sandbox.credentials.model import Call, Granted
+from habitus.settings import account_name
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ENTER, PseudoTerminal, at_a_terminal
 from tests.conftest import Cli
@@ -291,3 +292,41 @@ def test_at_a_terminal_value_and_password_are_typed_unseen(run_cli: Cli) -> None
     for shown in (typing.shown, chat.shown):
         assert SECRET not in shown
         assert password not in shown
+
+
+EVERY_SOURCE = [
+    {"var": "RULES", "from": "template_file", "name": "assets/rules.txt"},
+    {"var": "WHO", "from": "user"},
+    {"var": "PLACE", "from": "setup"},
+    {"var": "UNIT", "from": "config", "name": "scale.unit", "when": "scale.on"},
+    {"var": "COLOUR", "from": "config", "name": "scale.unit", "when": "scale.off"},
+    {"var": "TOKEN", "from": "secret", "name": "scale.token", "sensitive": True, "fallback": "SCALE_TOKEN"},
+]
+SHOW = """
+import json, os, pathlib
+
+def main():
+    found = {name: os.environ.get(name) for name in ("WHO", "PLACE", "UNIT", "COLOUR", "TOKEN")}
+    print(json.dumps(found | {"rules": pathlib.Path(os.environ["RULES"]).read_text()}))
+"""
+
+
+@pytest.mark.req("SB-10", "SB-11")
+def test_a_command_line_has_every_kind_of_variable_and_nothing_else_of_this_host(direct: Direct) -> None:
+    front = f"name: weigh\ndescription: Weighs.\ncli: true\nenv: {json.dumps(EVERY_SOURCE)}"
+    files = {"SKILL.md": f"---\n{front}\n---\n\nCall it.\n", "scripts/cli.py": SHOW, "assets/rules.txt": "as it came"}
+    write_files(direct.home / "skills" / "weigh", files)
+    (direct.home / "habitus.toml").write_text(
+        'skill_config = { PLACE = "kitchen", "scale.unit" = "kg", scale = { on = true } }\n'
+    )
+    host = {**KEY, "SCALE_TOKEN": SECRET}
+    assert "granted none" in direct("skill", "run", "weigh", env=host).err
+    assert "habitus secrets grant scale.token weigh" in direct.ok("secrets", "list", env=host)
+    direct.ok("secrets", "grant", "SCALE_TOKEN", "weigh", env=host)
+    told = {"WHO": account_name(), "PLACE": "kitchen", "UNIT": "kg", "COLOUR": None, "TOKEN": "[redacted:known]"}
+    ran = direct("skill", "run", "weigh", env=host)
+    assert json.loads(ran.out) == {**told, "rules": "as it came"}
+    assert "It printed a secret, which was taken out." in ran.err
+    (own,) = (direct.home / "skill-files").rglob("rules.txt")
+    own.write_text("as I like it")
+    assert json.loads(direct("skill", "run", "weigh", env=host).out)["rules"] == "as I like it"
