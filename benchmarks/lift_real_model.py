@@ -1,11 +1,13 @@
 """How well the evidence recovers what lessons do to a real model, the small one of the tests.
 
-    python benchmarks/lift_real_model.py [--tasks 40] [--episodes 840]
+    python benchmarks/lift_real_model.py [--wordings 4] [--seeds 20] [--answers FILE]
 
-Tasks are made up and checkable: two people, two colours, one question. Of twenty lessons some help, some do nothing
-and some mislead. The truth: every task with four lessons around it, with and without each of the twenty. Then a stream
-of episodes in which each of five lessons is withheld in a tenth; the evidence is read after a tenth of the truth's runs
-and at the end. A run takes 0.7 seconds of one core, all of them twenty minutes.
+The tasks are checkable: capitals, of which the model knows some. Of twenty lessons some say what it does not know,
+some are about something else and some are false; five belong to each part of the world and are offered with its
+requests. The model answers every request with every subset of its five lessons, so that the truth is exact. Then
+streams of episodes in which each lesson is withheld in a tenth: as many as a tenth of those runs, as all of them, and
+ten times as many. A run takes 0.6 seconds of one core, all of them twenty minutes; with `--answers` they are kept in
+that file, and a run that was cut short goes on.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ import json
 import random
 import runpy
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,161 +30,232 @@ from _ranks import correlation, ranks
 from habitus.evidence.findings import Finding, findings
 from habitus.evidence.model import Item, ItemKind, Observation
 
-HELPFUL = (
-    "Answer with one word.",
-    "Answer in one short sentence.",
-    "Answer like this: Rosa's hat is pink.",
-    "Repeat the words of the question in the answer.",
-    "Find the name in the text and copy the colour.",
-    "Name the colour first.",
-    "The text says every colour.",
-)
-IDLE = (
-    "Lunch is served at noon.",
-    "The printer is on the second floor.",
-    "Tickets are kept for a year.",
-    "The garden closes at dusk.",
-    "Mail goes out on Mondays.",
-    "Tea is stored in the cellar.",
-    "The lift was built in May.",
-)
-MISLEADING = (
-    "Answer like this: Nobody knows.",
-    "Answer only yes or no.",
-    "Begin with a long story.",
-    "Ask a question back.",
-    "Answer in numbers only.",
-    "Every colour is a riddle.",
-)
-LESSONS = (*HELPFUL, *IDLE, *MISLEADING)
-AROUND, OFFERED, WITHHELD = 4, 5, 0.1
+WITHHELD = 0.1
 CLEAR = 0.1  # an effect whose sign should be recovered
-_NAMES = "Bram", "Ida", "Otto", "Vera", "Nils", "Rosa", "Hugo", "Lena"
-_THINGS = "boat", "door", "coat", "kite", "lamp", "cart"
-_COLOURS = "green", "red", "blue", "yellow", "black", "white", "brown"
+WORDINGS = (
+    "What is the capital of {}?",
+    "Which city is the capital of {}?",
+    "Name the capital city of {}.",
+    "I travel to {}. What is its capital?",
+    "{}: which city is its capital?",
+    "In which city does the government of {} sit?",
+)
 
-Run = Callable[["Task", frozenset[int]], bool]
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Part:
+    """A part of the world: its capitals, and the lessons that are offered when somebody asks about it."""
+
+    name: str
+    capitals: Mapping[str, str]
+    lessons: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+PARTS = (
+    Part(
+        name="West Africa",
+        capitals={"Togo": "Lome", "Ghana": "Accra", "Mali": "Bamako", "Chad": "N'Djamena"},
+        lessons=(
+            "The capital of Togo is Lome.",
+            "The capital of Chad is N'Djamena.",
+            "The capital of Ghana is Kumasi.",
+            "Trains in the west run on Sundays.",
+            "Lunch is served at noon.",
+        ),
+    ),
+    Part(
+        name="Asia",
+        capitals={"Laos": "Vientiane", "Nepal": "Kathmandu", "Bhutan": "Thimphu", "Japan": "Tokyo"},
+        lessons=(
+            "The capital of Laos is Vientiane.",
+            "The capital of Nepal is Kathmandu.",
+            "The capital of Japan is Osaka.",
+            "All capitals of Asia are called Hanoi.",
+            "The printer is on the second floor.",
+        ),
+    ),
+    Part(
+        name="the Gulf and the Nile",
+        capitals={"Oman": "Muscat", "Qatar": "Doha", "Egypt": "Cairo", "Kenya": "Nairobi"},
+        lessons=(
+            "The capital of Oman is Muscat.",
+            "The capital of Qatar is Dubai.",
+            "The capital of Egypt is Luxor.",
+            "Say the name of the city and nothing else.",
+            "Tickets are kept for a year.",
+        ),
+    ),
+    Part(
+        name="islands and coasts",
+        capitals={"Fiji": "Suva", "Malta": "Valletta", "Latvia": "Riga", "Norway": "Oslo"},
+        lessons=(
+            "The capital of Fiji is Suva.",
+            "The capital of Malta is Valletta.",
+            "The capital of Latvia is Vilnius.",
+            "Ships to the islands leave at dusk.",
+            "Mail goes out on Mondays.",
+        ),
+    ),
+)
+LESSONS = tuple(lesson for part in PARTS for lesson in part.lessons)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Task:
+    part: Part
     question: str
     answer: str
-    other: str  # the colour that is not asked for
-    thing: str
 
-    @classmethod
-    def drawn(cls, chance: random.Random) -> Task:
-        people, colours, thing = chance.sample(_NAMES, 2), chance.sample(_COLOURS, 2), chance.choice(_THINGS)
-        asked = chance.randrange(2)
-        text = " ".join(f"{who}'s {thing} is {colour}." for who, colour in zip(people, colours, strict=True))
-        question = f"{text} What colour is {people[asked]}'s {thing}?"
-        return cls(question=question, answer=colours[asked], other=colours[1 - asked], thing=thing)
+
+class Answers:
+    """Whether a task went well with some of its lessons: asked of the model once, kept in a file if there is one."""
+
+    def __init__(self, address: str, kept: Path | None) -> None:
+        self._address = address
+        self._kept = kept
+        self._known: dict[str, bool] = {}
+        if kept and kept.exists():
+            self._known = dict(json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines())
+
+    def __call__(self, task: Task, lessons: Sequence[str]) -> bool:
+        notes = "".join(f"Note: {lesson}\n" for lesson in lessons)
+        prompt = f"{notes}Question: {task.question}\nAnswer: The capital is"
+        if prompt not in self._known:
+            self._known[prompt] = task.answer.casefold() in self._ask(prompt).casefold()
+            if self._kept:
+                with self._kept.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([prompt, self._known[prompt]]) + "\n")
+        return self._known[prompt]
+
+    def _ask(self, prompt: str) -> str:
+        body = {"model": "small", "prompt": prompt, "max_tokens": 6, "temperature": 0, "stop": ["\n", "."]}
+        request = urllib.request.Request(
+            f"{self._address}/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request) as answer:
+            return str(json.load(answer)["choices"][0]["text"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=40)
-    parser.add_argument("--episodes", type=int, default=840)
+    parser.add_argument("--wordings", type=int, default=4, choices=range(1, len(WORDINGS) + 1))
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--answers", type=Path, help="keep the model's answers here, and use those that are there")
     arguments = parser.parse_args()
+    tasks = [
+        Task(part=part, question=wording.format(country), answer=capital)
+        for part in PARTS
+        for country, capital in part.capitals.items()
+        for wording in WORDINGS[: arguments.wordings]
+    ]
     real_model = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "real_model.py"))["real_model"]
     with real_model() as address:
-
-        @cache
-        def run(task: Task, lessons: frozenset[int]) -> bool:
-            said = _ask(address, task, [LESSONS[number] for number in sorted(lessons)]).lower()
-            return task.answer in said and task.other not in said
-
-        truth, errors, base = _truth(run, arguments.tasks)
-        stream = _stream(run, arguments.episodes)
-    tenth = arguments.tasks * (len(LESSONS) + 1) // 10
+        went_well = _asked(tasks, Answers(address, arguments.answers))
+    truth = _truth(went_well)
+    runs = sum(outcomes.size for outcomes in went_well.values())
     found = {
-        "success_with_four_lessons": base,
+        "runs": runs,
+        "success_without_lessons": _mean(went_well, (0,) * 5),
+        "success_with_all": _mean(went_well, (1,) * 5),
         "truth": {text: round(value, 3) for text, value in zip(LESSONS, truth.tolist(), strict=True)},
-        "error_of_truth": round(float(errors.mean()), 3),
         "recovered": {
-            str(count): _recovered(stream[: count * OFFERED], truth) for count in (tenth, arguments.episodes)
+            str(episodes): _recovered(went_well, truth, episodes, arguments.seeds)
+            for episodes in (runs // 10, runs, runs * 10)
         },
     }
     _report.show("lift_real_model", arguments, {"habitus": found})
 
 
-def _ask(address: str, task: Task, lessons: Sequence[str]) -> str:
-    told = "\n".join(f"- {lesson}" for lesson in lessons)
-    messages = [
-        {"role": "system", "content": f"You answer questions.\n\nLessons:\n{told}"},
-        {"role": "user", "content": task.question},
-    ]
-    body = json.dumps({"model": "small", "messages": messages, "max_tokens": 12, "temperature": 0}).encode()
-    request = urllib.request.Request(f"{address}/chat/completions", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        return str(json.load(answer)["choices"][0]["message"]["content"])
+def _asked(tasks: Sequence[Task], answers: Answers) -> dict[Task, np.ndarray[Any, Any]]:
+    """Of each task its outcome under every subset of the five lessons: one axis a lesson, offered at 1."""
+    asked = {}
+    for number, task in enumerate(tasks):
+        outcomes = np.zeros((2,) * 5)
+        for subset in product((0, 1), repeat=5):
+            told = [lesson for lesson, is_told in zip(task.part.lessons, subset, strict=True) if is_told]
+            outcomes[subset] = answers(task, told)
+        asked[task] = outcomes
+        _report.progress(f"truth: task {number + 1} of {len(tasks)}")
+    return asked
 
 
-def _truth(run: Run, tasks: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:
-    """Of each lesson the mean difference that it makes, its standard error, and how often it goes well anyway."""
-    chance = random.Random(1)
-    differences, base = [], []
-    for number in range(tasks):
-        task, around = Task.drawn(chance), frozenset(chance.sample(range(len(LESSONS)), AROUND))
-        base.append(run(task, around))
-        differences.append(
-            [run(task, around | {lesson}) - run(task, around - {lesson}) for lesson in range(len(LESSONS))]
-        )
-        _report.progress(f"truth: task {number + 1} of {tasks}")
-    values = np.array(differences, dtype=np.float64)
-    return values.mean(0), values.std(0) / np.sqrt(tasks), round(float(np.mean(base)), 3)
+def _mean(went_well: Mapping[Task, np.ndarray[Any, Any]], subset: tuple[int, ...]) -> float:
+    return round(float(np.mean([outcomes[subset] for outcomes in went_well.values()])), 3)
 
 
-def _stream(run: Run, episodes: int) -> list[Observation]:
-    chance = random.Random(2)
+def _truth(went_well: Mapping[Task, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """What offering each lesson does on average over the requests of its part, the others being withheld in a tenth."""
+    weights = np.array([WITHHELD, 1 - WITHHELD])
+    effects = []
+    for part in PARTS:
+        mean = np.mean([outcomes for task, outcomes in went_well.items() if task.part == part], axis=0)
+        for lesson in range(len(part.lessons)):
+            by_lesson = np.moveaxis(mean, lesson, 0)
+            for _ in range(len(part.lessons) - 1):
+                by_lesson = by_lesson @ weights
+            effects.append(by_lesson[1] - by_lesson[0])
+    return np.array(effects)
+
+
+def _stream(went_well: Mapping[Task, np.ndarray[Any, Any]], episodes: int, seed: int) -> list[Observation]:
+    chance = random.Random(seed)
+    tasks = list(went_well)
     seen: list[Observation] = []
     for episode in range(episodes):
-        task, chosen = Task.drawn(chance), chance.sample(range(len(LESSONS)), OFFERED)
-        offered = frozenset(lesson for lesson in chosen if chance.random() >= WITHHELD)
-        success = float(run(task, offered))
+        task = chance.choice(tasks)
+        offered = tuple(int(chance.random() >= WITHHELD) for _ in task.part.lessons)
+        success = float(went_well[task][offered])
         seen += [
             Observation(
                 unit=str(episode),
                 item=_item(lesson),
-                is_offered=lesson in offered,
+                is_offered=bool(is_offered),
                 propensity=1 - WITHHELD,
-                is_used=lesson in offered,
+                is_used=bool(is_offered),
                 success=success,
-                request_kind=task.thing,
-                tokens=len(LESSONS[lesson]) // 4,
-                age_days=(episodes - episode) / 50,
+                request_kind=task.part.name,
+                tokens=len(lesson) // 4,
+                age_days=0,
             )
-            for lesson in chosen
+            for lesson, is_offered in zip(task.part.lessons, offered, strict=True)
         ]
-        if not (episode + 1) % 50:
-            _report.progress(f"stream: {episode + 1} of {episodes}")
     return seen
 
 
-def _item(lesson: int) -> Item:
-    return Item(kind=ItemKind.LESSON, name=LESSONS[lesson])
+def _item(lesson: str) -> Item:
+    return Item(kind=ItemKind.LESSON, name=lesson)
 
 
-def _recovered(seen: Sequence[Observation], truth: np.ndarray[Any, Any]) -> dict[str, Any]:
-    found: dict[Item, Finding] = {finding.item: finding for finding in findings(seen, withhold=WITHHELD).items}
-    told = [found.get(_item(lesson)) for lesson in range(len(LESSONS))]
-    effects = [finding.estimate.offering if finding else None for finding in told]
-    values = np.array([effect.value if effect else 0.0 for effect in effects])
+def _recovered(
+    went_well: Mapping[Task, np.ndarray[Any, Any]], truth: np.ndarray[Any, Any], episodes: int, seeds: int
+) -> dict[str, float]:
+    """Means over the seeds; of the decisions, how many of the clear lessons were decided, and how many wrongly."""
     clear = np.abs(truth) >= CLEAR
-    covered = [effect and effect.low <= true <= effect.high for effect, true in zip(effects, truth, strict=True)]
-    return {
-        "spearman": round(correlation(ranks(truth), ranks(values)), 3),
-        "clear_effects": int(clear.sum()),
-        "signs_right": int((np.sign(values) == np.sign(truth))[clear].sum()),
-        "intervals_that_hold_the_truth": sum(map(bool, covered)),
-        "verdicts": {
-            finding.item.name: finding.judgement.verdict.value
-            for finding in found.values()
-            if finding.judgement.verdict != "not known yet"
-        },
-        "estimates": {text: round(float(value), 3) for text, value in zip(LESSONS, values, strict=True)},
-    }
+    rows = []
+    for seed in range(seeds):
+        told = findings(_stream(went_well, episodes, seed), withhold=WITHHELD).items
+        found: dict[str, Finding] = {finding.item.name: finding for finding in told}
+        effects = [finding.estimate.offering if (finding := found.get(lesson)) else None for lesson in LESSONS]
+        values = np.array([effect.value if effect else 0.0 for effect in effects])
+        covered = [
+            effect is not None and effect.low <= true <= effect.high
+            for effect, true in zip(effects, truth, strict=True)
+        ]
+        bounds = [found[lesson].bound if lesson in found else None for lesson in LESSONS]
+        signs = np.array([0 if bound is None else (bound.low > 0) - (bound.high < 0) for bound in bounds])
+        rows.append(
+            (
+                correlation(ranks(truth), ranks(values)),
+                float((np.sign(values) == np.sign(truth))[clear].mean()),
+                float(np.mean(covered)),
+                float((signs != 0)[clear].mean()),
+                float(((signs != 0) & (signs != np.sign(truth))).sum()),
+            )
+        )
+        _report.progress(f"{episodes} episodes: stream {seed + 1} of {seeds}")
+    means = np.mean(rows, axis=0)
+    names = "spearman", "clear_signs_right", "coverage", "clear_ones_decided", "decided_wrongly"
+    return {name: round(float(value), 3) for name, value in zip(names, means, strict=True)}
 
 
 if __name__ == "__main__":

@@ -4,15 +4,18 @@
 
 Commands of small projects are run for real, in a sandbox, and written down as sessions of another agent; what is
 learned from each project's sessions is held against what was planted. Kinds that were written after the miner was
-frozen are reported apart. Beside the speed stands `wc` on the same files.
+frozen are reported apart. Beside the speed stand `wc` on the same files, and `habitus check` on them and sixty skills.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import resource
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -28,6 +31,9 @@ from habitus.learning.remedies.findings import Findings, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
 from habitus.learning.transcripts import pieces
 from habitus.sandbox.machine import probe
+
+SKILLS = 60
+_WORDS = ("value", "data", "file", "path", "config", "import", "return", "test", "build", "list", "result", "line")
 
 
 def main() -> None:
@@ -137,7 +143,8 @@ def _facts(path: Path) -> SessionFacts:
 def _speed(megabytes: int) -> dict[str, object]:
     """The same planted lines over and over, among outputs of the lengths that real ones have."""
     with tempfile.TemporaryDirectory() as folder:
-        files = _bulk(Path(folder), megabytes * 1_000_000)
+        home = Path(folder)
+        files = _bulk(home / ".claude" / "projects" / "shop", megabytes * 1_000_000)
         began = time.perf_counter(), time.process_time()
         found = findings([_facts(file) for file in files])
         wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
@@ -150,13 +157,35 @@ def _speed(megabytes: int) -> dict[str, object]:
             "seconds": round(wall, 2),
             "cpu_seconds": round(cpu, 2),
             "wc_seconds": round(time.perf_counter() - began_wc, 2),
+            **_check(home),
         }
+
+
+def _check(home: Path) -> dict[str, float]:
+    """The command as a process, with sixty skills beside the transcripts."""
+    for number in range(SKILLS):
+        skill = home / ".claude" / "skills" / f"skill-{number}" / "SKILL.md"
+        skill.parent.mkdir(parents=True)
+        topic = f"{_WORDS[number % len(_WORDS)]} {_WORDS[number * 5 % len(_WORDS)]} {number}"
+        skill.write_text(
+            f"---\nname: skill-{number}\ndescription: How to handle {topic}. Use when asked about {topic}.\n---\n"
+            + f"1. Look at the {topic}.\n2. Mend it.\n" * 20,
+            encoding="utf-8",
+        )
+    environ = os.environ | {"HOME": str(home), "HABITUS_HOME": str(home / "habitus")}
+    began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "habitus", "check"], check=True, capture_output=True, env=environ, cwd=home)
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "check_seconds": round(time.perf_counter() - began, 2),
+        "check_cpu_seconds": round(now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime, 2),
+    }
 
 
 def _bulk(folder: Path, size: int) -> list[Path]:
     rng = random.Random(2)
-    words = ("value", "data", "file", "path", "config", "import", "return", "test", "build", "list", "result", "line")
-    outputs = [" ".join(rng.choices(words, k=rng.choice((20, 60, 200, 800, 3000)))) for _ in range(200)]
+    folder.mkdir(parents=True)
+    outputs = [" ".join(rng.choices(_WORDS, k=rng.choice((20, 60, 200, 800, 3000)))) for _ in range(200)]
     files: list[Path] = []
     written = 0
     while written < size:

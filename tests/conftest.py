@@ -131,6 +131,15 @@ def real_address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real PostgreSQL; see `tests/contracts/postgres.py` for schemas in it."""
+    from tests.contracts import postgres  # tests that run as another user have no database at all
+
+    with postgres.server(tmp_path_factory) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
 def is_thorough(pytestconfig: pytest.Config) -> bool:
     """`make test-full`: take every step, not some of them."""
     return bool(pytestconfig.getoption("--hypothesis-profile") == "full")

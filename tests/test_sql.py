@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,21 +68,22 @@ def test_head_is_the_newest_migration() -> None:
     assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
 
 
-def _without_evidence(database: Path) -> None:
-    for table in ("exposures", "lasting_outcomes", "evidence_seed"):
-        _execute(database, f"DROP TABLE {table}")
-    _execute(database, "CREATE TABLE turn_exposures (turn TEXT, number INTEGER)")
+def _made_at(revision: str, tmp_path: Path) -> Path:
+    """A database as the code made it whose newest migration was this one."""
+    path = tmp_path / app.DATABASE
+    engine = sql.create_engine(sql.sqlite_url(path))
+    config = Config()
+    config.set_main_option("script_location", "habitus:migrations")
+    with sql.writing(engine) as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
+    return path
 
 
 @pytest.mark.req("SC-01")
-def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_now(database: Path) -> None:
-    _execute(database, "UPDATE alembic_version SET version_num = '0006'")
-    _execute(database, "ALTER TABLE skill_proposals DROP COLUMN told_on")  # it came later
-    _execute(database, "DROP TABLE skill_switches")  # and so did these
-    _execute(database, "DROP TABLE recipe_counts")
-    _execute(database, "DROP TABLE studied_files")
-    _execute(database, "DROP TABLE failed_climbs")
-    _without_evidence(database)
+def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_now(tmp_path: Path) -> None:
+    database = _made_at("0006", tmp_path)
     rows = {"removed1": "removed by ann", "madeway1": "there is room for 50 lessons"}
     for id, reason in rows.items():
         definition = json.dumps({"confidence": 0.6, "reason": reason})
@@ -97,13 +100,8 @@ def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_n
 
 
 @pytest.mark.req("SC-01", "SK-11")
-def test_skills_that_were_removed_before_switches_were_kept_have_that_in_their_history(database: Path) -> None:
-    _execute(database, "UPDATE alembic_version SET version_num = '0008'")
-    _execute(database, "DROP TABLE skill_switches")
-    _execute(database, "DROP TABLE recipe_counts")
-    _execute(database, "DROP TABLE studied_files")
-    _execute(database, "DROP TABLE failed_climbs")
-    _without_evidence(database)
+def test_skills_that_were_removed_before_switches_were_kept_have_that_in_their_history(tmp_path: Path) -> None:
+    database = _made_at("0008", tmp_path)
     _execute(
         database,
         "INSERT INTO skills (id, layer, folder, name, version, tree_hash, stamp, diagnostics, created_on, modified_on, "

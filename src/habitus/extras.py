@@ -10,10 +10,12 @@ from habitus.errors import UserError
 # What is imported → the extra that brings it. pyproject.toml has the same names.
 BRINGS: Mapping[str, str] = {
     "anthropic": "anthropic",
+    "cryptography": "secrets",
     "dbos": "jobs",
     "fastapi": "web",
     "google.genai": "google",
     "jinja2": "web",
+    "keyring": "secrets",
     "mcp": "mcp",
     "mcp_types": "mcp",
     "nh3": "web",

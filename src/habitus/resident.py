@@ -68,10 +68,7 @@ async def listen(
             return
         listening = _Listening(answer)
         place = folder / f"{name}.socket"
-        place.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX) as door, _short(folder) as short:
-            door.bind(f"{short}/{place.name}")
-            place.chmod(0o600)  # before anybody can be let in
+        with bound(place) as door:
             async with await asyncio.start_unix_server(listening.answered, sock=door, limit=_LONGEST):
                 while not stop.is_set() and _is_held(lock, folder, name) and listening.idle_s <= idle_s:
                     with contextlib.suppress(TimeoutError):
@@ -79,6 +76,16 @@ async def listen(
         if _is_held(lock, folder, name):  # else another one listens there by now
             place.unlink(missing_ok=True)
         await close()
+
+
+def bound(place: Path) -> socket.socket:
+    """A socket at this path, which only its user may connect to once it listens; an old one is replaced."""
+    place.unlink(missing_ok=True)
+    door = socket.socket(socket.AF_UNIX)
+    with _short(place.parent) as short:
+        door.bind(f"{short}/{place.name}")
+    place.chmod(0o600)  # before anybody can be let in
+    return door
 
 
 def end_soon(folder: Path, name: str) -> None:

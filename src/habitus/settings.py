@@ -5,15 +5,17 @@ The environment wins over the file. Nothing here reads the process environment b
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pwd
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from habitus.errors import Invalid, StorageFailed, did_you_mean
 
@@ -70,11 +72,58 @@ class EvidenceSettings(_Section):
     )
 
 
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_AT = r"( at (?P<hour>[01]?\d|2[0-3])(:(?P<minute>[0-5]\d))?)?"
+SCHEDULE = rf"off|hourly|(daily|weekly( on (?P<day>{'|'.join(DAYS)}))?){_AT}"
+
+
+def _schedule(text: str) -> str:
+    """Words about when something is due, such as 'daily at 3:30'."""
+    text = " ".join(text.lower().split())
+    if re.fullmatch(SCHEDULE, text) is None:
+        raise ValueError("write off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'")
+    return text
+
+
+_When = Annotated[str, AfterValidator(_schedule)]
+
+
+class ScheduleSettings(_Section):
+    """What starts by itself where a worker or 'habitus up' runs."""
+
+    curate: _When = Field(default="daily at 3", description="When everything that ages is looked at.")
+    learn: _When = Field(default="hourly", description="When sessions of other agents that hooks noted are studied.")
+    mine: _When = Field(default="off", description="When recipes are looked for in what was done.")
+    verify: _When = Field(default="off", description="When lessons that nothing has shown yet are tried; asks a model.")
+    dream: _When = Field(default="off", description="When challenges are practised; asks a model.")
+    timezone: str = Field(default="", description="Whose hours are meant, as Europe/Berlin; else this machine's.")
+
+
+class JobsSettings(_Section):
+    per_model: int = Field(default=0, ge=0, description="Jobs that may ask one model at a time, on all hosts; 0: any.")
+    per_user: int = Field(default=0, ge=0, description="Jobs of one user at a time, on all hosts; 0: any.")
+
+
 class SandboxSettings(_Section):
     runtime: str = Field(
         default="local",
         pattern=r"^(local|ssh://\S+)$",
         description="Where scratchpads run: local, or ssh://user@host:port/folder.",
+    )
+
+
+def _addresses(value: tuple[str, ...]) -> tuple[str, ...]:
+    for one in value:
+        ipaddress.ip_network(one)
+    return value
+
+
+class WebSettings(_Section):
+    proxy_header: str = Field(
+        default="", description="The header in which a proxy says who has signed in; see proxies."
+    )
+    proxies: Annotated[Names, AfterValidator(_addresses)] = Field(
+        default=(), description="Addresses or networks whose proxy_header is believed, such as 10.0.0.0/8."
     )
 
 
@@ -114,14 +163,20 @@ class Settings(_Section):
     git_host: str = Field(default="", description="Where OWNER/REPO is looked for; GitHub without.")
     bot_name: str = Field(default="Habitus", description="What {BOT_NAME} becomes in skills.")
     disabled_skills: Names = Field(default=(), description="Skills switched off for everybody.")
+    skill_config: dict[str, Any] = Field(
+        default_factory=dict, description="What skills' command lines ask of the settings, by name; no secrets."
+    )
     layers: Names = Field(default=(), description="Offer only the skills of these layers; all of them without.")
     users: dict[str, UserSettings] = Field(default_factory=dict, description="Known users and their rights.")
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
     review: ReviewSettings = Field(default_factory=ReviewSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     evidence: EvidenceSettings = Field(default_factory=EvidenceSettings)
+    schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    jobs: JobsSettings = Field(default_factory=JobsSettings)
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
+    web: WebSettings = Field(default_factory=WebSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
     model: str = Field(default="", description="The model that answers, as provider:model.")
     cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")
@@ -140,6 +195,11 @@ class Settings(_Section):
     )
     look_every: float = Field(default=2.0, ge=0, description="Seconds between two looks at the skill directories.")
     durable: bool = Field(default=True, description="Wait for the disk, so that a power cut loses nothing.")
+    notify_url: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="An address that is sent a JSON with names, once, when something begins to wait for a person.",
+    )
     editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")
     warnings: tuple[str, ...] = Field(default=(), description="What was odd about the settings themselves.")
 
@@ -164,14 +224,15 @@ class Settings(_Section):
 
 FILE = "habitus.toml"
 _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed"}
+_BY_HAND = {"users", "skill_config"}  # whose keys a person chooses
 
 
 def known_keys() -> tuple[str, ...]:
-    """Every setting by its name, `section.key` where it has a section; the users are written by hand."""
+    """Every setting by its name, `section.key` where it has a section, but those that are written by hand."""
     return tuple(
         key
         for name in Settings.model_fields
-        if name not in _NOT_IN_FILE | {"users"}
+        if name not in _NOT_IN_FILE | _BY_HAND
         for key in ([f"{name}.{inner}" for inner in _SECTIONS[name].model_fields] if name in _SECTIONS else [name])
     )
 
@@ -259,7 +320,7 @@ def _unknown(file: str, section: str, values: object, known: set[str]) -> list[s
 def _with_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """`HABITUS_KEY`, and `HABITUS_SECTION_KEY` for what has a section."""
     values = dict(from_file)
-    for key in Settings.model_fields.keys() - _NOT_IN_FILE - {"users"}:
+    for key in Settings.model_fields.keys() - _NOT_IN_FILE - _BY_HAND:
         if key not in _SECTIONS:
             values |= _set_in(environ, "", [key])
         elif isinstance(values.get(key, {}), dict):
@@ -283,4 +344,4 @@ def account_name() -> str:
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     key = ".".join(str(part) for part in problem["loc"])
-    return f"Setting '{key}' can't be {problem['input']!r}: {problem['msg'].lower()}."
+    return f"Setting '{key}' can't be {problem['input']!r}: {problem['msg'].lower().removeprefix('value error, ')}."

@@ -32,6 +32,7 @@ metadata = sa.MetaData()
 HEAD = "0014"
 
 _BUSY_SECONDS = 30
+_SECRETS = ("password", "sslpassword")  # what an address may also name behind its question mark
 
 
 class Utc(sa.types.TypeDecorator[datetime]):
@@ -53,10 +54,17 @@ def _written(moment: datetime) -> str:
 
 
 def open_engine(url: str) -> sa.Engine:
-    """An engine on a database that has every table this code needs."""
+    """An engine on a database that has every table this code needs.
+
+    What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
+    """
     engine = create_engine(url)
     try:
-        migrate(engine)
+        found = revision(engine)
+        if engine.dialect.name == "sqlite" or found is None:
+            migrate(engine)
+        elif (problem := unusable(engine, found)) is not None:
+            raise problem
     except BaseException:
         engine.dispose()
         raise
@@ -190,30 +198,41 @@ def upsert(
 
 def migrate(engine: sa.Engine) -> None:
     """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused."""
-    with storage_errors(engine):
-        found = _revision(engine)
-        if found == HEAD:
-            return
-        if found is None or found < HEAD:
+    found = revision(engine)
+    if found is None or found < HEAD:
+        with storage_errors(engine):
             _upgrade(engine)
-        elif (_oldest_reader(engine) or found) > HEAD:
-            raise StorageFailed(
-                f"{_place(engine)} was written by a newer Habitus (schema {found}, this one knows {HEAD}).",
-                mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
-            )
+    elif (problem := unusable(engine, found)) is not None:
+        raise problem
 
 
-def _revision(engine: sa.Engine) -> str | None:
-    with engine.connect() as connection:
+def unusable(engine: sa.Engine, found: str | None) -> StorageFailed | None:
+    """Why this code can't work with the schema that was found."""
+    if found is None:
+        return StorageFailed(f"{place(engine)} has no tables yet.", mend="The first command makes them.")
+    if found < HEAD:
+        what = f"{place(engine)} has schema {found}, and this Habitus needs {HEAD}."
+        return StorageFailed(what, mend="Run 'habitus db migrate' once.")
+    if found > HEAD and (oldest_reader(engine) or found) > HEAD:
+        return StorageFailed(
+            f"{place(engine)} was written by a newer Habitus (schema {found}, this one knows {HEAD}).",
+            mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
+        )
+    return None
+
+
+def revision(engine: sa.Engine) -> str | None:
+    """The newest migration that a database has had; nothing where it has no tables yet."""
+    with storage_errors(engine), engine.connect() as connection:
         if not sa.inspect(connection).has_table("alembic_version"):
             return None
         found: str | None = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         return found
 
 
-def _oldest_reader(engine: sa.Engine) -> str | None:
+def oldest_reader(engine: sa.Engine) -> str | None:
     """The oldest schema whose code may still use this database, where the newer code wrote that down."""
-    with engine.connect() as connection:
+    with storage_errors(engine), engine.connect() as connection:
         found: str | None = connection.execute(sa.text("SELECT MAX(oldest_reader) FROM schema_compatibility")).scalar()
         return found
 
@@ -290,7 +309,7 @@ def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
 
 def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
     said = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
-    where = _place(engine)
+    where = place(engine)
     match said.lower():
         case text if "disk is full" in text:
             return StorageFailed(f"No space left for {where}; nothing was changed.", mend="Free some space and retry.")
@@ -324,7 +343,8 @@ def way_back(path: str) -> str:
     )
 
 
-def _place(engine: sa.Engine) -> str:
+def place(engine: sa.Engine) -> str:
+    """Where a database is, fit to be shown: a path, or an address without its password."""
     if engine.dialect.name == "sqlite":
         return str(engine.url.database or "the in-memory database")
-    return engine.url.render_as_string(hide_password=True)
+    return engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)

@@ -22,8 +22,11 @@ def test_what_is_left_to_a_worker_is_done_by_one(direct: Direct, tmp_path: Path)
     lost = direct.json("jobs", "add", "import", str(tmp_path / "nowhere"))
     assert (imported["state"], imported["of"]) == ("waiting", None)
     assert "not begun" in direct.ok("jobs", "list")
+    others = [direct.json("jobs", "add", kind)["id"] for kind in ("curate", "index", "learn", "mine", "verify")]
 
-    assert "All is done." in direct.ok("worker", "--until-idle")
+    assert "All is done." in direct.ok("worker", "--until-idle", "--concurrency", "2")
+    assert {direct.json("jobs", "show", id)["state"] for id in others} == {"done"}
+    assert "1 of 1 part" in direct.ok("jobs", "show", others[0], "--follow")
 
     done = direct.json("jobs", "show", imported["id"])
     assert (done["state"], done["done"], done["of"], done["result"]) == ("done", 1, 1, {"imported": 2})
@@ -40,8 +43,12 @@ def test_what_is_left_to_a_worker_is_done_by_one(direct: Direct, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("add", "knit"), "There are no jobs of the kind 'knit'. There are: curate, import, learn."),
-        (("add", "learn"), "'learn' can't do with 0 words. Name transcripts"),
+        (
+            ("add", "knit"),
+            "There are no jobs of the kind 'knit'. There are: curate, dream, import, index, learn, mine, verify.",
+        ),
+        (("add", "import"), "'import' can't do with 0 words. Say where from"),
+        (("schedule", "set", "dream", "at times"), "can't be 'at times': write off, hourly, 'daily at 3:30'"),
         (("show", "nothing"), "There is no job 'nothing'. See 'habitus jobs list'."),
     ],
 )
@@ -49,3 +56,28 @@ def test_what_can_t_be_done_is_said_in_a_line(direct: Direct, words: tuple[str, 
     ran = direct("jobs", *words)
     assert ran.code == 1
     assert told in ran.err
+
+
+@pytest.mark.req("OP-01")
+def test_what_starts_by_itself_is_listed_and_dreaming_only_where_it_is_switched_on(direct: Direct) -> None:
+    before = {each["kind"]: each for each in direct.json("jobs", "schedule")["schedule"]}
+    assert {kind: each["when"] for kind, each in before.items()} == {
+        "curate": "daily at 3",
+        "learn": "hourly",
+        "mine": "off",
+        "verify": "off",
+        "dream": "off",
+    }
+    assert (before["dream"]["next_on"], before["dream"]["last"]) == (None, None)
+    direct.ok("config", "set", "schedule.timezone", "UTC")
+    assert "schedule.dream is set to daily at 2:30" in direct.ok("jobs", "schedule", "set", "dream", "Daily at 2:30")
+    (after,) = [each for each in direct.json("jobs", "schedule")["schedule"] if each["kind"] == "dream"]
+    assert after["next_on"].endswith("02:30:00+00:00")
+
+
+@pytest.mark.req("OP-01")
+def test_a_worker_of_some_kinds_leaves_the_others(direct: Direct) -> None:
+    direct.ok("jobs", "add", "mine", "--priority", "high")
+    direct.ok("jobs", "add", "index", "--priority", "low")
+    assert "1 job left for the next worker." in direct.ok("worker", "--queues", "index", "--until-idle")
+    assert [(job["kind"], job["priority"]) for job in direct.json("jobs", "list")["jobs"]] == [("mine", "high")]

@@ -59,6 +59,19 @@ def test_it_says_what_fired_and_where_with_the_evidence(direct: Direct, folder: 
     ]
 
 
+@pytest.mark.req("EL-08", "CL-08")
+def test_transcripts_that_were_moved_or_packed_are_found(direct: Direct, folder: Path) -> None:
+    moved = folder.parent.rename(folder.parents[1] / "elsewhere")
+    sessions = folder.parents[1] / ".codex" / "sessions" / "2026"
+    sessions.mkdir(parents=True)
+    (sessions / "rollout-1.jsonl.zst").write_bytes(b"(\xb5/\xfd of which the rest is lost")
+    env = {"HOME": str(folder.parents[1]), "CLAUDE_CONFIG_DIR": str(moved)}
+    said = direct.ok("learn", env=env)
+    assert "Read 4 files: 4 turns, 12 events." in said
+    assert f"Not read in {sessions / 'rollout-1.jsonl.zst'}: 1 × file: not a whole .zst file" in said
+    assert "Claude Code" in direct.ok("check", env=env)
+
+
 @pytest.mark.req("EL-08")
 def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
     told = direct.json("learn", str(folder / "*" / "o*.jsonl"))
@@ -103,8 +116,8 @@ def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("nowhere.jsonl",), "'nowhere.jsonl' is no file. Looked for files that end in .jsonl, .json, .ndjson."),
-        (("empty",), "'empty' holds no transcripts. Looked for files that end in .jsonl, .json, .ndjson."),
+        (("nowhere.jsonl",), "'nowhere.jsonl' is no file. Looked for files that end in .jsonl, .json, .ndjson, .zst."),
+        (("empty",), "'empty' holds no transcripts. Looked for files that end in .jsonl, .json, .ndjson, .zst."),
         (("/dev/null",), "'/dev/null' is not a regular file. Give a file, a folder or a pattern."),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -190,12 +189,6 @@ def test_an_admin_sees_all_when_asking_for_it(direct: Direct, anns: Anns) -> Non
     assert direct("lessons", "retract", "--session", anns.session, "--all-users", env=boss).code == 0
     refused = direct("lessons", "list", "--all-users", env=BOB)
     assert (refused.code != 0, "Only an admin" in refused.err) == (True, True)
-
-
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres.server(tmp_path_factory) as url:
-        yield url
 
 
 @pytest.mark.req("SC-04")

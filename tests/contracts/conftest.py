@@ -17,14 +17,6 @@ if TYPE_CHECKING:
     from tests.contracts.stores import Ticking
 
 
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from tests.contracts import postgres
-
-    with postgres.server(tmp_path_factory) as url:
-        yield url
-
-
 @pytest.fixture
 def clock() -> Ticking:
     from tests.contracts.stores import Ticking

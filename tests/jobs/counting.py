@@ -12,12 +12,14 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from habitus.jobs.owners import Owners
-from habitus.jobs.worker import working
+from habitus.errors import Invalid
+from habitus.jobs.owners import Locks
+from habitus.jobs.queue import JobQueue
+from habitus.jobs.worker import Manner, working
 
 LOOK_S = 0.05
 
@@ -37,17 +39,19 @@ class Counting:
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         self._write("began", key)
         if part.get("fails") and not (self._root / "mended").exists():
-            raise ValueError("It is not mended yet.")
+            raise Invalid("It is not mended yet.")
+        if part.get("stumbles") and not (self._root / "mended").exists():
+            raise OSError("The line is dead.")
         if part["die"] == "before":
             self._die_once(key)
         with contextlib.suppress(FileExistsError):  # not twice under one key
             (self._root / "effects" / key.replace("/", ":")).touch(exist_ok=False)
         if part["die"] == "after":
             self._die_once(key)
-        return 1
+        return {"done": 1, "tokens": part.get("tokens", 0)}
 
     def sum_up(self, results: Sequence[Any]) -> Any:
-        return sum(results)
+        return sum(each["done"] for each in results)
 
     def _write(self, name: str, line: str) -> None:
         with (self._root / name).open("a") as written:
@@ -66,11 +70,14 @@ def url(root: Path) -> str:
 
 
 @contextlib.contextmanager
-def counting(root: Path, *, concurrency: int = 2) -> Iterator[str]:
-    with working(
-        url(root), {"count": Counting(root)}, Owners(root / "workers"), concurrency=concurrency, look_s=LOOK_S
-    ) as name:
-        yield name
+def counting(root: Path, *, concurrency: int = 2, kinds: Collection[str] = ("count",)) -> Iterator[str]:
+    queue = JobQueue(url(root), connections=concurrency)
+    manner = Manner(concurrency=concurrency, look_s=LOOK_S, first_wait_s=0.001)
+    try:
+        with working(queue, dict.fromkeys(kinds, Counting(root)), Locks(root / "workers"), manner) as name:
+            yield name
+    finally:
+        queue.close()
 
 
 def _work(root: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from habitus.errors import NotFound, Refused
 from habitus.jobs.model import Job, JobState
 from habitus.jobs.queue import JobQueue
+from habitus.jobs.rules import MOST_TRIES
 from tests.jobs.counting import counting, url
 
 _LONGEST_S = 120
@@ -106,11 +107,11 @@ def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(root: Path
 
 @pytest.mark.req("OP-01")
 def test_a_worker_that_leaves_hands_over_what_it_began(root: Path, queue: JobQueue) -> None:
-    ids = [_add(queue, *[""] * 60) for _ in range(2)]
+    ids = [_add(queue, *[""] * 20) for _ in range(2)]
     with counting(root):
         _until(lambda: any(job.done for job in queue.all()))
     left = [queue.get(id) for id in ids]
-    assert any(job.state is JobState.RUNNING for job in left)
+    assert {job.state for job in left} == {JobState.WAITING}  # not only when somebody finds out that it is gone
     with counting(root):
         _until(lambda: _all_over(queue))
     _check(root, queue.all())
@@ -155,8 +156,38 @@ def test_what_is_no_job_is_said_so(queue: JobQueue) -> None:
 
 
 @pytest.mark.req("OP-01")
-def test_a_kind_that_a_worker_does_not_know_fails_with_its_reason(root: Path, queue: JobQueue) -> None:
-    id = queue.add("knit", {})
+def test_a_kind_that_a_worker_does_not_know_is_left_to_others_and_said_once(
+    root: Path, queue: JobQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    known, unknown = _add(queue, ""), queue.add("knit", {"job": "knit", "parts": [{"die": ""}]}, id="knit")
+    with counting(root):
+        _until(lambda: queue.get(known).state.is_over)
+    assert queue.get(unknown).state is JobState.WAITING
+    assert caplog.text.count("Jobs of the kind 'knit' are left to other workers") == 1
+    with counting(root, kinds=("knit",)):
+        _until(lambda: _all_over(queue))
+    assert queue.get(unknown).result == 1
+
+
+@pytest.mark.req("OP-01")
+def test_a_part_that_fails_by_accident_is_tried_again_later_and_parked_at_last(root: Path, queue: JobQueue) -> None:
+    id = queue.add("count", {"job": "j", "parts": [{"die": ""}, {"die": "", "stumbles": True}]}, id="j")
     with counting(root):
         _until(lambda: _all_over(queue))
-    assert "knows no jobs of the kind 'knit'" in queue.get(id).reason
+    parked = queue.get(id)
+    assert (parked.state, parked.done) == (JobState.PARKED, 1)
+    assert parked.reason == f"OSError: The line is dead. (try {MOST_TRIES} of {MOST_TRIES})"
+    assert Counter(_begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": MOST_TRIES}
+    (root / "mended").touch()
+    assert queue.retry(id).reason == ""
+    with counting(root):
+        _until(lambda: _all_over(queue))
+    assert queue.get(id).result == 2
+
+
+@pytest.mark.req("OP-01")
+def test_a_job_ends_early_when_its_tokens_are_spent(root: Path, queue: JobQueue) -> None:
+    id = queue.add("count", {"job": "j", "parts": [{"die": "", "tokens": 60}] * 4, "tokens": 100})
+    with counting(root):
+        _until(lambda: _all_over(queue))
+    assert (queue.get(id).state, queue.get(id).result) == (JobState.DONE, 2)

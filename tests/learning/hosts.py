@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.learning.logs import Line, asked, came, used, write
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 CWD = "/srv/shop"
 REFUSED = {
@@ -71,6 +77,13 @@ def codex(path: Path, deeds: Sequence[Did]) -> None:
     write(path.with_name(f"rollout-{path.name}.jsonl"), lines)
 
 
+def codex_packed(path: Path, deeds: Sequence[Did]) -> None:
+    codex(path, deeds)
+    plain = path.with_name(f"rollout-{path.name}.jsonl")
+    plain.with_name(f"{plain.name}.zst").write_bytes(zstd.compress(plain.read_bytes()))
+    plain.unlink()
+
+
 def gemini(path: Path, deeds: Sequence[Did]) -> None:
     messages: list[Line] = []
     for number, did in enumerate(deeds):
@@ -99,16 +112,7 @@ def opencode(path: Path, deeds: Sequence[Did]) -> None:
             "CREATE TABLE part (id TEXT, message_id TEXT, session_id TEXT, data TEXT);"
         )
         database.execute("INSERT INTO session VALUES (?, NULL, ?)", (path.stem, CWD))
-        for number, did in enumerate(deeds):
-            role = "assistant" if did.command else "user"
-            message = {"role": role, "time": {"created": 1777629600000 + number * 60000}}
-            part: Line = {"type": "text", "text": did.said}
-            if did.command:
-                state: Line = {"status": "completed", "input": {"command": did.command}, "output": did.said}
-                state |= {"metadata": {"exit": did.code}}
-                if did.code is None:
-                    state = {"status": "error", "input": {"command": did.command}, "error": REFUSED["opencode"]}
-                part = {"type": "tool", "tool": "bash", "callID": str(number), "state": state}
+        for number, (message, part) in enumerate(map(_in_opencode, range(len(deeds)), deeds)):
             database.execute("INSERT INTO message VALUES (?, ?, ?)", (f"m{number:03}", path.stem, json.dumps(message)))
             database.execute(
                 "INSERT INTO part VALUES (?, ?, ?, ?)", (f"p{number:03}", f"m{number:03}", path.stem, json.dumps(part))
@@ -116,9 +120,39 @@ def opencode(path: Path, deeds: Sequence[Did]) -> None:
     database.close()
 
 
+def opencode_files(path: Path, deeds: Sequence[Did]) -> None:
+    """As it kept them before it had a database."""
+    storage = path.with_name("storage")
+
+    def keep(folder: str, name: str, value: Line) -> None:
+        (storage / folder).mkdir(parents=True, exist_ok=True)
+        (storage / folder / f"{name}.json").write_text(json.dumps(value))
+
+    keep("session/project", "ses_1", {"id": "ses_1", "directory": CWD, "version": "0.9", "time": {}})
+    for number, (message, part) in enumerate(map(_in_opencode, range(len(deeds)), deeds)):
+        keep("message/ses_1", f"msg_{number:03}", message)
+        keep(f"part/msg_{number:03}", f"prt_{number:03}", part)
+
+
+def _in_opencode(number: int, did: Did) -> tuple[Line, Line]:
+    """A message and its one part."""
+    role = "assistant" if did.command else "user"
+    message: Line = {"role": role, "time": {"created": 1777629600000 + number * 60000}}
+    part: Line = {"type": "text", "text": did.said}
+    if did.command:
+        state: Line = {"status": "completed", "input": {"command": did.command}, "output": did.said}
+        state |= {"metadata": {"exit": did.code}}
+        if did.code is None:
+            state = {"status": "error", "input": {"command": did.command}, "error": REFUSED["opencode"]}
+        part = {"type": "tool", "tool": "bash", "callID": str(number), "state": state}
+    return message, part
+
+
 WRITERS: dict[str, Callable[[Path, Sequence[Did]], None]] = {
     "claude_code": claude_code,
     "codex": codex,
+    "codex, compressed": codex_packed,
     "gemini": gemini,
     "opencode": opencode,
+    "opencode, files": opencode_files,
 }

@@ -16,6 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from habitus.app import Habitus
+from habitus.app.people import People, Role
 from habitus.errors import Invalid
 from habitus.journal.model import Turn
 from habitus.mcp.http import serve_http
@@ -31,9 +32,14 @@ class Served:
     url: str
     token: str
 
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}"}
+    @asynccontextmanager
+    async def client(self, token: str = "", mode: str = "auto") -> AsyncIterator[Client]:
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            Client(streamable_http_client(self.url, http_client=http), mode=mode) as client,
+        ):
+            yield client
 
 
 @asynccontextmanager
@@ -62,15 +68,50 @@ async def test_a_client_with_the_token_works_and_its_turn_ends_when_it_leaves(
     place: Path, habitus: Habitus, mode: str
 ) -> None:
     async with served(place) as server:
-        async with (
-            httpx2.AsyncClient(headers=server.headers) as http,
-            Client(streamable_http_client(server.url, http_client=http), mode=mode) as client,
-        ):
+        async with server.client(mode=mode) as client:
             assert len((await client.list_tools()).tools) == 8
             assert "1. Boil water." in text_of(await client.call_tool("recall_skill", {"name": "brew-tea"}))
         if mode == "legacy":  # it says good-bye; the later protocol has no such word
             assert [turn.ended_on is not None for turn in turns(habitus)] == [True]
     assert [(turn.ended_on is not None, turn.source_type) for turn in turns(habitus)] == [(True, "mcp")]
+
+
+@pytest.mark.req("CL-04", "CL-05")
+async def test_people_use_their_tokens_within_their_roles_and_are_named(place: Path, habitus: Habitus) -> None:
+    tokens = {role: People(place).add(role.value, role).token for role in Role}
+    new = {"name": "make-soup", "title": "Soup", "description": "How soup is made", "content": "1. Cut leeks."}
+    async with served(place) as server:
+        for role, more in ((Role.VIEWER, set()), (Role.REVIEWER, {"report_outcome"})):
+            async with server.client(tokens[role]) as client:
+                offered = {tool.name for tool in (await client.list_tools()).tools}
+                assert offered == {"search_skills", "recall_skill", "list_lessons", "why"} | more
+                assert "There is no tool" in text_of(await client.call_tool("create_skill", new))
+                await client.call_tool("recall_skill", {"name": "brew-tea"})
+        async with server.client(tokens[Role.ADMIN]) as client:
+            assert "proposed" in text_of(await client.call_tool("create_skill", new))
+        (proposal,) = habitus.review.list()
+        assert (proposal.change.name, proposal.author.name) == ("make-soup", "admin")
+        People(place).remove("admin")
+        assert await status_of(server, {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}) == 401
+    assert {turn.user for turn in turns(habitus)} == {"viewer", "reviewer", "admin"}
+
+
+async def status_of(server: Served, headers: dict[str, str]) -> int:
+    async with httpx2.AsyncClient() as http:
+        return (await http.post(server.url, content=json.dumps(PING), headers=JSON | headers)).status_code
+
+
+@pytest.mark.req("CL-04")
+async def test_a_session_is_continued_by_nobody_but_who_began_it(place: Path, habitus: Habitus) -> None:
+    ben = {"Authorization": f"Bearer {People(place).add('ben', Role.VIEWER).token}"}
+    greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    async with served(place) as server, httpx2.AsyncClient() as http:
+        own = {**JSON, "Authorization": f"Bearer {server.token}"}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting}
+        begun = await http.post(server.url, json=hello, headers=own)
+        session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+        assert await status_of(server, {**own, **session}) == 200
+        assert await status_of(server, {**ben, **session}) == 404
 
 
 def turns(habitus: Habitus) -> list[Turn]:
@@ -82,8 +123,7 @@ async def test_nobody_else_is_let_in(place: Path, habitus: Habitus) -> None:
     async with served(place) as server, httpx2.AsyncClient() as http:
 
         async def status(**headers: str) -> int:
-            given = {**JSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
-            return (await http.post(server.url, content=json.dumps(PING), headers=given)).status_code
+            return await status_of(server, headers)
 
         token = f"Bearer {server.token}"
         assert await status() == 401

@@ -152,3 +152,20 @@ def test_equal_documents_come_in_the_order_of_their_ids(engine: sa.Engine, count
     index = Index.open(engine, "skills", embedder=counting)
     index.put(Document(id=f"{n:02}", name="same", description="The same text.") for n in reversed(range(30)))
     assert [hit.id for hit in index.search("same text", k=30).hits] == [f"{n:02}" for n in range(30)]
+
+
+@pytest.mark.req("CL-02")
+def test_what_is_supposed_is_found_as_if_it_were_so_and_nothing_of_it_is_kept(
+    engine: sa.Engine, counting: CountingEmbedder
+) -> None:
+    index = _filled(engine, counting)
+    edited, new = replace(SKILLS[0], description="Bake bread"), skill("fix-build", "Mend a build that fails")
+    asked = ("scale my pictures", "bread", "find the broken commit and fix the build")
+    before = [index.search(text) for text in asked]
+    supposed = index.supposing([edited, new], gone=[SKILLS[1].id])
+    foretold = [supposed.search(text) for text in asked]
+    assert [index.search(text) for text in asked] == before
+    index.put([edited, new])
+    index.remove([SKILLS[1].id])
+    for text, found in zip(asked, foretold, strict=True):
+        assert_alike(found, index.search(text))

@@ -9,7 +9,10 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.app import Habitus
+from habitus.app import Habitus, secrets
+from habitus.events import OK
+from habitus.sandbox.credentials.model import Call
+from habitus.skills.model import Manifest, Skill
 from tests.web.furnished import furnish_with_life
 
 PAGES = (
@@ -28,11 +31,15 @@ PAGES = (
     "/lessons",
     "/activity",
     "/activity/s1",
+    "/chat",
+    "/chat/s1",
     "/more",
     "/more/try?request=close+the+books",
     "/more/tools",
+    "/more/jobs",
     "/more/archive",
     "/more/settings",
+    "/more/secrets",
     "/more/doctor",
 )
 TRADE_WORDS = (
@@ -49,7 +56,7 @@ def seen(text: str) -> str:
 @pytest.mark.req("CL-02")
 def test_every_page_opens_on_a_home_with_life_and_on_an_empty_one(browser: TestClient, habitus: Habitus) -> None:
     empty = {path: browser.get(path).status_code for path in PAGES}
-    gone = ("/skills/close", "/activity/s1")
+    gone = ("/skills/close", "/activity/s1", "/chat/s1")
     assert {path for path, status in empty.items() if status != 200} == {p for p in PAGES if p.startswith(gone)}
     furnish_with_life(habitus)
     assert [path for path in PAGES if browser.get(path).status_code != 200] == []
@@ -209,3 +216,23 @@ def assert_harmless(text: str) -> None:
         assert not re.search(r"(?:^|\s)on\w+\s*=", re.sub(r"\"[^\"]*\"|'[^']*'", "", attributes)), (name, attributes)
         assert not re.search(r"(?:href|src)\s*=\s*[\"']?\s*javascript:", attributes, flags=re.IGNORECASE)
     assert "alert(1)</script>" not in text
+
+
+@pytest.mark.req("SB-11")
+def test_secrets_are_listed_by_name_with_what_was_called_and_never_a_value(
+    browser: TestClient, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HABITUS_VAULT_KEY", "a-long-random-text-of-a-variable")
+    secret = "tr0ub4dor-and-three"
+    env = ({"var": "TEA_PASSWORD", "from": "secret", "name": "tea.password"},)
+    skill = Skill(name="buy-tea", description="Buys tea", manifest=Manifest(cli=True, env=env), body="Call it.")
+    habitus.skills.create(skill, habitus.person())
+    assert "waits for you" in browser.get("/more/secrets").text
+    secrets.set_secret(habitus, "tea.password", secret)
+    secrets.grant(habitus, "buy-tea", ["tea.password"], hosts=["tea.example.org"])
+    call = Call(who="ann", skill="buy-tea", arguments=("--as", secret), outcome=OK, when=habitus.clock())
+    secrets.open_calls(habitus).record(call)
+    text = seen(browser.get("/more/secrets").text)
+    for told in ("tea.password", "For buy-tea", "may have it", "tea.example.org", "buy-tea --as [redacted:known]"):
+        assert told in text
+    assert secret not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,29 @@ def test_where_others_reach_it_nobody_looks_who_has_not_signed_in(habitus: Habit
     assert public.get("/static/habitus.css").status_code == 200
     assert public.get(f"/enter?key={keys.new_link()}").status_code == 200
     assert public.get("/skills").status_code == 200
+
+
+@pytest.mark.req("CL-04")
+def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, keys: Keys) -> None:
+    People(habitus.settings.home).add("ben", Role.ADMIN)
+    web = habitus.settings.web.model_copy(update={"proxy_header": "X-User", "proxies": ("10.0.0.0/8",)})
+    habitus.settings = habitus.settings.model_copy(update={"web": web})
+    desks = Desks(habitus)
+    app = make_app(desks, keys, {HOST}, is_public=True)
+    proxy, other = (TestClient(app, base_url=f"http://{HOST}", client=(at, 1)) for at in ("10.1.2.3", "11.0.0.1"))
+    ben = {"X-User": "ben"}
+    page = proxy.get("/", headers=ben).text
+    assert "ben, admin" in page
+    assert proxy.post(SWITCH, headers=ben).status_code == 403  # the proxy signs in every page's requests
+    (csrf,) = re.findall(r'"X-CSRF": "(\w+)"', page)
+    assert proxy.post(SWITCH, headers={**ben, "X-CSRF": csrf}).status_code == 200
+    (switch,) = habitus.skills.layer("user").store.whole_history("brew-tea").switches
+    assert switch.author.name == "ben"
+    assert proxy.get("/").status_code == 401
+    assert proxy.get("/", headers={"X-User": "eve"}).status_code == 403
+    assert proxy.get("/", headers=[("X-User", "ben"), ("X-User", "eve")]).status_code == 403
+    assert [other.get("/", headers=given).status_code for given in (ben, {})] == [403, 401]
+    desks.close()
 
 
 @pytest.mark.req("CL-04")

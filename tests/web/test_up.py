@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -17,10 +18,10 @@ from tests.conftest import Cli
 
 
 @contextmanager
-def up(cli: Cli) -> Iterator[list[str]]:
+def up(cli: Cli, *options: str, **more: str) -> Iterator[list[str]]:
     """What it says when it is ready; at the end it is asked to stop, and does."""
-    command = [*cli.program, "up", "--port", "0"]
-    with subprocess.Popen(command, cwd=cli.cwd, env=cli.environ(), stdout=subprocess.PIPE, text=True) as process:
+    command = [*cli.program, "up", "--port", "0", *options]
+    with subprocess.Popen(command, cwd=cli.cwd, env=cli.environ(more), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield [process.stdout.readline().strip() for _ in range(3)]
@@ -49,11 +50,23 @@ async def test_the_link_signs_in_once_and_a_restart_signs_nobody_out(run_cli: Cl
         ):
             assert len((await client.list_tools()).tools) == 8
         assert http.post(f"{address}/mcp", json={}).status_code == 401
-    with up(run_cli) as said, httpx2.Client(cookies=signed_in) as http:
+    believed = {"HABITUS_WEB_PROXY_HEADER": "X-User", "HABITUS_WEB_PROXIES": "10.0.0.1"}
+    with up(run_cli, **believed) as said, httpx2.Client(cookies=signed_in) as http:
         address = said[0].rpartition(" ")[2]
+        forged = {"X-User": "ann", "X-Forwarded-For": "10.0.0.1"}
+        assert http.get(f"{address}/skills", headers=forged).status_code == 403
         assert http.get(f"{address}/api/v1/sessions").status_code == 200
         assert http.get(f"{address}/api/v1/skills/brew-tea").json()["version"] == 1
         assert http.post(f"{address}/api/v1/skills/brew-tea/disable", headers=bearer).json()["state"] == "disabled"
+
+
+@pytest.mark.req("OP-01")
+def test_it_does_jobs_beside_the_page_unless_it_is_told_not_to(run_cli: Cli) -> None:
+    id = json.loads(run_cli("jobs", "add", "index", "--json").out)["id"]
+    with up(run_cli, "--no-jobs"):
+        assert json.loads(run_cli("jobs", "show", id, "--json").out)["state"] == "waiting"
+    with up(run_cli):
+        assert "index, done" in run_cli("jobs", "show", id, "--follow").out
 
 
 @pytest.mark.req("CL-04")

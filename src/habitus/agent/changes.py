@@ -51,6 +51,10 @@ class Changes:
             raise NotFound(f"No skill '{name}'.", mend="list_skills shows what there is.")
         return item
 
+    def agent(self, reason: str) -> Author:
+        """The agent as an author, by the name of the person it works for."""
+        return Author(actor=Actor.AGENT, name=self.person.name, reason=reason)
+
     @property
     def conversation(self) -> str:
         return self.view.conversation
@@ -77,8 +81,9 @@ class Changes:
     def propose(self, layer: str, name: str, tree: Tree, reason: str) -> Changed:
         """What a person has to decide at leisure, whoever is there."""
         change = Change(action=Action.WRITE, name=name, layer=layer, tree=tree, findings=tuple(self.scan(tree)))
-        author = Author(actor=Actor.AGENT, name="agent", reason=reason)
-        made = self.review.propose(change, author, [reason, *change.findings], conversation=self.conversation)
+        made = self.review.propose(
+            change, self.agent(reason), [reason, *change.findings], conversation=self.conversation
+        )
         return Changed(proposal=made.id)
 
     def waiting_tree(self, name: str) -> tuple[str, str, Tree] | None:
@@ -92,7 +97,7 @@ class Changes:
 
     async def submit(self, change: Change, reason: str, question: Question) -> Changed:
         """Ask the person; without an answer it is the agent's own idea, and waits."""
-        author = Author(actor=Actor.AGENT, name="agent", reason=reason)
+        author = self.agent(reason)
         answer = await self.ask(question)
         if answer is Consent.NO:
             raise Refused("The person said no.", mend="Go on without it, or ask what they would rather have.")

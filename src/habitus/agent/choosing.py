@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
 
 from habitus.agent import budget
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal, effective, loaded_or_ruled
 from habitus.journal.model import Turn
-from habitus.search.model import Hit
+from habitus.search.model import Hit, Results
 from habitus.skills import fingerprint
-from habitus.skills.finding import Finder
 from habitus.skills.fingerprint import News
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import Layer
 from habitus.skills.listing import Snapshot
-from habitus.skills.model import Summary
 from habitus.skills.selection import STICKY_TURNS, PriorTurn, Request, Selection, select
 
 
@@ -34,16 +31,13 @@ def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Jo
     )
 
 
-def near(
-    finder: Finder, text: str, on_menu: Mapping[str, Summary], at: Snapshot, *, k: int = budget.FITTING
-) -> list[Hit]:
-    """What search finds on the menu, the nearest first, while something really fits."""
+def near(search: Callable[..., Results], on_menu: Collection[str], *, k: int = budget.FITTING) -> list[Hit]:
+    """What a search for the request finds on the menu, the nearest first, while something really fits."""
     if not on_menu:
         return []
-    search = partial(finder.search, text, k=k, at=at)
-    results = search()  # telling the index which ones to look at costs more than looking twice now and then
+    results = search(k=k)  # telling the index which ones to look at costs more than looking twice now and then
     if any(hit.id not in on_menu for hit in results.hits):
-        results = search(among=on_menu)
+        results = search(k=k, among=on_menu)
     if not results.fits:
         return []
     least = results.hits[0].score * budget.NEARLY_AS_FITTING

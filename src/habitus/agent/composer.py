@@ -168,7 +168,7 @@ class Composer:
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
         k = budget.FITTING + offers.lots.are_drawn  # chance may have a say in who is the last
-        found = near(self._parts.finder, request.text, on_menu, self._parts.view.snapshot, k=k)
+        found = near(partial(self._parts.finder.search, request.text, at=self._parts.view.snapshot), on_menu, k=k)
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
         drawn = edge(offers.lots, ranked, budget.FITTING, item=of_skill, worth=lambda one: worth[one.name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -68,3 +69,23 @@ class Done:
 
 TurnEvent = Said | ToolStarted | ToolProgress | ToolFinished | Nudged | Noticed | Done
 Emit = Callable[[TurnEvent], None]
+
+_TELLING = ("one_line_description", "name", "query", "code", "action")  # arguments that say what a call is about
+
+
+def about(arguments: str) -> str:
+    """What a call is about, from its arguments: the one that tells it, or else all of them."""
+    given = as_object(arguments)
+    if not given:
+        return arguments if arguments.strip() != "{}" else ""
+    found = next((said for key in _TELLING if isinstance(said := given.get(key), str) and said.strip()), "")
+    return found or ", ".join(f"{key}={value}" for key, value in given.items())
+
+
+def as_object(text: str) -> dict[str, object]:
+    """What a model or a tool wrote as a JSON object; an empty one where it is none."""
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}

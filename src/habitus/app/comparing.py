@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from habitus.app.content import said_to_be_near
 from habitus.app.habitus import Habitus
 from habitus.files import File, Tree
 from habitus.skills.review import Action, Proposal
@@ -36,6 +37,13 @@ def proposed(habitus: Habitus, proposal: Proposal) -> tuple[FileChange, ...]:
             return changes(now, {})
         case Action.ENABLE | Action.DISABLE:
             return ()
+
+
+def twins(habitus: Habitus, proposal: Proposal) -> dict[str, tuple[FileChange, ...]]:
+    """The skills that say much the same as a proposal, each with how the proposal differs from it."""
+    there = habitus.skills.snapshot().by_name
+    near = [name for name in said_to_be_near(proposal.reasons) if name in there]
+    return {name: changes(habitus.skills.tree(name), proposal.change.tree) for name in near}
 
 
 def changes(old: Tree, new: Tree) -> tuple[FileChange, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from habitus import settings as settings_module
 from habitus.app import home
@@ -59,7 +60,7 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
     if environ.get(settings_module.variable(key)):
         origin = Origin.ENVIRONMENT
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _plain(value)
-    clean = Redactor(secret_values(environ)).redact(shown).text
+    clean = _clean(key, shown, environ)
     is_secret = clean != shown
     return Value(key=key, value=clean if is_secret else _json(value), origin=origin, shown=clean)
 
@@ -90,8 +91,16 @@ def _undo(key: str, before: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
     if before is None:
         return ("config", "unset", key)
     text = ", ".join(map(str, before)) if isinstance(before, list) else _plain(before)
-    is_secret = Redactor(secret_values(environ)).redact(text).text != text
+    is_secret = _clean(key, text, environ) != text
     return () if is_secret else ("config", "set", key, text)
+
+
+def _clean(key: str, text: str, environ: Mapping[str, str]) -> str:
+    """Without secrets; whoever knows the whole of an address that is told things can tell it things."""
+    if key == "notify_url" and text:
+        address = urlsplit(text)
+        text = f"{address.scheme}://{address.hostname}/…"
+    return Redactor(secret_values(environ)).redact(text).text
 
 
 def _known(key: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from habitus.files import Tree
 from habitus.screening.policy import Policy
 from habitus.skills import trees
 from habitus.skills.finding import Finder
 from habitus.skills.lint import DUPLICATE
+
+_NEAR = "near-duplicate of"
 
 
 def high_findings(tree: Tree, policy: Policy) -> list[str]:
@@ -24,4 +28,9 @@ def near_duplicates(finder: Finder, name: str, tree: Tree) -> list[str]:
     if skill is None:
         return []
     near = finder.similar_to(skill, skill.body)
-    return [f"near-duplicate of {hit.id} ({hit.score:.2f})" for hit in near if hit.score >= DUPLICATE]
+    return [f"{_NEAR} {hit.id} ({hit.score:.2f})" for hit in near if hit.score >= DUPLICATE]
+
+
+def said_to_be_near(reasons: Iterable[str]) -> tuple[str, ...]:
+    """The skills that a proposal waits for because it says much the same."""
+    return tuple(reason.split()[2] for reason in reasons if reason.startswith(f"{_NEAR} "))

@@ -19,7 +19,7 @@ from habitus.events import OK, Outcome, failed, infra
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
 from habitus.learning.dream.challenge import Challenge, read, starters, written
-from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle
+from habitus.learning.dream.cycle import Attempt, Dreamt, DreamVerdict, Solver, cycle, verified
 from habitus.learning.dream.extract import extract
 from habitus.learning.dream.propose import propose
 from habitus.learning.observer import Learner
@@ -29,8 +29,10 @@ from habitus.sandbox.inside import folders
 from habitus.sandbox.model import Cell
 
 PAD = "challenge"
+_PLAYED = "self-play: "  # what the source of a lesson says before the name of its challenge
 OWN = "challenges"  # a folder of the home with challenges of one's own
 _LONGEST_S = 600.0  # of one attempt
+_MOST_TRIED = 200  # candidates at a time
 _RESULT_CHARS = 1_000  # of a call's result that a lesson is drawn from
 
 
@@ -154,7 +156,7 @@ def _kept(habitus: Habitus, challenge: Challenge, dreamt: Dreamt, key: str) -> D
             scope=Scope.USER,
             confidence=dreamt.confidence,
             topic=challenge.domain,
-            source=f"self-play: {challenge.name}",
+            source=f"{_PLAYED}{challenge.name}",
             evidence=Evidence(trace=key, user=habitus.settings.user),
             body=dreamt.lesson,
             user=habitus.settings.user,
@@ -165,6 +167,41 @@ def _kept(habitus: Habitus, challenge: Challenge, dreamt: Dreamt, key: str) -> D
     if encoded.status in (Status.STORED, Status.REINFORCED, Status.WAITING):
         return dreamt
     return Dreamt(challenge=challenge.name, verdict=DreamVerdict.REJECTED, reason=f"memory: {encoded.reason}")
+
+
+def candidates(habitus: Habitus) -> tuple[str, ...]:
+    """The ids of the lessons that self-play has drawn and nothing has shown yet."""
+    memory = habitus.open_memory(user=habitus.settings.user)
+    drawn = [one for one in memory.list_lessons("self-play", limit=_MOST_TRIED) if one.source.startswith(_PLAYED)]
+    return tuple(one.id for one in drawn if not one.verified and one.body is not None)
+
+
+async def verify(habitus: Habitus, id: str, *, model: str = "") -> Dreamt:
+    """Try a lesson once more on the challenge that it was drawn from; what was verified meanwhile stays so."""
+    habitus.refuse_if_read_only()
+    habitus.pause.refuse_if_paused()
+    opened = models.models_named(habitus, model) if model else habitus.models
+    try:
+        return await verify_with(habitus, id, SessionSolver(habitus, opened.main))
+    finally:
+        await opened.close()
+
+
+async def verify_with(habitus: Habitus, id: str, solver: Solver) -> Dreamt:
+    """The same with any solver."""
+    lesson = await asyncio.to_thread(habitus.open_memory(user=habitus.settings.user).get, id)
+    name = lesson.source.removeprefix(_PLAYED)
+    found = {each.name: each for each in challenges(habitus)}
+    tried = Dreamt(challenge=name, verdict=DreamVerdict.NOTHING, reason="it is verified already")
+    if lesson.verified or lesson.body is None:
+        return tried
+    if name not in found:
+        return replace(tried, verdict=DreamVerdict.INFRA, reason="its challenge is not there any more")
+    drawn = replace(tried, lesson=lesson.body, confidence=lesson.confidence, reason="")
+    dreamt = await verified(found[name], solver, lesson.body, drawn)
+    if dreamt.verdict is not DreamVerdict.VERIFIED:
+        return dreamt
+    return await asyncio.to_thread(_kept, habitus, found[name], dreamt, lesson.evidence.trace)
 
 
 class SessionSolver:

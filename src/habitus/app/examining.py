@@ -6,7 +6,7 @@ Nothing is written, sent or asked of a model, and no home of ours is needed: wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -63,9 +63,10 @@ class _Past:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examiner:
-    """`home` is the person's home directory, `cwd` where they work."""
+    """`home` is the person's home directory, `environ` says which agents lie elsewhere, `cwd` is where they work."""
 
     home: Path
+    environ: Mapping[str, str]
     cwd: Path
     now: datetime
     redactor: Redactor
@@ -77,7 +78,11 @@ class Examiner:
         if wanted and wanted not in STUDIED:
             near = did_you_mean(wanted, list(STUDIED))
             raise NotFound(f"There is no agent '{wanted}' I know. {near}".strip(), mend=f"Known: {', '.join(STUDIED)}.")
-        meant = [each for name, each in STUDIED.items() if name == wanted or (not wanted and each.is_used(self.home))]
+        meant = [
+            each
+            for name, each in STUDIED.items()
+            if name == wanted or (not wanted and each.is_used(self.environ, self.home))
+        ]
         if not meant:
             raise NotFound(
                 "No agent keeps skills or transcripts here.",
@@ -122,7 +127,7 @@ class Examiner:
         """In the order in which the agent takes them: the first of a name wins."""
         root = project_root(self.cwd)
         upwards = [place for place in (self.cwd, *self.cwd.parents) if place == root or root in place.parents]
-        folders = [self.home / folder[2:] for folder in agent.reads[Scope.USER]]
+        folders = [agent.path(folder, self.environ, self.home, root) for folder in agent.reads[Scope.USER]]
         folders += [place / folder for place in upwards if place != self.home for folder in agent.reads[Scope.PROJECT]]
         for folder in dict.fromkeys(folders):
             if folder.is_dir():
@@ -131,7 +136,7 @@ class Examiner:
     def _past(self, agent: Host) -> _Past:
         past = _Past()
         readers: dict[tuple[Path, str], SessionReader] = {}
-        for number, path in enumerate(agent.transcripts(self.home), 1):
+        for number, path in enumerate(agent.transcripts(self.environ, self.home), 1):
             self.progress(number)
             try:
                 for piece in pieces(path, self.redactor):

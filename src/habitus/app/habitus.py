@@ -18,8 +18,12 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home
-from habitus.app.content import high_findings, near_duplicates
+from habitus.app.content import high_findings
 from habitus.app.layers import gates_of, open_library
+from habitus.app.notifying import Notifier
+from habitus.app.reviewing import open_review
+from habitus.app.secrets import open_vault
+from habitus.app.tombstones import repeated
 from habitus.events import TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
@@ -35,8 +39,6 @@ from habitus.skills.gates import GateContext
 from habitus.skills.importing import Importer, Result
 from habitus.skills.layers import project_root
 from habitus.skills.model import Actor, Author
-from habitus.skills.powers import brings_code
-from habitus.skills.review import Review
 from habitus.skills.selection import User
 from habitus.skills.trust import Trust
 
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.machine import Machine
     from habitus.sandbox.scratchpads import Scratchpads
-    from habitus.skills.review import Proposal
     from habitus.tools.tools import Tools
 
 Clock = Callable[[], datetime]
@@ -81,7 +82,8 @@ class Habitus:
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
-        self.redactor = Redactor(secret_values(os.environ))
+        self.vault = open_vault(settings, os.environ)
+        self.redactor = Redactor(secret_values(os.environ), kept=self.vault.known)
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
@@ -89,19 +91,11 @@ class Habitus:
         self.finder = Finder(
             self.skills, local, functools.partial(home.open_index, settings, local), redacted=self.redacted
         )
-        self.review = Review(
-            self.skills,
-            shared,
-            local=local,
-            clock=clock,
-            auto=settings.review.auto,
-            duplicates=functools.partial(near_duplicates, self.finder),
-            redacted=self.redacted,
-        )
+        self.notifier = Notifier(settings.notify_url)
+        self.review = open_review(self)
         self.importer = Importer(
             self.skills, self.review, self.trust, shared, clock=clock, scan=self.scan, land=self._land
         )
-        self.review.when_approved(self._approved)
 
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
@@ -114,7 +108,7 @@ class Habitus:
             shared = sql.open_engine(settings.database_url) if settings.database_url else local
             if scratch is None:
                 home.keep_private(settings.home)
-            return cls(settings, local=local, shared=shared, clock=clock, scratch=scratch)
+            return repeated(cls(settings, local=local, shared=shared, clock=clock, scratch=scratch))
         except BaseException:
             local.dispose()
             raise
@@ -125,6 +119,7 @@ class Habitus:
                 closing.callback(self._scratch.cleanup)
             closing.callback(self.shared.dispose)
             closing.callback(self.local.dispose)
+            closing.callback(self.notifier.close)
             if "hosting" in self.__dict__:
                 closing.callback(self.hosting.close)
 
@@ -315,10 +310,6 @@ class Habitus:
         from habitus.app.running_code import open_scratchpads
 
         return open_scratchpads(self, "pads")
-
-    def _approved(self, proposal: Proposal) -> None:
-        if brings_code(proposal.change.tree):
-            self.tools.approved(proposal)
 
     def user(self, name: str | None = None) -> User:
         """Somebody as the settings know them."""

@@ -19,6 +19,7 @@ from habitus import settings as settings_module
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
+CHAT_HISTORY = "chat-history"  # what was typed at the prompt
 
 
 def can_write(home: Path) -> bool:

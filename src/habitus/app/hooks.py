@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from habitus.agent import prompt
 from habitus.agent.choosing import choose, near, unseen
@@ -54,7 +55,8 @@ class Prompter:
         chosen = choose(snapshot, request, self._gates(), self._habitus.journal)
         ruled = [choice.summary for choice in chosen.eager]
         on_menu = {one.name: one for one in chosen.menu}
-        found = [on_menu[hit.id] for hit in near(self._habitus.finder, text, on_menu, snapshot)]
+        search = partial(self._habitus.finder.search, text, at=snapshot)
+        found = [on_menu[hit.id] for hit in near(search, on_menu)]
         lessons = () if chosen.drops_lessons or chosen.drops_memory else self._memory.recall(text).lessons
         return _within(REQUEST_TOKENS, lessons, [*ruled, *found], offers)
 

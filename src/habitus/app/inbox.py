@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from habitus.app.habitus import Habitus
-from habitus.app.undoing import of_version
+from habitus.app.undoing import of_lessons, of_version
 from habitus.app.whose import memory_of
 from habitus.app.writing import ByHand, editable
 from habitus.errors import Invalid
 from habitus.memory.model import Engram
-from habitus.skills.review import Action, Proposal, ProposalState
+from habitus.skills import trees
+from habitus.skills.finding import document_of
+from habitus.skills.lint import DUPLICATE
+from habitus.skills.review import Action, Change, Proposal, ProposalState
 
 LEARN = "learn"  # what approving a lesson does, beside the actions of proposals
 
@@ -47,11 +50,60 @@ def waiting(habitus: Habitus, *, with_decided: bool = False, all_users: bool = F
     return (*map(_of_proposal, found), *map(_of_lesson, lessons))
 
 
+def decided(habitus: Habitus, limit: int) -> tuple[InboxItem, ...]:
+    """The changes that were decided last, without their files, the latest first."""
+    states = (ProposalState.APPROVED, ProposalState.REJECTED)
+    found = [one for state in states for one in habitus.review.list(state, with_contents=False)]
+    dated = sorted(found, key=lambda one: (one.decided_on or one.made_on, one.id), reverse=True)
+    return tuple(map(_of_proposal, dated[:limit]))
+
+
+def together(habitus: Habitus, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
+    """The same in groups to decide at once: changes of one skill, and new skills that say much the same."""
+    groups: list[list[InboxItem]] = []
+    near = _alike(habitus, items)
+    for item in items:
+        mine = [group for group in groups if any(_belong(one, item, near) for one in group)]
+        groups = [group for group in groups if group not in mine]
+        groups.append([*(one for group in mine for one in group), item])
+    order = {item.id: number for number, item in enumerate(items)}
+    return tuple(sorted((tuple(group) for group in groups), key=lambda group: order[group[0].id]))
+
+
+def _belong(one: InboxItem, other: InboxItem, near: Mapping[str, Collection[str]]) -> bool:
+    if not (isinstance(one.subject, Proposal) and isinstance(other.subject, Proposal)):
+        return False
+    first, second = one.subject.change.name, other.subject.change.name
+    return one.what == other.what or second in near.get(first, ()) or first in near.get(second, ())
+
+
+def _alike(habitus: Habitus, items: Sequence[InboxItem]) -> dict[str, set[str]]:
+    """Which of the new skills that wait say much the same."""
+    changes = [item.subject.change for item in items if isinstance(item.subject, Proposal) and item.subject.is_new]
+    parsed = {change.name: trees.parse(change.name, change.tree).skill for change in changes}
+    skills = [skill for skill in parsed.values() if skill is not None]
+    if len(skills) < 2:
+        return {}
+    supposed = habitus.finder.supposing(skills)
+    hits = {skill.name: supposed.similar(document_of(skill, skill.body)) for skill in skills}
+    return {
+        name: {hit.id for hit in found if hit.id in parsed and hit.score >= DUPLICATE} for name, found in hits.items()
+    }
+
+
 def get(habitus: Habitus, id: str, *, all_users: bool = False) -> InboxItem:
     """By a proposal's number, or a lesson's id, which begins with a letter."""
     if id.isdigit():
         return _of_proposal(habitus.review.get(int(id)))
     return _of_lesson(memory_of(habitus, all_users).get(id))
+
+
+def change(habitus: Habitus, id: str) -> Change:
+    """What one of them would do to a skill."""
+    item = get(habitus, id)
+    if isinstance(item.subject, Engram):
+        raise Invalid(f"'{id}' is a lesson; it changes no skill.", mend="")
+    return item.subject.change
 
 
 def diff(habitus: Habitus, item: InboxItem) -> str:
@@ -87,22 +139,44 @@ def _undo(habitus: Habitus, proposal: Proposal, version: int | None) -> tuple[st
             return ("skills", "enable", address)
 
 
-def reject(habitus: Habitus, id: str, reason: str, *, all_users: bool = False) -> InboxItem:
+def reject(habitus: Habitus, id: str, reason: str, *, all_users: bool = False) -> Decided:
     """Turn it down; the agent sees the reason."""
     if id.isdigit():
-        return _of_proposal(habitus.review.reject(int(id), habitus.person(), reason))
-    memory = memory_of(habitus, all_users)
-    return _of_lesson(memory.reject(id, by=habitus.settings.signature, reason=reason))
+        proposal = habitus.review.reject(int(id), habitus.person(), reason)
+        return Decided(item=_of_proposal(proposal), undo=("review", "reopen", id))
+    lesson = memory_of(habitus, all_users).reject(id, by=habitus.settings.signature, reason=reason)
+    return Decided(item=_of_lesson(lesson), undo=("undo", *of_lessons([lesson])))
+
+
+def choose(habitus: Habitus, taken: str, others: Sequence[str]) -> tuple[Decided, ...]:
+    """Of several that say the same approve one, and turn the others down."""
+    (done,) = approve(habitus, [taken])
+    reason = f"{done.item.what.partition('@')[0]} says the same, and was taken"
+    return (done, *(reject(habitus, id, reason) for id in others))
+
+
+def reopen(habitus: Habitus, id: str) -> InboxItem:
+    """Let a change that was turned down wait again."""
+    if not id.isdigit():
+        raise Invalid(f"'{id}' is no number of a proposal.", mend="A lesson comes back with 'habitus undo ID:VERSION'.")
+    return _of_proposal(habitus.review.reopen(int(id)))
 
 
 def mend(habitus: Habitus, id: str, by_hand: ByHand) -> tuple[InboxItem, bool]:
-    """Have the text of a proposal changed before it is approved; says whether it was."""
+    """Have the text of what waits changed before it is approved; says whether it was."""
     if not id.isdigit():
-        raise Invalid(f"'{id}' is a lesson.", mend=f"It is edited with 'habitus lessons edit {id}'.")
+        return _mended(habitus, habitus.memory.get(id), by_hand)
     change = habitus.review.get(int(id)).change
     path, content = editable(change.tree)
     with by_hand(content, f"{change.name}.md") as written:
         return _of_proposal(habitus.review.edit(int(id), path, written)), written != content
+
+
+def _mended(habitus: Habitus, lesson: Engram, by_hand: ByHand) -> tuple[InboxItem, bool]:
+    with by_hand(lesson.text.encode(), f"{lesson.id}.md") as written:
+        text = written.decode("utf-8", "replace").strip()
+    after = habitus.memory.edit(lesson.id, by=habitus.settings.signature, text=text)
+    return _of_lesson(after), after.text != lesson.text
 
 
 def _of_proposal(proposal: Proposal) -> InboxItem:

@@ -35,4 +35,5 @@ def open_memory(habitus: Habitus, *, user: str = "", all_users: bool = False) ->
         allow=habitus.refuse_if_read_only,
         keep=settings.retention,
         screening=habitus.screening,
+        tell=habitus.notifier.lesson,
     )

@@ -1,14 +1,20 @@
-"""Past sessions of a user, or for an admin of everybody, found by the beginning of their id, with their turns."""
+"""Past sessions of a user, or for an admin of everybody, found by the beginning of their id, and turns to read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from habitus.agent.history import unpack
+from habitus.agent.stream import about
 from habitus.app.habitus import Habitus
 from habitus.app.whose import whose
 from habitus.errors import NotFound, did_you_mean
-from habitus.journal.model import KeptSession, Turn
+from habitus.events import ToolCall
+from habitus.journal.journal import effective
+from habitus.journal.model import KeptSession, Place, Selected, Turn, TurnOutcome
+from habitus.llm.model import Answered, Asked, Returned, Text
 
+_USED = (Place.EAGER, Place.STICKY, Place.LOADED)
 _KNOWN = 1000  # sessions that are looked through for an id
 
 
@@ -16,6 +22,29 @@ _KNOWN = 1000  # sessions that are looked through for an id
 class PastSession:
     session: str
     turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownStep:
+    """A tool that was called, what for, and what it came to; none where the call never came back."""
+
+    tool: str
+    about: str
+    result: str | None
+    failed: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownTurn:
+    """A turn as people read it: the answer, what it used, what else it was offered, what it did and was told."""
+
+    turn: Turn
+    reply: str
+    outcome: TurnOutcome | None
+    used: tuple[Selected, ...]
+    others: tuple[Selected, ...]
+    steps: tuple[ShownStep, ...]
+    nudges: tuple[str, ...]  # what was said to the agent while it worked
 
 
 def past_sessions(habitus: Habitus, limit: int, *, all_users: bool = False) -> list[KeptSession]:
@@ -43,3 +72,26 @@ def _resolved(habitus: Habitus, wanted: str | None, all_users: bool) -> str:
         raise NotFound(f"'{wanted}' begins {len(found)} sessions.", mend=f"Write more of it: {', '.join(found[:3])}.")
     near = did_you_mean(wanted, ids) or "See 'habitus sessions list'."
     raise NotFound(f"There is no session '{wanted}'.", mend=near)
+
+
+def shown_turn(turn: Turn) -> ShownTurn:
+    said = [message for kept in turn.messages if (message := unpack(kept)) is not None]
+    answers = [message for message in said if isinstance(message, Answered)]
+    returned = {message.call: message for message in said if isinstance(message, Returned)}
+    asked = [message for message in said if isinstance(message, Asked)]
+    return ShownTurn(
+        turn=turn,
+        reply=next((answer.text for answer in reversed(answers) if answer.text), ""),
+        outcome=effective(turn.outcomes),
+        used=tuple(entry for entry in turn.selected if entry.place in _USED),
+        others=tuple(entry for entry in turn.selected if entry.place not in _USED),
+        steps=tuple(_step(call, returned.get(call.id)) for answer in answers for call in answer.calls),
+        nudges=tuple(part.text for message in asked[1:] for part in message.parts if isinstance(part, Text)),
+    )
+
+
+def _step(call: ToolCall, came: Returned | None) -> ShownStep:
+    result = None if came is None else came.content
+    return ShownStep(
+        tool=call.name, about=about(call.arguments), result=result, failed=came is not None and came.failed
+    )

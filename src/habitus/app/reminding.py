@@ -1,18 +1,23 @@
-"""Reminding a person of what waits for them, once a day."""
+"""Reminding a person of what waits for them, once a day, and of what a home left behind when it joined others, once."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app.habitus import Habitus
 from habitus.errors import StorageFailed
+from habitus.memory.tables import engrams
 from habitus.pause import switches
+from habitus.skills.layers import USER
+from habitus.skills.tables import skills
 
 _A_DAY = timedelta(days=1)
+_LEFT = "left behind"
 
 
 def due(habitus: Habitus) -> int:
@@ -30,3 +35,32 @@ def due(habitus: Habitus) -> int:
         connection.execute(switches.delete().where(mine))
         connection.execute(switches.insert().values(name=f"reminded {user}", set_on=now, set_by=user))
     return count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftBehind:
+    skills: int
+    lessons: int
+
+
+def left_behind(habitus: Habitus) -> LeftBehind | None:
+    """What the home's own database has and the one it now shares was never given; told once."""
+    if habitus.local is habitus.shared or habitus.is_read_only:
+        return None
+    with sql.reading(habitus.local) as connection:
+        if connection.execute(sa.select(switches).where(switches.c.name == _LEFT)).first() is not None:
+            return None
+        mine = sa.select(sa.func.count()).where(skills.c.layer == USER, skills.c.archived_on.is_(None))
+        known = sa.select(sa.func.count()).where(engrams.c.state.in_(("active", "waiting")))
+        left = LeftBehind(skills=connection.execute(mine).scalar_one(), lessons=connection.execute(known).scalar_one())
+    if not (left.skills or left.lessons):
+        return None
+    tell_no_more(habitus.local, habitus.clock())
+    return left
+
+
+def tell_no_more(own: sa.Engine, now: datetime) -> None:
+    """Whoever has been told, or has copied it, need not hear of it again."""
+    with suppress(StorageFailed), sql.writing(own) as connection:
+        row = {"name": _LEFT, "set_on": now, "set_by": ""}
+        sql.insert_missing(connection, switches, [row])

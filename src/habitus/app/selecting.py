@@ -9,15 +9,20 @@ from habitus.app.habitus import Habitus
 from habitus.skills import names
 from habitus.skills.gates import GateContext, is_barred
 from habitus.skills.listing import Snapshot
-from habitus.skills.selection import Request, Selection
+from habitus.skills.selection import Request, Selection, User
 
 
 def select(habitus: Habitus, request: Request) -> Selection:
     """With stickiness from the journal, and with the tools that a session has."""
     snapshot = habitus.skills.snapshot(user=request.user.name)
-    gates = habitus.gates(request.user)
+    return choose(snapshot, request, gates_at(habitus, snapshot, request.user), habitus.journal)
+
+
+def gates_at(habitus: Habitus, snapshot: Snapshot, user: User) -> GateContext:
+    """What is open to somebody who has the tools of a session."""
+    gates = habitus.gates(user)
     tools = names.BUILT_IN_TOOLS | _code_tools(habitus, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS))
-    return choose(snapshot, request, replace(gates, tools=tools), habitus.journal)
+    return replace(gates, tools=tools)
 
 
 def _code_tools(habitus: Habitus, snapshot: Snapshot, gates: GateContext) -> frozenset[str]:

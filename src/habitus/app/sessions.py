@@ -65,8 +65,9 @@ def open_session(
     learner: Learner | None,
     read: Sequence[Path],
     fixed: Fixed | None = None,
+    tools: Tools | None = None,
 ) -> Session:
-    """A session of its own, or one that goes on where the journal has it."""
+    """A session of its own, or one that goes on where the journal has it; `tools` that are given stay open after it."""
     habitus.refuse_if_read_only()
     past = habitus.journal.turns_of(id, user=user.name) if id and resume else []
     if resume and not past:
@@ -79,7 +80,7 @@ def open_session(
     noting = NotingKeeper(memory)
     conversation = open_conversation(
         habitus,
-        habitus.tools,
+        tools or habitus.tools,
         id=id or new_id(),
         past=past,
         history=history,
@@ -96,7 +97,8 @@ def open_session(
     if model is None:
         closing.push_async_callback(habitus.models.close)
     closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus, user.name))
-    closing.push_async_callback(habitus.tools.close)
+    if tools is None:
+        closing.push_async_callback(habitus.tools.close)
     return Session(conversation, model or habitus.models.main, history)
 
 

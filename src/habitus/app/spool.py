@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 from collections.abc import Collection, Iterable, Mapping
@@ -18,7 +19,8 @@ from habitus.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
+_LOCK = "hooks.lock"
+TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,8 +30,18 @@ class Noted:
     cwd: Path
 
 
-def learn_from(settings: Settings, *, live: Collection[str]) -> int:
-    """Learn from the sessions that are over; those that go on stay noted. How many transcripts were read."""
+def learn_from(settings: Settings, *, live: Collection[str] = ()) -> int:
+    """Learn from the sessions that are over; those that go on stay noted. How many transcripts were read; none while
+    another process learns."""
+    with (settings.home / _LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        return _learned_from(settings, live)
+
+
+def _learned_from(settings: Settings, live: Collection[str]) -> int:
     noted = {one.session: one for one in map(_noted, _taken(settings.home)) if one is not None}
     over = [one for one in noted.values() if one.session not in live]
     later = [one for one in noted.values() if one.session in live]
@@ -61,7 +73,7 @@ def _learned(settings: Settings, noted: Noted) -> bool:
 
 def _taken(home: Path) -> list[str]:
     """Every line, moved out of the way of hooks that go on noting."""
-    spool, taken = home / SPOOL, home / _TAKEN
+    spool, taken = home / SPOOL, home / TAKEN
     left = taken.read_text("utf-8", "replace") if taken.exists() else ""
     if left:
         with suppress(FileNotFoundError):
@@ -80,7 +92,7 @@ def _put_back(home: Path, noted: Iterable[Noted]) -> None:
     if lines:
         with (home / SPOOL).open("a", encoding="utf-8") as spool:
             spool.write("".join(f"{json.dumps(line)}\n" for line in lines))
-    (home / _TAKEN).unlink(missing_ok=True)
+    (home / TAKEN).unlink(missing_ok=True)
 
 
 def _noted(line: str) -> Noted | None:

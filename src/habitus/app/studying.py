@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from habitus.redact import CountingRedactor
 from habitus.settings import MemoryMode
 
 MOST_KEPT = 200  # firings of one detector
-_SUFFIXES = (".jsonl", ".json", ".ndjson")
+_SUFFIXES = (".jsonl", ".json", ".ndjson", ".zst")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +100,7 @@ def found_files(given: Sequence[str]) -> list[Path]:
     Without any, those of the agents that keep some on this machine.
     """
     if not given:
-        return [path for agent in STUDIED.values() for path in agent.transcripts(Path.home())]
+        return [path for agent in STUDIED.values() for path in agent.transcripts(os.environ, Path.home())]
     found: dict[Path, None] = {}
     for one in given:
         path = given_path(one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from habitus.app import undoing, writing
+from habitus.app import inbox, undoing, writing
 from habitus.app.habitus import Habitus
 from habitus.errors import Invalid
 
@@ -43,5 +43,8 @@ def take_back(habitus: Habitus, words: Sequence[str]) -> TakenBack:
             said = tuple(f"“{engram.text}” is {where}." for engram in lessons)
             back = "restore" if turn == "remove" else "remove"
             return TakenBack(said=said, undo=("lessons", back, *ids))
+        case ("review", "reopen", *ids) if ids:
+            items = [inbox.reopen(habitus, id) for id in ids]
+            return TakenBack(said=tuple(f"{item.what} waits for you again." for item in items))
         case _:
             raise Invalid(f"'{' '.join(words)[:80]}' takes nothing back.", mend="Send the words as they came.")

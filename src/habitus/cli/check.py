@@ -36,6 +36,7 @@ def check(
     with output.counting(is_quiet=as_json, doing="reading transcripts") as progress:
         examiner = Examiner(
             home=Path.home(),
+            environ=os.environ,
             cwd=settings.cwd,
             now=datetime.now(UTC),
             redactor=Redactor(secret_values(os.environ)),

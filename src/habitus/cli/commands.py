@@ -54,6 +54,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("sync", "syncing:sync", panel=_OPERATE),
         Command("hooks", "hooks:hooks", panel=_OPERATE, hidden=True),
         Command("doctor", "checking:doctor", panel=_OPERATE),
+        Command("forget", "forgetting:forget", panel=_OPERATE),
         Command("worker", "jobs:worker", panel=_OPERATE),
         _jobs(),
         _config(),
@@ -65,19 +66,26 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _sessions(),
         _review(),
         _evidence(),
+        _secrets(),
         _users(),
+        _db(),
     ]
 
 
 def _jobs() -> TyperGroup:
-    below = [
+    below: list[TyperCommand | TyperGroup] = [
         Command("add", "jobs:add"),
         Command("list", "jobs:list_jobs"),
         Command("show", "jobs:show"),
         Command("cancel", "jobs:cancel"),
         Command("retry", "jobs:retry"),
+        group("schedule", "What starts by itself, and when.", _schedule(), otherwise="list"),
     ]
     return group("jobs", "Long work that is left to a worker, and survives one.", below, panel=_OPERATE)
+
+
+def _schedule() -> list[TyperCommand]:
+    return [Command("list", "jobs:list_scheduled"), Command("set", "jobs:set_schedule")]
 
 
 def _config() -> TyperGroup:
@@ -190,6 +198,7 @@ def _review() -> TyperGroup:
         Command("diff", "review:diff"),
         Command("approve", "review:approve"),
         Command("reject", "review:reject"),
+        Command("reopen", "review:reopen"),
         Command("edit", "review:edit"),
     ]
     return group("review", "Decide about changes that wait for you.", below, panel=_CURATE)
@@ -201,6 +210,19 @@ def _evidence() -> TyperGroup:
     return group("evidence", help, below, panel=_CURATE, otherwise="show")
 
 
+def _secrets() -> TyperGroup:
+    below = [
+        Command("set", "secrets:set_secret"),
+        Command("list", "secrets:list_secrets"),
+        Command("remove", "secrets:remove"),
+        Command("grant", "secrets:grant"),
+        Command("revoke", "secrets:revoke"),
+        Command("log", "secrets:log"),
+    ]
+    help = "Values that skills' command lines need: no model sees them, and only what you grant is given."
+    return group("secrets", help, below, panel=_OPERATE)
+
+
 def _users() -> TyperGroup:
     below = [
         Command("add", "users:add"),
@@ -208,3 +230,8 @@ def _users() -> TyperGroup:
         Command("remove", "users:remove"),
     ]
     return group("users", "People who may sign in to the web page besides you.", below, panel=_OPERATE)
+
+
+def _db() -> TyperGroup:
+    below = [Command("status", "db:status"), Command("migrate", "db:migrate"), Command("copy", "db:copy")]
+    return group("db", "The database: how it stands, bringing it up to date, moving it.", below, panel=_OPERATE)

@@ -58,7 +58,7 @@ def dream(
         dreaming.challenges(habitus, Path(path) if path else None)  # what can't be read is said now
         given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_budget(budget)}
         with jobs.opened_queue(habitus) as queue:
-            id = queue.add("dream", given)
+            id = jobs.add(habitus, queue, "dream", given)
             if later:
                 _print(queue.get(id), f"{id} waits for a worker.", as_json)
                 return
@@ -89,7 +89,7 @@ def _dreamt(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
     stopped, told = threading.Event(), 0
     before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
     try:
-        with jobs.at_work(habitus):
+        with jobs.at_work(habitus, queue, only=("dream",), starts_due=False):
             while not queue.get(id).state.is_over and not stopped.wait(0.3):
                 told = told if as_json else _tell(queue.results(id), told)
     finally:

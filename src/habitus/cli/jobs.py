@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from typing import Annotated, Any
 
 import typer
 
-from habitus.app import jobs
-from habitus.cli import moments, output
+from habitus.app import Habitus, jobs, scheduling
+from habitus.app.job_kinds import KINDS, SCHEDULED
+from habitus.cli import config, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
-from habitus.jobs.model import Job, JobState
+from habitus.jobs.model import Job, JobState, Priority
 
 Id = Annotated[str, typer.Argument(help="A job's id.")]
 
 
 def add(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help=f"{', '.join(jobs.BY_HAND)}.")],
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(KINDS)}.")],
     words: Annotated[list[str] | None, typer.Argument(help="For learn: transcripts. For import: where from.")] = None,
+    priority: Annotated[Priority, typer.Option("--priority", help="Which waits least.")] = Priority.NORMAL,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", min=1, help="End it when its models took so many.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Leave something to a worker: 'habitus worker' does it, now or later."""
+    """Leave something to a worker: 'habitus worker' or 'habitus up' does it, now or later."""
     with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        _print(queue.get(jobs.leave(queue, kind, words or ())), as_json)
+        id = jobs.leave(habitus, queue, kind, words or (), tokens=tokens, priority=priority)
+        _print(queue.get(id), as_json)
 
 
 def list_jobs(
@@ -41,10 +48,27 @@ def list_jobs(
         output.listed(as_json, {"jobs": found}, ("id", "kind", "state", "done", "added", "why"), rows, empty=empty)
 
 
-def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
+def show(
+    context: typer.Context,
+    id: Id,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it is over.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """One job: what it was given, how far it is, and what it came to."""
     with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        _print(queue.get(id), as_json)
+        if follow:
+            asyncio.run(_followed(habitus, id, as_json))
+        else:
+            _print(queue.get(id), as_json)
+
+
+async def _followed(habitus: Habitus, id: str, as_json: bool) -> None:
+    """A line, or JSON, whenever it got on."""
+    async for (job,) in jobs.follow(habitus, id):
+        if as_json or job.state.is_over:
+            _print(job, as_json)
+        else:
+            output.say(f"{job.state.value}, {_progress(job)}")
 
 
 def cancel(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
@@ -59,23 +83,45 @@ def retry(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
         _print(queue.retry(id), as_json)
 
 
+def list_scheduled(context: typer.Context, as_json: AsJson = False) -> None:
+    """What starts by itself where a worker or 'habitus up' runs, and when it does so next."""
+    with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
+        found = scheduling.scheduled(habitus, queue)
+    rows = [(each.kind, each.when, moments.shown(each.next_on), _last(each.last)) for each in found]
+    output.listed(as_json, {"schedule": found}, ("kind", "when", "next", "last"), rows, empty="")
+
+
+def set_schedule(
+    context: typer.Context,
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(SCHEDULED)}.")],
+    when: Annotated[str, typer.Argument(help="off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say when a kind of job starts by itself; the same as 'habitus config set schedule.KIND'."""
+    config.put(context, f"schedule.{kind}", when, as_json)
+
+
 def worker(
     context: typer.Context,
     concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1, max=64)] = 1,
+    queues: Annotated[
+        str, typer.Option("--queues", help=f"Only these kinds, with commas between, of {', '.join(KINDS)}.")
+    ] = "",
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when no job waits or runs.")] = False,
 ) -> None:
     """Do jobs until interrupted, those of workers that died as well; the next worker goes on where this one stops."""
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        with jobs.at_work(habitus, concurrency=concurrency) as name:
+    only = tuple(part.strip() for part in queues.split(",") if part.strip())
+    with opened(context) as habitus, jobs.opened_queue(habitus, concurrency=concurrency) as queue:
+        with jobs.at_work(habitus, queue, concurrency=concurrency, only=only) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
             while not stopped.wait(0.5):
-                if until_idle and all(job.state.is_over for job in queue.all()):
+                if until_idle and not queue.left(only or KINDS):
                     break
-        left = [job for job in queue.all() if not job.state.is_over]
-    output.say("All is done." if not left else f"{output.counted(len(left), 'job')} left for the next worker.")
+        left = queue.left()
+    output.say("All is done." if not left else f"{output.counted(left, 'job')} left for the next worker.")
 
 
 def _print(job: Job, as_json: bool) -> None:
@@ -97,6 +143,10 @@ def _told(values: Any) -> str:
 
 def _progress(job: Job) -> str:
     return "not begun" if job.of is None else f"{job.done} of {output.counted(job.of, 'part')}"
+
+
+def _last(job: Job | None) -> str:
+    return "" if job is None else f"{job.id}, {job.state.value}"
 
 
 def _added(job: Job) -> str:

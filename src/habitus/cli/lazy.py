@@ -94,7 +94,12 @@ class LazyCommand(TyperCommand):
 
 
 def group(
-    name: str, help: str, commands: Sequence[TyperCommand], *, panel: str | None = None, otherwise: str = ""
+    name: str,
+    help: str,
+    commands: Sequence[TyperCommand | TyperGroup],
+    *,
+    panel: str | None = None,
+    otherwise: str = "",
 ) -> TyperGroup:
     """Commands under one name, which alone explains them, or does what is meant `otherwise`."""
     made = typer.Typer(help=help, cls=Group, invoke_without_command=True, add_completion=False)

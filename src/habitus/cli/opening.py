@@ -43,6 +43,7 @@ def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
         with Habitus.open(settings) as habitus:
             if habitus.is_read_only:
                 output.complain(f"habitus: {settings.home} is read-only; nothing can be changed.")
+            _say_what_was_left(context, habitus)
             yield habitus
             _say_what_waits(context, habitus)
     except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
@@ -51,6 +52,14 @@ def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
         if (damage := damaged(settings)) is not None:
             raise damage from error  # what is read from it may be anything
         raise
+
+
+def _say_what_was_left(context: typer.Context, habitus: Habitus) -> None:
+    """Once, where a home has begun to share a database and keeps things that the database was not given."""
+    if (left := reminding.left_behind(habitus)) is not None:
+        found = f"{output.counted(left.skills, 'skill')} and {output.counted(left.lessons, 'lesson')}"
+        takes = output.command(context, "db", "copy", "home", "--merge")
+        output.complain(f"habitus: {found} of this home are not in the shared database; '{takes}' copies them.")
 
 
 def _say_what_waits(context: typer.Context, habitus: Habitus) -> None:

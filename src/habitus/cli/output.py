@@ -106,8 +106,8 @@ def console() -> Console:
 
 
 @contextmanager
-def counting(*, is_quiet: bool, doing: str = "") -> Iterator[Callable[[int], None]]:
-    """A counter of skills on standard error, from its first call on; none where nobody would see it."""
+def counting(*, is_quiet: bool, doing: str = "", what: str = "skills") -> Iterator[Callable[[int], None]]:
+    """A counter on standard error, from its first call on; none where nobody would see it."""
     if is_quiet or not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -116,18 +116,18 @@ def counting(*, is_quiet: bool, doing: str = "") -> Iterator[Callable[[int], Non
 
         def count(done: int) -> None:
             if not bar:
-                bar.append(open_bar.enter_context(_bar(doing)))
+                bar.append(open_bar.enter_context(_bar(doing, what)))
             bar[0](done)
 
         yield count
 
 
 @contextmanager
-def _bar(doing: str) -> Iterator[Callable[[int], None]]:
+def _bar(doing: str, what: str) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}{task.completed} skills"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn(f"{{task.description}}{{task.completed}} {what}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(doing and f"{doing}: ", total=None)
         yield lambda done: bar.update(task, completed=done)

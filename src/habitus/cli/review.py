@@ -115,13 +115,23 @@ def reject(
     with opened(context) as habitus:
         done = []
         for item in items:
-            found = inbox.reject(habitus, item, reason, all_users=all_users)
+            decided = inbox.reject(habitus, item, reason, all_users=all_users)
+            found = decided.item
             done.append(json_of.waiting(found))
             if not as_json:
                 name = found.id if isinstance(found.subject, Engram) else found.subject.change.name
                 output.say(f"Turned down: {found.action} {name}.")
+                output.say_undo(context, *decided.undo)
         if as_json:
             output.print_json({"rejected": done})
+
+
+def reopen(context: typer.Context, items: Items, as_json: AsJson = False) -> None:
+    """Let changes that were turned down wait for you again."""
+    with opened(context) as habitus:
+        again = [inbox.reopen(habitus, item) for item in items]
+        said = [f"It waits again: {item.action} {item.what}." for item in again]
+        output.done(context, as_json, {"reopened": [json_of.waiting(item) for item in again]}, *said)
 
 
 def edit(

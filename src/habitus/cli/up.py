@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus.app import Habitus
+from habitus.app.jobs_beside import jobs_beside
 from habitus.app.people import People
 from habitus.cli import output
 from habitus.cli.opening import opened
@@ -39,13 +40,15 @@ def up(
     name: Annotated[
         list[str] | None, typer.Option("--name", help="A name it is reached by, as host:port; may be repeated.")
     ] = None,
+    with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Do jobs too, and start what is due.")] = True,
 ) -> None:
     """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
     with opened(context) as habitus:
         place = Place(host=host, port=port, names=tuple(name or ()))
         _refuse_strangers(habitus, place)
-        asyncio.run(serve(habitus, home, place, output.say))
+        with jobs_beside(habitus) if with_jobs else nullcontext():
+            asyncio.run(serve(habitus, home, place, output.say))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,12 +87,18 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
     with mcp_http.listening(place.host, place.port) as door:
         port = door.getsockname()[1]
         names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
-        agents = mcp_http.guarded_app(behind, port, scope, keys.bearer)
+        agents = mcp_http.guarded_app(behind, names, scope, keys.bearer)
         both = Both(pages=make_app(desks, keys, names, is_public=place.is_public), agents=agents)
         say(f"Habitus is at http://{names[0]}")
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
-        config = uvicorn.Config(both, log_level="warning", lifespan="on", timeout_graceful_shutdown=_CLOSING_S)
+        config = uvicorn.Config(
+            both,
+            log_level="warning",
+            lifespan="on",
+            proxy_headers=False,  # where a request comes from is what the socket says
+            timeout_graceful_shutdown=_CLOSING_S,
+        )
         try:
             await Server(config).serve(sockets=[door])
         finally:

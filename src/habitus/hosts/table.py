@@ -42,7 +42,7 @@ class Host:
     description_chars: int = 0
     marks: tuple[str, ...] = ()  # one of these is there where it is used
     transcripts_in: str = ""
-    patterns: tuple[str, ...] = ("**/*.jsonl",)  # of transcripts, below that folder
+    patterns: tuple[str, ...] = ("**/*.jsonl",)  # of transcripts below that folder; the first that finds any
     follows_links: bool = True
     hooks: Mapping[Scope, str] = field(default_factory=dict)  # the file that holds them
     doubts: Mapping[Scope, str] = field(default_factory=dict)  # why it is experimental
@@ -52,13 +52,15 @@ class Host:
         given: dict[str, Any] = {"command": list(command)} if self.is_one_list else {}
         return {**self.entry, **(given or {"command": command[0], "args": list(command[1:])})}
 
-    def is_used(self, user_home: Path) -> bool:
-        return any((user_home / mark).is_dir() for mark in self.marks)
+    def is_used(self, environ: Mapping[str, str], user_home: Path) -> bool:
+        return any(self.path(mark, environ, user_home, user_home).is_dir() for mark in self.marks)
 
-    def transcripts(self, user_home: Path) -> Iterator[Path]:
-        folder = user_home / self.transcripts_in
+    def transcripts(self, environ: Mapping[str, str], user_home: Path) -> Iterator[Path]:
+        folder = self.path(self.transcripts_in, environ, user_home, user_home)
         for pattern in self.patterns if folder.is_dir() else ():
-            yield from sorted(path for path in folder.glob(pattern) if path.is_file())
+            if found := sorted(path for path in folder.glob(pattern) if path.is_file()):
+                yield from found
+                return
 
     def path(self, written: str, environ: Mapping[str, str], user_home: Path, root: Path) -> Path:
         """Where a path of the table lies on this machine."""
@@ -97,8 +99,8 @@ HOSTS: Mapping[str, Host] = {
             listing_chars=8_000,
             description_chars=1_536,
             reads={Scope.USER: ("~/.claude/skills",), Scope.PROJECT: (".claude/skills",)},
-            marks=(".claude",),
-            transcripts_in=".claude/projects",
+            marks=("~/.claude",),
+            transcripts_in="~/.claude/projects",
             # What is the person's own does not go into the file that a team shares.
             hooks={Scope.USER: "~/.claude/settings.json", Scope.PROJECT: ".claude/settings.local.json"},
             notes={Scope.PROJECT: f"{_IN_GIT} Claude Code asks whether you approve of the server."},
@@ -120,9 +122,9 @@ HOSTS: Mapping[str, Host] = {
                 Scope.USER: ("~/.agents/skills", "~/.codex/skills"),
                 Scope.PROJECT: (".agents/skills", ".codex/skills"),
             },
-            marks=(".codex",),
-            transcripts_in=".codex/sessions",
-            patterns=("**/rollout-*.jsonl",),
+            marks=("~/.codex",),
+            transcripts_in="~/.codex/sessions",
+            patterns=("**/rollout-*.jsonl*",),
             notes={Scope.PROJECT: f"{_IN_GIT} Codex reads it only in projects that you trust."},
         ),
         Host(
@@ -152,9 +154,9 @@ HOSTS: Mapping[str, Host] = {
                 Scope.USER: ("~/.agents/skills", "~/.gemini/skills"),
                 Scope.PROJECT: (".agents/skills", ".gemini/skills"),
             },
-            marks=(".gemini",),
-            transcripts_in=".gemini/tmp",
-            patterns=("*/chats/session-*.jsonl", "*/chats/session-*.json"),
+            marks=("~/.gemini",),
+            transcripts_in="~/.gemini/tmp",
+            patterns=("*/chats/session-*.json*",),
             notes={Scope.PROJECT: _IN_GIT},
         ),
         Host(
@@ -177,9 +179,9 @@ HOSTS: Mapping[str, Host] = {
                 Scope.PROJECT: (".opencode/skills", ".claude/skills", ".agents/skills"),
             },
             description_chars=1_024,
-            marks=(".config/opencode", ".local/share/opencode"),
-            transcripts_in=".local/share/opencode",
-            patterns=("opencode.db",),
+            marks=("~/.config/opencode", "~/.local/share/opencode"),
+            transcripts_in="~/.local/share/opencode",
+            patterns=("opencode.db", "storage/session/**/*.json"),
             notes={Scope.PROJECT: _IN_GIT},
         ),
         Host(

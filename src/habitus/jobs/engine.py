@@ -14,7 +14,8 @@ logging.getLogger("dbos").addHandler(logging.NullHandler())  # else it writes to
 
 APPLICATION = "habitus"
 FORMAT = "1"  # of jobs: workers of another format leave them alone
-QUEUE = "jobs"
+WAITING = "jobs"  # the queue in which they wait; nobody listens to it
+OWN = "worker:"  # what the queues of workers begin with, each one's own
 WORKFLOW = "job"
 PLAN = "plan"  # the name of the first step; the others are called by their parts' keys
 
@@ -27,6 +28,10 @@ STATES = {
     "CANCELLED": JobState.CANCELLED,
     "MAX_RECOVERY_ATTEMPTS_EXCEEDED": JobState.PARKED,
 }
+
+
+def own_queue(worker: str) -> str:
+    return f"{OWN}{worker}"
 
 
 class Failure(Exception):

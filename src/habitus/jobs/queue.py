@@ -3,49 +3,83 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowStatus
+import sqlalchemy as sa
+from dbos import DBOSClient, EnqueueOptions, WorkflowStatus
 
 from habitus.errors import NotFound, Refused
-from habitus.jobs.engine import APPLICATION, FORMAT, PLAN, QUEUE, STATES, WORKFLOW, Json
-from habitus.jobs.model import Job, JobState
+from habitus.jobs.engine import APPLICATION, FORMAT, PLAN, STATES, WAITING, WORKFLOW, Json, own_queue
+from habitus.jobs.model import Job, JobState, Priority
+from habitus.jobs.rules import ALONE, Lanes, Trouble
+from habitus.jobs.store import JobStore, jobs, parts
 
 
 class JobQueue:
-    def __init__(self, url: str) -> None:
-        DBOS.migrate(url)
+    def __init__(self, url: str, *, connections: int = 1) -> None:
+        self.store = JobStore(url, connections=connections)
         self._client = DBOSClient(
-            system_database_url=url, serializer=Json(), application_name=APPLICATION, system_database_pool_size=1
+            system_database_engine=self.store.engine,
+            dbos_system_schema=self.store.schema,
+            serializer=Json(),
+            application_name=APPLICATION,
         )
 
     def close(self) -> None:
         self._client.destroy()
+        self.store.close()
 
-    def add(self, kind: str, given: Mapping[str, Any], *, id: str = "") -> str:
+    def open_for(self, worker: str, *, hands: int, look_s: float) -> None:
+        """A queue of its own for a worker, for what it takes."""
+        self._client.register_queue(own_queue(worker), worker_concurrency=hands, polling_interval_sec=look_s)
+
+    def add(
+        self,
+        kind: str,
+        given: Mapping[str, Any],
+        *,
+        id: str = "",
+        lanes: Lanes = ALONE,
+        priority: Priority = Priority.NORMAL,
+    ) -> str:
         """Add a job, and return its id. One that is there under this id stays as it is."""
         id = id or uuid.uuid4().hex[:12]
         options: EnqueueOptions = {
-            "queue_name": QUEUE,
+            "queue_name": WAITING,
             "workflow_name": WORKFLOW,
             "workflow_id": id,
             "app_version": FORMAT,
+            "priority": priority.order,
+            "attributes": {"kind": kind, "model": lanes.model, "user": lanes.user},
         }
         self._client.enqueue(options, kind, dict(given))
         return id
 
     def all(self, *, limit: int | None = None) -> list[Job]:
         """The newest first."""
-        found = self._client.list_workflows(name=WORKFLOW, sort_desc=True, limit=limit)
-        return [self._job(status) for status in found]
+        return self._jobs(self._client.list_workflows(name=WORKFLOW, sort_desc=True, limit=limit))
 
     def get(self, id: str) -> Job:
         found = self._client.list_workflows(workflow_ids=[id], name=WORKFLOW)
         if not found:
             raise NotFound(f"There is no job '{id}'.", mend="See 'habitus jobs list'.")
-        return self._job(found[0])
+        return self._jobs(found)[0]
+
+    def last(self, prefix: str) -> Job | None:
+        """The newest of those whose ids begin so."""
+        found = self._client.list_workflows(workflow_id_prefix=prefix, name=WORKFLOW, sort_desc=True, limit=1)
+        return self._jobs(found)[0] if found else None
+
+    def left(self, kinds: Collection[str] | None = None) -> int:
+        """How many jobs wait or run, of all kinds or of these."""
+        is_left = [jobs.c.name == WORKFLOW, jobs.c.status.in_(("ENQUEUED", "PENDING"))]
+        if kinds is not None:
+            is_left.append(jobs.c.attributes["kind"].as_string().in_(kinds))
+        with self.store.reading() as connection:
+            found: int = connection.execute(sa.select(sa.func.count()).where(*is_left)).scalar_one()
+        return found
 
     def results(self, id: str) -> list[Any]:
         """What the parts came to that are done."""
@@ -67,31 +101,44 @@ class JobQueue:
             steps = self._client.list_workflow_steps(id)
             failed = [step["function_id"] for step in steps if step["error"] is not None]
             start = min(failed, default=len(steps) + 1)
-            self._client.rewind_workflow(id, start_step=start, application_version=FORMAT, queue_name=QUEUE)
+            self._client.rewind_workflow(id, start_step=start, application_version=FORMAT, queue_name=WAITING)
         elif job.state in (JobState.CANCELLED, JobState.PARKED):
-            self._client.resume_workflow(id, queue_name=QUEUE)
+            self._client.update_workflow_attributes(id, {"trouble": None}, merge=True)
+            self._client.resume_workflow(id, queue_name=WAITING)
         else:
             raise Refused(f"The job '{id}' is {job.state}: there is nothing to try again.", mend="")
         return self.get(id)
 
-    def _job(self, status: WorkflowStatus) -> Job:
-        kind, given = status.input["args"] if status.input else ("", {})
-        steps = self._client.list_workflow_steps(status.workflow_id)
-        good = [step for step in steps if step["error"] is None]
-        planned: list[Any] = [step["output"] for step in good if step["function_name"] == PLAN]
-        return Job(
-            id=status.workflow_id,
-            kind=kind,
-            given=given,
-            state=STATES[status.status],
-            done=len(good) - len(planned),
-            of=len(planned[0]) if planned else None,
-            result=status.output,
-            reason="" if status.error is None else str(status.error),
-            worker=status.executor_id or "",
-            added_on=_moment(status.created_at),
-            changed_on=_moment(status.updated_at),
-        )
+    def _jobs(self, found: Sequence[WorkflowStatus]) -> list[Job]:
+        ids = [status.workflow_id for status in found]
+        is_done = (parts.c.workflow_uuid.in_(ids), parts.c.error.is_(None))
+        counted = sa.select(parts.c.workflow_uuid, sa.func.count()).where(*is_done, parts.c.function_name != PLAN)
+        planned = sa.select(parts.c.workflow_uuid, parts.c.output).where(*is_done, parts.c.function_name == PLAN)
+        with self.store.reading() as connection:
+            done = {row[0]: row[1] for row in connection.execute(counted.group_by(parts.c.workflow_uuid))}
+            of = {id: len(Json().deserialize(output)) for id, output in connection.execute(planned)}
+        return [_job(status, done.get(status.workflow_id, 0), of.get(status.workflow_id)) for status in found]
+
+
+def _job(status: WorkflowStatus, done: int, of: int | None) -> Job:
+    kind, given = status.input["args"] if status.input else ("", {})
+    kept, state = status.attributes or {}, STATES[status.status]
+    trouble = "" if state is JobState.DONE else Trouble.read(kept.get("trouble")).reason
+    return Job(
+        id=status.workflow_id,
+        kind=kind,
+        given=given,
+        state=state,
+        priority=Priority.of(status.priority or 0),
+        done=done,
+        of=of,
+        result=status.output,
+        reason=trouble if status.error is None else str(status.error),
+        worker=status.executor_id or "",
+        added_on=_moment(status.created_at),
+        changed_on=_moment(status.updated_at),
+        not_before=_moment(status.delay_until_epoch_ms) if state is JobState.WAITING else None,
+    )
 
 
 def _moment(milliseconds: int | None) -> datetime | None:

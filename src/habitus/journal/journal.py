@@ -115,6 +115,10 @@ class Journal:
         query = sa.select(turns).where(turns.c.conversation == conversation, _of(user))
         return self._brief(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))
 
+    def latest(self, *, limit: int, user: str | None = None) -> list[Turn]:
+        """The last turns of all conversations in the same way."""
+        return self._brief(sa.select(turns).where(_of(user)).order_by(turns.c.started_on.desc()).limit(limit))
+
     def brief(self, id: str, *, user: str | None = None) -> Turn | None:
         """One turn in the same way, by its id or the caller's own; None for one that nobody kept."""
         query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _of(user))

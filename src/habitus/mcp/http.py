@@ -1,18 +1,20 @@
-"""The server over HTTP: on this machine only, for whoever has the token, and for no page of another site."""
+"""The server over HTTP: for whoever has a token, each as what they may, and for no page of another site."""
 
 from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Asked
 
-from habitus.errors import Invalid
+from habitus.errors import Invalid, UserError
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import Behind, make_server
 
@@ -28,17 +30,18 @@ async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> Non
         port = door.getsockname()[1]
         say(f"Habitus listens on http://{HOST}:{port}{PATH}")
         say(f"Send with every request: Authorization: Bearer {token}")
-        config = uvicorn.Config(guarded_app(behind, port, scope, token), log_level="warning", lifespan="on")
+        app = guarded_app(behind, [f"{name}:{port}" for name in (HOST, "localhost")], scope, token)
+        config = uvicorn.Config(app, log_level="warning", lifespan="on")
         try:
             await uvicorn.Server(config).serve(sockets=[door])
         finally:
             await behind.close()
 
 
-def guarded_app(behind: Behind, port: int, scope: Scope, token: str) -> ASGIApp:
-    """The SDK's own, which looks at Host and Origin, for whoever has the token."""
-    hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
-    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
+def guarded_app(behind: Behind, hosts: Sequence[str], scope: Scope, token: str) -> ASGIApp:
+    """The SDK's own, which looks at Host and Origin, behind the door. `token` is that of whoever started it."""
+    origins = [f"{kind}://{host}" for kind in ("http", "https") for host in hosts]
+    security = TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=origins)
     app = make_server(behind).streamable_http_app(
         streamable_http_path=PATH, transport_security=security, session_idle_timeout=scope.idle_s * 2
     )
@@ -46,11 +49,11 @@ def guarded_app(behind: Behind, port: int, scope: Scope, token: str) -> ASGIApp:
 
 
 class Guarded:
-    """Lets in whoever has the token, and notices who says good-bye."""
+    """Lets in whoever has a token, and notices who says good-bye."""
 
     def __init__(self, app: ASGIApp, token: str, behind: Behind) -> None:
         self._app = app
-        self._expected = f"Bearer {token}".encode()
+        self._own = token.encode()
         self._behind = behind
 
     async def __call__(self, asked: Asked, receive: Receive, send: Send) -> None:
@@ -58,14 +61,25 @@ class Guarded:
             await self._app(asked, receive, send)
             return
         headers = Headers(scope=asked)
-        given = headers.get("authorization", "").encode("utf-8", "replace")
-        if not secrets.compare_digest(given, self._expected):
-            said = "Send the token that Habitus printed when it was started, as 'Authorization: Bearer TOKEN'.\n"
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        given = token.encode("utf-8", "replace")
+        is_own = secrets.compare_digest(given, self._own)
+        try:
+            person = None if is_own or not token else await self._behind.person(token)
+        except UserError as error:
+            await PlainTextResponse(f"{error.message} {error.mend}\n", status_code=503)(asked, receive, send)
+            return
+        if kind.lower() != "bearer" or (person is None and not is_own):
+            said = "Send the token that Habitus printed as 'Authorization: Bearer TOKEN'.\n"
             refused = PlainTextResponse(said, status_code=401, headers={"WWW-Authenticate": "Bearer"})
             await refused(asked, receive, send)
             return
+        asked.setdefault("state", {})["person"] = person
+        # By this the SDK gives a session to nobody but who began it.
+        name = "" if person is None else person.name
+        asked["user"] = AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[]))
         if asked["method"] == "DELETE" and (client := headers.get("mcp-session-id")):
-            await self._behind.leave(client)
+            await self._behind.leave(person, client)
         await self._app(asked, receive, send)
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from habitus.app.people import Person
 
 IDLE_S = 600.0  # without a call, after which a turn is over
 
@@ -11,6 +15,7 @@ IDLE_S = 600.0  # without a call, after which a turn is over
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
     home: Path | None = None
+    person: Person | None = None  # one of the home's people, with their role; without, whoever started the server
     user: str = ""  # without a name, the one of the settings
     profile: str = "default"
     read_only: bool = False

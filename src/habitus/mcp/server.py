@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from habitus.errors import UserError
 from habitus.mcp.scope import Scope
 
 if TYPE_CHECKING:
+    from habitus.app.people import Person
     from habitus.mcp.serving import Serving
 
 SKILLS = "io.modelcontextprotocol/skills"
@@ -37,17 +39,28 @@ class Behind:
         self.bus = InMemorySubscriptionBus()
         self._scope = scope
         self._one_at_a_time = asyncio.Lock()
-        self._serving: Serving | None = None
+        self._serving: dict[Person | None, Serving] = {}
 
-    async def __call__(self) -> Serving:
+    async def __call__(self, person: Person | None = None) -> Serving:
+        """As one of the home's people has it; without, as whoever started the server."""
         async with self._one_at_a_time:
-            if self._serving is None:
-                self._serving = await asyncio.to_thread(self._opened)
-        return self._serving
+            if person not in self._serving:
+                self._serving[person] = await asyncio.to_thread(self._opened, person)
+        return self._serving[person]
 
-    def _opened(self) -> Serving:
-        serving: Serving = importlib.import_module("habitus.mcp.serving").open_serving(self._scope, self.bus)
+    def _opened(self, person: Person | None) -> Serving:
+        scope = self._scope if person is None else replace(self._scope, person=person, user="")
+        serving: Serving = importlib.import_module("habitus.mcp.serving").open_serving(scope, self.bus)
         return serving
+
+    async def person(self, token: str) -> Person | None:
+        """Whose token it is, of the home's people."""
+
+        def look() -> Person | None:
+            found: Person | None = importlib.import_module("habitus.mcp.serving").person_with(token, self._scope)
+            return found
+
+        return await asyncio.to_thread(look)
 
     async def checked(self) -> Behind:
         """Itself; a layer that is not there is said now, before anybody connects."""
@@ -55,13 +68,13 @@ class Behind:
             await self()
         return self
 
-    async def leave(self, client: str) -> None:
-        if self._serving is not None:
-            await self._serving.leave(client)
+    async def leave(self, person: Person | None, client: str) -> None:
+        if person in self._serving:
+            await self._serving[person].leave(client)
 
     async def close(self) -> None:
-        if self._serving is not None:
-            await self._serving.close()
+        for serving in self._serving.values():
+            await serving.close()
 
 
 class HabitusServer(Server[Any]):
@@ -73,34 +86,34 @@ class HabitusServer(Server[Any]):
 
 def make_server(behind: Behind) -> Server[Any]:
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return await (await behind()).tools(client_of(ctx), ctx.session)
+        return await (await behind(person_of(ctx))).tools(client_of(ctx), ctx.session)
 
     async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return await (await behind()).call(client_of(ctx), ctx.session, params)
+        return await (await behind(person_of(ctx))).call(client_of(ctx), ctx.session, params)
 
     async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return await (await behind()).skills.resources(params.cursor if params else None)
+        return await (await behind(person_of(ctx))).skills.resources(params.cursor if params else None)
 
     async def templates(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[FILES_OF_SKILLS])
 
     async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await (await behind()).skills.read(str(params.uri))
+        return await (await behind(person_of(ctx))).skills.read(str(params.uri))
 
     async def list_prompts(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         return types.ListPromptsResult(prompts=PROMPTS)
 
     async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await (await behind()).prompt(params.name, params.arguments or {})
+        return await (await behind(person_of(ctx))).prompt(params.name, params.arguments or {})
 
     async def list_skills(ctx: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
-        return await (await behind()).skills.entries(params.cursor)
+        return await (await behind(person_of(ctx))).skills.entries(params.cursor)
 
     async def get_skill(ctx: Context, params: OfOne) -> dict[str, Any]:
-        return await (await behind()).skills.entry(params.uri)
+        return await (await behind(person_of(ctx))).skills.entry(params.uri)
 
     async def read_directory(ctx: Context, params: OfOne) -> dict[str, Any]:
-        return await (await behind()).skills.directory(params.uri)
+        return await (await behind(person_of(ctx))).skills.directory(params.uri)
 
     server = HabitusServer(
         "habitus",
@@ -153,6 +166,12 @@ PROMPTS = [
 def text_of(name: str) -> str:
     """One of the texts that stand beside this file as Markdown."""
     return files("habitus.mcp").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
+
+
+def person_of(ctx: Context) -> Person | None:
+    """Who asks, as the door over HTTP has found out; on a pipe it is whoever started the server."""
+    person: Person | None = None if ctx.request is None else ctx.request.state.person
+    return person
 
 
 def client_of(ctx: Context) -> str:

@@ -14,19 +14,22 @@ from habitus.agent.tools.profiles import READ_ONLY
 from habitus.app import Habitus, read_settings
 from habitus.app.inbox import waiting
 from habitus.app.layers import revision
+from habitus.app.people import People, Person, settings_of
 from habitus.app.publishing import Publisher
 from habitus.errors import Refused, UserError
 from habitus.mcp.client import Client
 from habitus.mcp.prompting import prompt
 from habitus.mcp.scope import Scope
 from habitus.mcp.skills import SkillResources
-from habitus.mcp.tools import as_result, as_tool, is_offered, refusal
+from habitus.mcp.tools import as_result, as_tool, in_scope, is_offered, may_change, refusal
 
 log = logging.getLogger(__name__)
 
 
 def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
     settings = read_settings(scope.home)
+    if scope.person is not None:
+        settings = settings_of(scope.person, settings)
     if scope.layers:
         settings = settings.model_copy(update={"layers": scope.layers})
     habitus = Habitus.open(settings)
@@ -37,6 +40,10 @@ def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
     except BaseException:
         habitus.close()
         raise
+
+
+def person_with(token: str, scope: Scope) -> Person | None:
+    return People(read_settings(scope.home).home).with_token(token)
 
 
 class Serving:
@@ -60,12 +67,12 @@ class Serving:
         return types.ListToolsResult(tools=list(found.values()))
 
     async def _offered(self, client: Client) -> Mapping[str, types.Tool]:
-        return {tool.name: as_tool(tool) for tool in await client.tools() if is_offered(tool.name, self._scope)}
+        return {tool.name: as_tool(tool) for tool in await client.tools() if is_offered(tool, self._scope)}
 
     async def call(
         self, client: str, session: ServerSession, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        if not is_offered(params.name, self._scope):
+        if not await self._may_call(params.name, client, session):
             return refusal(f"There is no tool '{params.name}' here.")
         loop, steps = asyncio.get_running_loop(), 0
 
@@ -83,6 +90,12 @@ class Serving:
         if params.name not in READ_ONLY:
             await self.look()
         return as_result(result, self._listed.get(client, {}).get(params.name))
+
+    async def _may_call(self, name: str, client: str, session: ServerSession) -> bool:
+        """Whoever may not change everything calls what they are shown, and nothing else."""
+        if may_change(name, self._scope):
+            return in_scope(name, self._scope)
+        return name in await self._offered(self._known(client, session))
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         return prompt(name, arguments, await asyncio.to_thread(waiting, self._habitus))

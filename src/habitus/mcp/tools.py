@@ -9,6 +9,7 @@ import mcp_types as types
 
 from habitus.agent.tools.profiles import READ_ONLY, in_profile
 from habitus.agent.tools.registry import Reach, Tool
+from habitus.app.people import Role
 from habitus.events import ToolResult
 from habitus.mcp.scope import Scope
 from habitus.skills.names import BUILT_IN_TOOLS
@@ -17,15 +18,31 @@ TEXT_BYTES = 2000  # of one description; clients cut longer ones, or leave the t
 
 _ALWAYS_LOADED = frozenset({"search_skills", "recall_skill"})  # where a client keeps the other tools back
 _NOT_OVER_MCP = frozenset({"edit_system_prompt"})  # whose prompt it edits is not the client's
+_DECIDING = frozenset({"report_outcome"})  # what a reviewer does beside looking
 _TAKES_AWAY = frozenset({"delete_skill", "disable_skill", "manage_skills", "scratchpad"})
 _SAME_WHEN_REPEATED = frozenset({"report_outcome", "enable_skill", "disable_skill", "memorize"})
 
 
-def is_offered(name: str, scope: Scope) -> bool:
-    """Whether a client of this scope has the tool; the code of skills is everybody's."""
-    if name in _NOT_OVER_MCP or (scope.read_only and name in BUILT_IN_TOOLS - READ_ONLY):
-        return False
-    return in_profile(name, scope.profile)
+def is_offered(tool: Tool, scope: Scope) -> bool:
+    """Whether a client of this scope has the tool."""
+    return in_scope(tool.name, scope) and (_changes_nothing(tool) or may_change(tool.name, scope))
+
+
+def in_scope(name: str, scope: Scope) -> bool:
+    """By its name alone; the code of skills is in every scope."""
+    return name not in _NOT_OVER_MCP and in_profile(name, scope.profile)
+
+
+def may_change(name: str, scope: Scope) -> bool:
+    """Whether a tool of this name may change something; of what is read-only for an admin, skills' code is not part."""
+    role = Role.ADMIN if scope.person is None else scope.person.role
+    if role is Role.ADMIN:
+        return not scope.read_only or name not in BUILT_IN_TOOLS
+    return not scope.read_only and role is Role.REVIEWER and name in _DECIDING
+
+
+def _changes_nothing(tool: Tool) -> bool:
+    return tool.name in READ_ONLY if tool.name in BUILT_IN_TOOLS else tool.reach is Reach.NOTHING
 
 
 def as_tool(tool: Tool) -> types.Tool:

@@ -59,7 +59,6 @@ __all__ = ["Choose", "Cortex", "LessonStep", "Looked", "new_id"]
 
 _LETTERS, _SIGNS = "abcdefghijkmnpqrstuvwxyz", "abcdefghijkmnpqrstuvwxyz23456789"
 _DEFAULT_RETENTION = RetentionSettings()
-_SELF_PLAY = (Producer.DREAM.value, "self-play", "self_play", "selfplay")
 
 
 def new_id() -> str:
@@ -86,7 +85,9 @@ class Cortex:
         keep: RetentionSettings = _DEFAULT_RETENTION,
         screening: Policy | None = None,
         new_id: Callable[[], str] = new_id,
+        tell: Callable[[Engram], None] = lambda engram: None,
     ) -> None:
+        """`tell` hears what begins to wait for a person."""
         self._mirror = Mirror(store, open_index)
         self._viewer = Viewer(user=user, sees_all=all_users, may_remove_shared=may_remove_shared)
         self._ledger = EngramLedger(store, self._mirror, clock=clock, allow=allow, keep=keep, viewer=self._viewer)
@@ -104,6 +105,7 @@ class Cortex:
         self._pause = pause
         self._mode = mode
         self._user = user
+        self._tell = tell
 
     def encode(self, draft: Draft) -> Encoded:
         """Keep what a draft says: as a new engram, as more of a known one, for a person to decide, or not at all."""
@@ -119,6 +121,8 @@ class Cortex:
         self._pages.notice()
         encoded = self._intake.keep(draft)
         self._pages.show()
+        if encoded.status is Status.WAITING and encoded.engram is not None and encoded.engram.version == 1:
+            self._tell(encoded.engram)
         return replace(encoded, redacted=redacted)
 
     def is_taking(self) -> bool:
@@ -246,7 +250,7 @@ class Cortex:
             for engram in self._mirror.active()
             if (wanted is None or engram.kind is wanted)
             and (since is None or (engram.created_on or since) >= since)
-            and (scope != "self-play" or _is_from_self_play(engram))
+            and (scope != "self-play" or engram.is_from_self_play)
             and self._viewer.sees(engram, user or "")
         ]
         found.sort(key=lambda engram: (str(engram.created_on), engram.id), reverse=True)
@@ -408,7 +412,7 @@ class Cortex:
             self._ledger.store.erase(mine, self._clock())
             self._mirror.sync()
             self._mirror.index()
-            self._pages.forget()
+        self._pages.forget()
         return len(mine)
 
     def knows_import(self, digest: str) -> bool:
@@ -444,7 +448,3 @@ def _since(scope: str, now: datetime) -> datetime | None:
         case "week":
             return midnight - timedelta(days=6)
     raise Invalid(f"There is no time span '{scope}'.", mend="Say today, week, all or self-play.")
-
-
-def _is_from_self_play(engram: Engram) -> bool:
-    return engram.produced_by is Producer.DREAM or engram.source.lower() in _SELF_PLAY

@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -22,6 +22,7 @@ from habitus.redact.wrapped import without_base64, without_percents
 __all__ = [
     "MARKER",
     "PATTERNS_ONLY",
+    "SHORTEST_KNOWN",
     "CountingRedactor",
     "Redacted",
     "Redactor",
@@ -52,9 +53,20 @@ def secret_values(environ: Mapping[str, str]) -> list[str]:
 class Redactor:
     """Knows the secret values of this process; the patterns are always on."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        spellings = {spelling for secret in secrets for spelling in _spellings(secret)}
-        self._known = tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling)))
+    def __init__(self, secrets: Iterable[str] = (), *, kept: Callable[[], frozenset[str]] = frozenset) -> None:
+        """`kept` are values that may become more; it is asked before each text, and gives the same object as before
+        while they are the same."""
+        self._secrets, self._kept = frozenset(secrets), kept
+        self._spelled: tuple[frozenset[str] | None, tuple[str, ...]] = (None, ())
+
+    @property
+    def _known(self) -> tuple[str, ...]:
+        """The values in all their spellings, the longest first."""
+        kept = self._kept()
+        if kept is not self._spelled[0]:
+            spellings = {spelling for secret in self._secrets | kept for spelling in _spellings(secret)}
+            self._spelled = (kept, tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling))))
+        return self._spelled[1]
 
     def redact(self, text: str) -> Redacted:
         clean, counts = self._redacted(text, 0)
@@ -112,8 +124,7 @@ class CountingRedactor(Redactor):
     """Another redactor, and a count of what it took out so far."""
 
     def __init__(self, redactor: Redactor) -> None:
-        super().__init__()
-        self._known = redactor._known
+        super().__init__(redactor._secrets, kept=redactor._kept)
         self.counts: Counter[str] = Counter()
 
     def redact(self, text: str) -> Redacted:
@@ -128,19 +139,27 @@ def taken_out(text: str) -> dict[str, int]:
 
 
 def _spellings(secret: str) -> set[str]:
-    """A value as it is, and as JSON, URLs and base64 carry it."""
+    """A value as it is, and as JSON, URLs, base64 and hexadecimal digits carry it."""
     secret = secret.strip()
     if len(secret) < SHORTEST_KNOWN:
         return set()
-    encoded = base64.b64encode(secret.encode("utf-8", "surrogateescape")).decode()
+    raw = secret.encode("utf-8", "surrogateescape")
+    encoded = base64.b64encode(raw).decode()
     spellings = {
         secret,
         json.dumps(secret)[1:-1],
         json.dumps(secret, ensure_ascii=False)[1:-1],
         quote(secret, safe="", errors="surrogateescape"),
+        encoded,
         encoded.rstrip("="),
+        encoded[: len(raw) // 3 * 4],  # where more text follows, the last letters are others
+        raw.hex(),
     }
-    return {spelling for spelling in spellings if not re.fullmatch(r"\[?redacted:?[a-z_]*\]?", spelling)}
+    return {
+        spelling
+        for spelling in spellings
+        if len(spelling) >= SHORTEST_KNOWN and not re.fullmatch(r"\[?redacted:?[a-z_]*\]?", spelling)
+    }
 
 
 PATTERNS_ONLY = Redactor()

@@ -23,10 +23,10 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
 from habitus.agent.consent import Consent
+from habitus.app.home import CHAT_HISTORY
 from habitus.redact import Redactor
 from habitus.repl.commands import completions
 
-HISTORY = "chat-history"
 _STYLE = Style.from_dict({"prompt": "ansicyan bold", "question": "bold", "choices": "ansibrightblack"})
 _ANSWERS = {
     **dict.fromkeys(("y", "yes"), Consent.YES),
@@ -49,7 +49,7 @@ class LineEditor:
 
     def __init__(self, home: Path, names: Names, redactor: Redactor) -> None:
         self._lines: PromptSession[str] = PromptSession(
-            history=_History(_private(home / HISTORY), redactor),
+            history=_History(_private(home / CHAT_HISTORY), redactor),
             completer=_Completer(names),
             complete_while_typing=Condition(lambda: get_app().current_buffer.text.startswith("/")),
             multiline=True,

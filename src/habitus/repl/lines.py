@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 
 from rich.text import Text
 
-from habitus.agent.stream import Done, Noticed, Nudged, ToolFinished
+from habitus.agent.stream import Done, Noticed, Nudged, ToolFinished, about, as_object
 from habitus.events import Outcome, OutcomeKind
 from habitus.llm.model import Usage
 from habitus.repl.commands import slashed
@@ -16,28 +15,11 @@ from habitus.repl.plain import counted, one_line, shown_seconds
 INDENT = "  "
 Typed = Callable[..., str]  # how a person types a command of these words
 _MARKS = {OutcomeKind.OK: ("✓", "green"), OutcomeKind.FAILED: ("✗", "red"), OutcomeKind.INFRA: ("!", "yellow")}
-_TELLING = ("one_line_description", "name", "query", "code", "action")  # arguments that say what a call is about
 
 
 def call_label(tool: str, arguments: str) -> Text:
     """`scratchpad  sum the columns`: the tool, and what the call is about."""
-    return Text.assemble((one_line(tool, 40), "cyan"), "  ", (_about(arguments), ""))
-
-
-def _about(arguments: str) -> str:
-    given = _object(arguments)
-    if not given:
-        return one_line(arguments, 120) if arguments.strip() != "{}" else ""
-    found = next((said for key in _TELLING if isinstance(said := given.get(key), str) and said.strip()), "")
-    return one_line(found or ", ".join(f"{key}={value}" for key, value in given.items()), 120)
-
-
-def _object(text: str) -> dict[str, object]:
-    try:
-        read = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}
+    return Text.assemble((one_line(tool, 40), "cyan"), "  ", (one_line(about(arguments), 120), ""))
 
 
 def running(label: Text, seconds: float, progress: str) -> Text:
@@ -64,7 +46,7 @@ def undo(event: ToolFinished, arguments: str, typed: Typed = slashed) -> Text | 
 
 def undoing(event: ToolFinished, arguments: str) -> tuple[str, ...]:
     """The command that takes back what a tool has changed, where the person said yes to it."""
-    given, told = _object(arguments), _object(event.content)
+    given, told = as_object(arguments), as_object(event.content)
     name, version = told.get("name") or given.get("name"), told.get("version")
     if not event.outcome.is_ok or not isinstance(name, str) or "proposal" in told:
         return ()

@@ -1,7 +1,8 @@
-"""Endings of processes in words."""
+"""Endings of processes in words, and what a program says itself of how it ended."""
 
 from __future__ import annotations
 
+import json
 import signal
 
 _LAST_SIGNAL = 64
@@ -21,3 +22,23 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"SIGRTMIN{number - signal.SIGRTMIN:+d}" if number >= 32 else f"signal {number}"
+
+
+def error_told(printed: str) -> str:
+    """What a program says went wrong, where it prints an object whose `status` is "error"; nothing otherwise."""
+    try:
+        told = json.loads(printed)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(told, dict) or told.get("status") != "error":
+        return ""
+    reason = told.get("error") or told.get("message") or "no reason given"
+    words = reason if isinstance(reason, str) else _written(reason)
+    return " ".join(words.split())[:500]
+
+
+def _written(reason: object) -> str:
+    try:
+        return json.dumps(reason, ensure_ascii=False)
+    except RecursionError:
+        return "more than can be written down"

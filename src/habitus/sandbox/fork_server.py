@@ -11,6 +11,7 @@ from pathlib import Path
 from habitus.events import OK, Outcome, failed, infra
 from habitus.sandbox.capture import Capture, Feeder, Tap
 from habitus.sandbox.child import Child, Gone, Message, start
+from habitus.sandbox.egress import Egress
 from habitus.sandbox.ending import signal_name
 from habitus.sandbox.guard import Guard
 from habitus.sandbox.inside import folders
@@ -59,7 +60,9 @@ class ForkServer:
     def is_alive(self) -> bool:
         return self._is_sound and self._child.is_alive
 
-    async def call(self, message: Message, stdin: bytes, limits: Limits, services: Services) -> ToolRun:
+    async def call(
+        self, message: Message, stdin: bytes, limits: Limits, services: Services, egress: Egress | None = None
+    ) -> ToolRun:
         out, err = Capture(limits.output_chars), Capture(limits.output_chars)
         guard = Guard(self._child, self._scratch, limits)
         with contextlib.ExitStack() as held:
@@ -67,8 +70,11 @@ class ForkServer:
             if self._is_on_disk:
                 held.callback(guard.stop)
                 guard.start()
-            async with answering(services) as questions:
-                reply = await self._ask(message, [*fds, questions], limits)
+            async with contextlib.AsyncExitStack() as answered:
+                fds.append(await answered.enter_async_context(answering(services)))
+                if egress is not None:
+                    fds.append(await answered.enter_async_context(egress.answering()))
+                reply = await self._ask(message, fds, limits)
             for tap in taps:
                 tap.drain()
         outcome = self._outcome(reply, limits, err)

@@ -30,6 +30,7 @@ from habitus.text import encodable
 NOWHERE: Mapping[str, Path] = {}
 LOOKED_THROUGH = 16 * MIB  # of an attached file: to look through more would keep a person waiting
 SKILLS, ATTACHED = "skills", "attached"
+COMMANDS = ".bin"  # on the path of its code, and not carried to another machine: its name begins with a dot
 LARGEST_ATTACHED, LEFT_FREE = 8 * GIB, GIB // 2
 MOST_FILES, MOST_BYTES = 2_000, 128 * MIB  # of one tree
 
@@ -70,7 +71,7 @@ class Given:
 
     @property
     def is_used(self) -> bool:
-        return any((self.folder / name).is_dir() for name in (SKILLS, ATTACHED))
+        return any((self.folder / name).is_dir() for name in (SKILLS, ATTACHED, COMMANDS))
 
     def put_tree(self, name: str, tree: Tree, *, folders: Mapping[str, Path] = NOWHERE) -> Placed:
         """Have a skill's folder consist of these files; what is too large to be in a tree is taken from its folder."""

@@ -13,9 +13,9 @@ from habitus.sandbox.venvs import packages_of
 _LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64")
 _DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
 _SHARED_PREFIXES = (Path("/usr"), Path("/usr/local"))
+CERTIFICATES = ("/etc/ssl/certs", "/etc/pki/tls/certs", "/usr/share/ca-certificates")
 _FOR_THE_NETWORK = (
-    "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf",
-    "/etc/ssl/certs", "/etc/pki/tls/certs", "/usr/share/ca-certificates",
+    "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", *CERTIFICATES,
 )  # fmt: skip
 
 

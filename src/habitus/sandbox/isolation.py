@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from habitus.errors import Invalid
+from habitus.sandbox.given import COMMANDS
 from habitus.sandbox.inside import confine
 from habitus.sandbox.interpreter import Interpreter
 from habitus.sandbox.machine import INSIDE, NO_NESTING, Machine, boot
@@ -118,7 +119,8 @@ def _temporary(jail: Jail) -> str:
 
 def _environment(home: str, *, temporary: str = "", given: str = "") -> dict[str, str]:
     """All that code finds there. Its `GIVEN` names the folder it is given, wherever that is."""
-    return {**_SYSTEM, "HOME": home, "TMPDIR": temporary or home, **({"GIVEN": given} if given else {})}
+    found = {**_SYSTEM, "HOME": home, "TMPDIR": temporary or home}
+    return {**found, "GIVEN": given, "PATH": f"{given}/{COMMANDS}:{_SYSTEM['PATH']}"} if given else found
 
 
 def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from habitus.events import infra
 from habitus.sandbox.child import Gone, Message
+from habitus.sandbox.egress import VARIABLES, Egress
 from habitus.sandbox.fork_server import ForkServer
 from habitus.sandbox.interpreter import this_interpreter
 from habitus.sandbox.isolation import Jail, rlimits
@@ -63,6 +64,11 @@ class Warm:
     ) -> None:
         await self.close()
 
+    @property
+    def can_bound_network(self) -> bool:
+        """Whether a call has a loopback of its own, so that it can be let out to some hosts only."""
+        return self._machine.bubblewrap is not None
+
     async def call(
         self,
         program: Program,
@@ -88,9 +94,14 @@ class Warm:
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
         services: Services = NO_SERVICES,
+        egress: Egress | None = None,
     ) -> ToolRun:
-        """Run any program. Of `env` only the names it was granted reach it."""
+        """Run any program. Of `env` only the names it was granted reach it; `egress` answers for its hosts."""
         granted = {name: value for name, value in (env or {}).items() if name in program.permissions.env}
+        if egress is not None and self.can_bound_network:
+            granted |= VARIABLES
+        else:
+            egress = None
         message: Message = {
             "name": "tool.py",
             "code": program.code,
@@ -106,7 +117,7 @@ class Warm:
             except Gone as gone:
                 return ToolRun(outcome=infra(f"The sandbox did not start: {gone}"))
             try:
-                run = await server.call(message, stdin, program.limits, services)
+                run = await server.call(message, stdin, program.limits, services, egress)
             except BaseException:
                 await self._drop(server)
                 raise

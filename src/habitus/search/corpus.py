@@ -5,6 +5,7 @@ An edited document gets a new slot and its old one dies; the slots are counted a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,15 @@ class Corpus:
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    def copy(self) -> Corpus:
+        """One that can be changed without this one noticing. What both have met of words they share: it is the same."""
+        other = copy.copy(self)
+        other._vocabulary, other.slots = dict(self._vocabulary), dict(self.slots)
+        other.entries, other.words = [*self.entries], [*self.words]
+        other.alive, other._room = self.alive.copy(), self._room.copy()
+        other.postings = self.postings.copy()
+        return other
 
     def replace(self, entries: Sequence[IndexEntry], vectors: Vectors, gone: Sequence[str] = ()) -> None:
         """Take these entries in, each instead of the one with its id, and let the `gone` go."""

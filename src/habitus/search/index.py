@@ -6,6 +6,7 @@ this process's own changes take the same way. Nothing unchanged is embedded twic
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 import time
@@ -39,6 +40,19 @@ class IndexEvidence:
     asked: request.SearchRequest
     signals: signals.Signals
     usage: ranking.UseCounts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Supposed:
+    """An index as it might be. It asks no database, and never learns what others change."""
+
+    index: Index
+
+    def search(self, query: str, *, k: int = 10, among: Collection[str] | None = None) -> Results:
+        return self.index.search(query, k=k, among=among, look=False)
+
+    def similar(self, to: Document, *, k: int = 5) -> tuple[Hit, ...]:
+        return self.index.similar(to, k=k, look=False)
 
 
 class Index:
@@ -144,14 +158,17 @@ class Index:
                 usage.familiarity[place] = liking.familiarity[row]
         return usage
 
-    def similar(self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0) -> tuple[Hit, ...]:
+    def similar(
+        self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0, look: bool = True
+    ) -> tuple[Hit, ...]:
         """The nearest documents, 1.0 for the same text; a document is not similar to itself.
 
         What means something else, below `least_meaning`, is left out without a closer look, which saves time.
         """
         document = Document(id="", name="", description=to) if isinstance(to, str) else to
         with self._lock:
-            self._look()
+            if look:
+                self._look()
             if not len(self._corpus):
                 return ()
             vector = self._vectors_of([meaning_of(document)])[0]
@@ -162,6 +179,16 @@ class Index:
         with self._lock:
             self._look()
             return likeness.neighbours(self._corpus)
+
+    def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Supposed:
+        """The same with these documents and without those that are gone, to be searched; nothing of it is kept."""
+        with self._lock:
+            self._look()
+            other = copy.copy(self)
+            other._among, other._corpus = None, self._corpus.copy()
+            vectors = self._vectors_of([meaning_of(document) for document in documents])
+            other._corpus.replace([encode(document) for document in documents], vectors, gone)
+            return Supposed(index=other)
 
     def put(self, documents: Iterable[Document]) -> int:
         """Take documents in, new or changed; says how many were not there like that already."""
@@ -235,9 +262,15 @@ class Index:
         with sql.writing(self._engine) as connection:
             store.next_generation(connection, self._space.collection)
             store.delete_requests(connection, self._space.collection, gone)
+            store.drop_vectors(connection, [digest for _, digest in gone])
         with self._lock:
             self._look()
         return len(gone)
+
+    def learned_texts(self) -> frozenset[str]:
+        with self._lock:
+            self._look()
+            return frozenset(past.text for past in self._learned.all())
 
     def ids(self) -> frozenset[str]:
         """The ids of all documents."""

@@ -6,6 +6,7 @@ never changes another, and the order of additions never changes a result.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -35,6 +36,13 @@ class Postings:
         self._removed: dict[int, int] = {}
         self.added = 0
         self._build(entries)
+
+    def copy(self) -> Postings:
+        """One that takes entries in without this one noticing; what was built is the same in both."""
+        other = copy.copy(self)
+        other._added = {term: [*slots] for term, slots in self._added.items()}
+        other._removed = dict(self._removed)
+        return other
 
     def add(self, slot: int, entry: IndexEntry) -> None:
         terms, _, strengths = _strengths([entry], first=slot)

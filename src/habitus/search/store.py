@@ -163,7 +163,7 @@ def write(
         )
     if rows:
         connection.execute(sa.insert(documents), rows)
-    _drop_vectors(connection, before)
+    drop_vectors(connection, before)
 
 
 def _storable(text: str) -> str:
@@ -173,7 +173,7 @@ def _storable(text: str) -> str:
 
 def delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> None:
     """Let documents go, and the vectors that nothing needs any more."""
-    _drop_vectors(connection, _delete(connection, collection, gone))
+    drop_vectors(connection, _delete(connection, collection, gone))
 
 
 def _delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
@@ -187,7 +187,8 @@ def _delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> 
     return meanings
 
 
-def _drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
+def drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
+    """Let go of the vectors of these texts, unless something still needs them."""
     still_needed = sa.or_(
         sa.exists().where(documents.c.meaning == vectors.c.digest),
         sa.exists().where(learned_table.c.digest == vectors.c.digest),

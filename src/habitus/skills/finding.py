@@ -14,11 +14,11 @@ from habitus.search import Document, Hit, Results
 from habitus.search.model import SHAPE
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
-from habitus.skills.model import Summary
+from habitus.skills.model import Skill, Summary
 from habitus.skills.tables import indexed
 
 if TYPE_CHECKING:
-    from habitus.search.index import Index
+    from habitus.search.index import Index, Supposed
 
 _CHUNK = 500
 
@@ -74,10 +74,25 @@ class Finder:
             found = self._index().similar(document_of(summary, body), k=k + 1)
         return tuple(hit for hit in found if hit.id != summary.name)[:k]
 
+    def supposing(self, skills: Sequence[Skill], gone: Sequence[str] = ()) -> Supposed:
+        """The library with these skills and without those that are gone, to be searched; nothing of it is kept."""
+        with self._lock:
+            return self._index().supposing([document_of(skill, skill.body) for skill in skills], gone)
+
     def learn(self, name: str, request: str, *, weight: float = 1.0, at: Snapshot | None = None) -> None:
         """Remember that this request was served well by this skill. The caller has redacted it."""
         with self._lock:
             self._index(at).learn(name, request, weight=weight)
+
+    def learned(self) -> frozenset[str]:
+        """The texts of the requests that were learned."""
+        with self._lock:
+            return self._index().learned_texts()
+
+    def forget_learned(self, texts: Collection[str]) -> None:
+        """Forget that these were ever asked."""
+        with self._lock:
+            self._index().forget_learned(lambda _, text: text in texts)
 
     def describe(self) -> str:
         with self._lock:

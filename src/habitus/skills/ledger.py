@@ -68,6 +68,18 @@ def newest_generation(engine: sa.Engine) -> int:
         return connection.execute(sa.select(sequences.c.value).where(sequences.c.name == _GENERATION)).scalar() or 0
 
 
+def next_generation(connection: sa.Connection, count: int = 1) -> int:
+    """The last of `count` new generations."""
+    sql.insert_missing(connection, sequences, [{"name": _GENERATION, "value": 0}])
+    query = (
+        sequences.update()
+        .where(sequences.c.name == _GENERATION)
+        .values(value=sequences.c.value + count)
+        .returning(sequences.c.value)
+    )
+    return int(connection.execute(query).scalar_one())
+
+
 def has_more_than_steps(engine: sa.Engine) -> bool:
     """Whether a database knows of a skill with another stage, in any layer."""
     states_it = skills.c.summary.contains('"stages":')  # left out where it is the usual one
@@ -165,7 +177,7 @@ class Ledger:
             "tree_hash": digest,
             "summary": None if entry.summary is None else records.pack_summary(entry.summary),
             "diagnostics": records.pack_diagnostics(entry.diagnostics),
-            "generation": self._next(connection),
+            "generation": next_generation(connection),
         }
         if row is not None and row.tree_hash == digest:
             connection.execute(skills.update().where(skills.c.id == row.id).values(values))
@@ -199,7 +211,7 @@ class Ledger:
         """Write down many directories that were never seen before."""
         if not entries:
             return
-        last = self._next(connection, len(entries))
+        last = next_generation(connection, len(entries))
         rows = [
             {
                 "layer": self.key,
@@ -240,13 +252,17 @@ class Ledger:
         """Files were looked at and found unchanged: remember how they look now."""
         for identity, stamp in stamps.items():
             connection.execute(
-                skills.update().where(skills.c.id == identity).values(stamp=stamp, generation=self._next(connection))
+                skills.update()
+                .where(skills.c.id == identity)
+                .values(stamp=stamp, generation=next_generation(connection))
             )
 
     def enable(self, connection: sa.Connection, identity: int, enabled: bool, author: Author, now: datetime) -> None:
         self._switch(connection, identity, Switched.ENABLED if enabled else Switched.DISABLED, author, now)
         connection.execute(
-            skills.update().where(skills.c.id == identity).values(enabled=enabled, generation=self._next(connection))
+            skills.update()
+            .where(skills.c.id == identity)
+            .values(enabled=enabled, generation=next_generation(connection))
         )
 
     def _switch(
@@ -254,17 +270,6 @@ class Ledger:
     ) -> None:
         values = {"skill": identity, "action": action.value, "author": records.pack_author(author), "made_on": now}
         connection.execute(switches.insert().values(values))
-
-    def _next(self, connection: sa.Connection, count: int = 1) -> int:
-        """The last of `count` new generations."""
-        sql.insert_missing(connection, sequences, [{"name": _GENERATION, "value": 0}])
-        query = (
-            sequences.update()
-            .where(sequences.c.name == _GENERATION)
-            .values(value=sequences.c.value + count)
-            .returning(sequences.c.value)
-        )
-        return int(connection.execute(query).scalar_one())
 
     # Blobs and versions
 
@@ -329,7 +334,7 @@ class Ledger:
                 archived_on=now,
                 archived_as=archived_as,
                 archived_by=records.pack_author(author),
-                generation=self._next(connection),
+                generation=next_generation(connection),
             )
         )
 
@@ -344,7 +349,7 @@ class Ledger:
                 archived_by=None,
                 folder=folder,
                 stamp="",
-                generation=self._next(connection),
+                generation=next_generation(connection),
             )
         )
 

@@ -17,7 +17,7 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Diagnostic, Severity, State
 
 DUPLICATE = 0.8
-_NEAR = 0.5  # neighbours less alike than this don't compete
+_NEAR = 0.7  # of neighbours less alike than this, one in sixty comes first when the other's cue is asked for
 _ASK_ALL = 300  # cues of which the whole library is asked, however many there are
 _GREEDY_SHARE = 0.2
 _GREEDY_FROM = 20  # with fewer skills every cue is near every other

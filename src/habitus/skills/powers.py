@@ -49,8 +49,8 @@ def powers(folder: str, tree: Tree) -> frozenset[Power]:
 
 
 def brings_code(tree: Tree) -> bool:
-    """Whether there is anything in it that runs by itself once it is offered: a tool, or a recipe that runs code."""
-    return trees.TOOL_CODE in tree or _has_running_recipe(tree)
+    """Whether there is anything in it that can be called: a tool, a command line, or a recipe that runs code."""
+    return trees.TOOL_CODE in tree or trees.CLI_CODE in tree or _has_running_recipe(tree)
 
 
 def _has_running_recipe(tree: Tree) -> bool:

@@ -70,6 +70,11 @@ class Proposal:
     decision: str = ""  # the reason given
 
     @property
+    def is_new(self) -> bool:
+        """Whether it would add a skill."""
+        return self.change.action is Action.WRITE and not self.base_hash
+
+    @property
     def refusal(self) -> str:
         """Of one that was turned down: that it was, by whom and why, in a sentence."""
         what = "This change of" if self.change.action is Action.WRITE else f"The wish to {self.change.action}"
@@ -111,8 +116,9 @@ class Review:
         local: sa.Engine | None = None,
         duplicates: Callable[[str, Tree], Sequence[str]] = lambda name, tree: (),
         redacted: Callable[[str], str] = lambda text: text,
+        tell: Callable[[Proposal], None] = lambda proposal: None,
     ) -> None:
-        """`local` is this machine's database where `engine` is shared with others."""
+        """`local` is this machine's database where `engine` is shared with others; `tell` hears what begins to wait."""
         self._library = library
         self._duplicates = duplicates  # what a new skill is too much like, in words
         # The person's own layer is shared; the directories of the others belong to this machine, as do their proposals.
@@ -120,6 +126,7 @@ class Review:
         self._clock = clock
         self._redacted = redacted  # for reasons, which people and models write; files are kept as they are
         self._auto = auto
+        self._tell = tell
         self._blobs = Ledger("", "")
         self._told: list[Callable[[Proposal], None]] = []
 
@@ -173,7 +180,9 @@ class Review:
                 )
             ).inserted_primary_key
         assert key is not None
-        return self.get(self._number(engine, int(key[0])))
+        made = self.get(self._number(engine, int(key[0])))
+        self._tell(made)
+        return made
 
     def _earlier(self, change: Change, base_hash: str) -> Sequence[Proposal]:
         """Proposals of the same change that wait or were turned down, those that wait first."""
@@ -290,6 +299,18 @@ class Review:
         self._decide(number, ProposalState.REJECTED, person, reason)
         if not proposal.author.is_automatic:
             self.told([number])
+        return self.get(number)
+
+    def reopen(self, number: int) -> Proposal:
+        """Let what was turned down wait again, as if nobody had decided."""
+        proposal = self.get(number)
+        if proposal.state is not ProposalState.REJECTED:
+            raise Invalid(f"Proposal {number} is {proposal.state.value}, not turned down.", mend="")
+        engine, identity = self._place(number)
+        with sql.writing(engine, durable=True, lock="proposals") as connection:
+            undecided = dict.fromkeys(("decided_on", "decided_by", "decision", "told_on"))
+            again = {"state": ProposalState.WAITING.value, **undecided}
+            connection.execute(proposals.update().where(proposals.c.id == identity).values(again))
         return self.get(number)
 
     def supersede(self, number: int, by: int, author: Author) -> None:

@@ -16,6 +16,7 @@ MAIN_FILES = ("SKILL.md", "skill.md")
 CHUNKS_FILE = "chunks.md"
 TOOL_FILE = "tool.json"
 TOOL_CODE = "scripts/tool.py"
+CLI_CODE = "scripts/cli.py"
 TOML_FILE = "skill.toml"
 
 

@@ -20,16 +20,6 @@ def has_shape(shape: Mapping[str, Json], printed: str) -> bool:
     return schema.fits(shape, _value(printed)) or schema.fits(shape, printed)
 
 
-def error_told(printed: str) -> str:
-    """What a tool says went wrong, where it prints an object whose `status` is "error"; nothing otherwise."""
-    told = _value(printed)
-    if not isinstance(told, dict) or told.get("status") != "error":
-        return ""
-    reason = told.get("error") or told.get("message") or "no reason given"
-    words = reason if isinstance(reason, str) else json.dumps(reason, ensure_ascii=False)
-    return " ".join(words.split())[:500]
-
-
 def _value(printed: str) -> Json:
     try:
         value = json.loads(printed)

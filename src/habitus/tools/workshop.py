@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from habitus.errors import Invalid, StorageFailed, ToolFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
+from habitus.sandbox.ending import error_told
 from habitus.sandbox.environments import Environments, environment_hash
 from habitus.sandbox.model import KIB, Limits, ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
@@ -19,7 +20,7 @@ from habitus.tools.code_repair import repair
 from habitus.tools.header import dependencies_of, with_header
 from habitus.tools.model import Case, CaseResult, CouldNotTest, Json, Regression, ToolDraft, ToolProgram
 from habitus.tools.schema import checked_payload, checked_schema
-from habitus.tools.shape import error_told, has_shape, shape_of
+from habitus.tools.shape import has_shape, shape_of
 
 LONGEST_CODE = 512 * KIB
 LONGEST_CASE = 128 * KIB

@@ -7,8 +7,8 @@ import threading
 from fastapi import Request
 
 from habitus.app import Habitus
-from habitus.app.people import Person, Role
-from habitus.settings import UserSettings
+from habitus.app.people import Person, settings_of
+from habitus.app.talking import Talks
 
 
 class Desks:
@@ -17,6 +17,7 @@ class Desks:
     def __init__(self, own: Habitus) -> None:
         self.own = own
         self._opened: dict[Person, Habitus] = {}
+        self._talks: dict[Habitus, Talks] = {}
         self._lock = threading.Lock()
 
     def of(self, person: Person | None) -> Habitus:
@@ -25,13 +26,20 @@ class Desks:
             return self.own
         with self._lock:
             if person not in self._opened:
-                known = self.own.settings
-                users = {**known.users, person.name: UserSettings(admin=person.role is Role.ADMIN)}
-                theirs = known.model_copy(update={"user": person.name, "is_claimed": False, "users": users})
+                theirs = settings_of(person, self.own.settings)
                 self._opened[person] = Habitus.open(theirs, clock=self.own.clock)
             return self._opened[person]
 
+    def talks(self, habitus: Habitus) -> Talks:
+        """The conversations that whoever works at this desk has open."""
+        with self._lock:
+            if habitus not in self._talks:
+                self._talks[habitus] = Talks(habitus)
+            return self._talks[habitus]
+
     def close(self) -> None:
+        for talks in self._talks.values():
+            talks.close()
         for habitus in self._opened.values():
             habitus.close()
 

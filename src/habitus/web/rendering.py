@@ -56,7 +56,11 @@ def page(
 
 def fragment(template: str, **values: Any) -> HTMLResponse:
     """A part of a page, for htmx to put in its place."""
-    return HTMLResponse(encodable(_templates().get_template(template).render({"now": datetime.now(UTC)} | values)))
+    return HTMLResponse(part(template, **values))
+
+
+def part(template: str, **values: Any) -> str:
+    return encodable(_templates().get_template(template).render({"now": datetime.now(UTC)} | values))
 
 
 def is_swap(request: Request) -> bool:
@@ -92,6 +96,7 @@ def _templates() -> Environment:
         "markdown": markdown,
         "moment": moment,
         "counted": words.counted,
+        "waits": words.waits,
         "twice": lambda text: (text, text),
     }
     made.globals |= {"words": words, "version": version("habitus")}

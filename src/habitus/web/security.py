@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import os
 import secrets
 import time
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.agent.background import in_thread
 from habitus.app.people import People, Person, Role
-from habitus.errors import StorageFailed
+from habitus.errors import Refused, StorageFailed
 from habitus.web.problems import refusal
 
 KEY_FILE = "web.key"
@@ -27,7 +28,10 @@ SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
 SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
 UPLOADS = ("/api/v1/uploads", "/new/")
 # What people said to an agent is read by whoever is signed in, not by every account of the machine.
-PRIVATE = ("/activity", "/api/v1/sessions", "/api/v1/turns")
+PRIVATE = (
+    *("/activity", "/chat", "/review/effect/"),
+    *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/"),
+)
 FREE = ("/enter", "/static/")
 DECIDING = ("/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -99,6 +103,12 @@ class Keys:
         name = rest.partition(".")[2]
         return _asker(self._people.get(name)) if name else OWNER
 
+    def by_name(self, name: str) -> Asker:
+        """Who a proxy says has signed in."""
+        if (person := self._people.get(name)) is None:
+            raise Refused(f"'{name}' can't sign in here.", mend="Ask an admin for 'habitus users add'.")
+        return Asker(person=person, role=person.role)
+
     def by_token(self, token: str) -> Asker | None:
         if hmac.compare_digest(token.encode("utf-8", "replace"), self.bearer.encode()):
             return OWNER
@@ -125,30 +135,52 @@ def keys_of(home: Path) -> Keys:
     return Keys(secrets.token_bytes(32), People(home))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proxy:
+    """One that signs people in itself and says in a header who asks; nobody else may say it."""
+
+    header: str = ""
+    addresses: tuple[str, ...] = ()
+
+    def named(self, scope: Scope, headers: Headers) -> str:
+        """Who it says asks, if anybody."""
+        said = headers.getlist(self.header) if self.header else []
+        if not said:
+            return ""
+        if len(said) > 1 or not self._is_trusted((scope.get("client") or ("", 0))[0]):
+            raise Refused(f"{self.header} is for the proxy to say.", mend="Leave it out, or see web.proxies.")
+        return said[0]
+
+    def _is_trusted(self, address: str) -> bool:
+        with suppress(ValueError):
+            from_where = ipaddress.ip_address(address)
+            return any(from_where in ipaddress.ip_network(known) for known in self.addresses)
+        return False
+
+
 class Guard:
     """Stands before the application: refuses other hosts and sites, strangers, forged forms and too large a body."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, hosts: Collection[str], *, is_public: bool = False) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: Keys, hosts: Collection[str], proxy: Proxy, *, is_public: bool = False
+    ) -> None:
         self._is_public = is_public
         self._app = app
         self._keys = keys
         self._hosts = frozenset(hosts)
+        self._proxy = proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        cookie = _cookie(headers, self._keys.cookie)
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        is_program = kind.lower() == "bearer"
         try:
-            asker = await in_thread(lambda: self._keys.by_token(token) if is_program else self._keys.by_cookie(cookie))
-        except StorageFailed as error:
-            closed = refusal(scope["path"], HTTPStatus.SERVICE_UNAVAILABLE, error.message, error.mend)
-            await closed(scope, receive, _adding(send))
+            asker, csrf = await in_thread(lambda: self._signed_in(scope, headers))
+        except (StorageFailed, Refused) as error:
+            status = HTTPStatus.FORBIDDEN if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
+            await refusal(scope["path"], status, error.message, error.mend)(scope, receive, _adding(send))
             return
-        csrf = self._keys.csrf(cookie) if asker is not None and not is_program else ""
         scope.setdefault("state", {}).update(
             csrf=csrf,
             person=None if asker is None else asker.person,
@@ -158,8 +190,18 @@ class Guard:
         answer = self._objection(scope, headers, asker, csrf) or body.objection(scope, headers)
         await (answer or self._app)(scope, body, _adding(send))
 
+    def _signed_in(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
+        """Who asks, and what a browser has to say with a change; a program that sends a token has nothing to say."""
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return self._keys.by_token(token), ""
+        if name := self._proxy.named(scope, headers):
+            return self._keys.by_name(name), self._keys.csrf(name)
+        cookie = _cookie(headers, self._keys.cookie)
+        asker = self._keys.by_cookie(cookie)
+        return asker, "" if asker is None else self._keys.csrf(cookie)
+
     def _objection(self, scope: Scope, headers: Headers, asker: Asker | None, csrf: str) -> ASGIApp | None:
-        """`csrf` is what a browser has to say; a program that sends a token is no browser, and says nothing."""
         method, path = scope["method"], scope["path"]
         if headers.get("host", "") not in self._hosts:
             mend = f"Open http://{min(self._hosts)} itself."

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from habitus.agent.consent import Consent
 from habitus.app.inbox import InboxItem
 from habitus.events import OutcomeKind
+from habitus.jobs.model import JobState
 from habitus.journal.model import Place
 from habitus.memory.model import Engram, Kind, Producer, Scope
 from habitus.skills.listing import Listed
@@ -55,6 +59,35 @@ PLACES = {
     Place.CUT: "fitted, but there was no room",
     Place.LEFT_OUT: "was left out",
     Place.LOADED: "was opened by the agent",
+    Place.WITHHELD: "was held back at random, to learn whether it helps",
+}
+CONSENTS = {
+    Consent.YES: "Yes",
+    Consent.NO: "No",
+    Consent.LATER: "Later, under Review",
+    Consent.ALWAYS: "Always for this project",
+}
+JOBS = {
+    "curate": "Tidy up",
+    "learn": "Learn from conversations",
+    "import": "Bring skills in",
+    "dream": "Practise",
+    "mine": "Find what is done again and again",
+    "verify": "Try lessons out",
+    "index": "Renew the search",
+}
+JOB_HELP = {
+    "curate": "What has aged goes into the archive; nothing is lost.",
+    "learn": "Files or folders with conversations of other agents, one on each line.",
+    "import": "A folder, an archive or an address with skills.",
+}
+JOB_STATES = {
+    JobState.WAITING: ("waits", ""),
+    JobState.RUNNING: ("at work", "good"),
+    JobState.DONE: ("done", "good"),
+    JobState.FAILED: ("failed", "bad"),
+    JobState.CANCELLED: ("ended", "warn"),
+    JobState.PARKED: ("set aside after too many failures", "bad"),
 }
 ACTIONS = {
     Action.WRITE: "change",
@@ -66,6 +99,13 @@ ACTIONS = {
 
 def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing if number == 1 else thing + 's'}"
+
+
+def told(result: object) -> str:
+    """What a job came to."""
+    if not isinstance(result, Mapping):
+        return str(result)
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in result.items())
 
 
 def who(author: Author) -> str:
@@ -126,3 +166,9 @@ def because(reason: str) -> str:
         "excluded_by": f"{value} excludes it",
     }
     return said.get(kind, reason)
+
+
+def waits(reason: str) -> str:
+    """Why something waits; what a scan or a search found is told by its name inside."""
+    near = reason.removeprefix("near-duplicate of ")
+    return reason if near == reason else f"says much the same as {near.partition(' ')[0]}"

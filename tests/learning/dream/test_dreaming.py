@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, dreaming, read_settings
-from habitus.learning.dream.challenge import Challenge
+from habitus.learning.dream.challenge import Challenge, written
 from habitus.learning.dream.cycle import DreamVerdict
 from habitus.llm.model import Ask, Asked, Text
 from habitus.llm.providers import open_model
@@ -69,6 +69,28 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         told = _said(later.asked[0])
         assert told.count(kept.text) == 1  # under one heading only
         assert f"{PLAYBOOK}\n- {kept.text}" in told
+
+
+@pytest.mark.req("LP-03")
+async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        (home / dreaming.OWN).mkdir()
+        (home / dreaming.OWN / f"{CHALLENGE.name}.toml").write_text(written(CHALLENGE))
+        clumsy = dreaming.SessionSolver(habitus, ScriptedModel(lambda ask: says("I can't.")))
+        teacher = ScriptedModel([says(json.dumps(LESSON))])
+        dreamt = await dreaming.dream_with(habitus, CHALLENGE, clumsy, teacher, key="job/0")
+        assert dreamt.verdict is DreamVerdict.CANDIDATE
+        (candidate,) = dreaming.candidates(habitus)
+        still = await dreaming.verify_with(habitus, candidate, clumsy)
+        assert still.verdict is DreamVerdict.CANDIDATE
+        able = dreaming.SessionSolver(habitus, ScriptedModel(_knows_only_with_its_lesson))
+        shown = await dreaming.verify_with(habitus, candidate, able)
+        assert shown.verdict is DreamVerdict.VERIFIED, shown
+        assert dreaming.candidates(habitus) == ()
+        (kept,) = habitus.memory.list_lessons("self-play")
+        assert (kept.id, kept.verified, kept.trust) == (candidate, True, TrustLevel.VERIFIED)
+        again = await dreaming.verify_with(habitus, candidate, clumsy)
+        assert again.reason == "it is verified already"
 
 
 @pytest.mark.req("LP-01")

@@ -14,7 +14,6 @@ from habitus.agent.tools.registry import Arguments, Running, Tool, returned
 from habitus.errors import Refused
 from habitus.events import ToolResult
 from habitus.skills import names
-from habitus.skills.model import Actor, Author
 from habitus.tools.tools import Tools
 
 
@@ -39,7 +38,7 @@ def create_tool(tools: Tools, changes: Changes) -> Tool:
             given.parameters_schema,
             given.python_code,
             given.test_payload,
-            Author(actor=Actor.AGENT, name="agent", reason="the agent wrote a tool"),
+            changes.agent("the agent wrote a tool"),
             dependencies=tuple(given.dependencies or ()),
             conversation=changes.conversation,
             services=sandbox_services(changes.view),

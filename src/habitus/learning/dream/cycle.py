@@ -80,7 +80,7 @@ async def cycle(challenge: Challenge, solver: Solver, extract: Extract) -> Dream
     dreamt = replace(dreamt, lesson=lesson, confidence=drawn.confidence, tokens=tokens)
     if reason := objection(lesson, challenge):
         return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
-    return await _verified(challenge, solver, lesson, dreamt)
+    return await verified(challenge, solver, lesson, dreamt)
 
 
 async def _solved(challenge: Challenge, solver: Solver) -> list[Attempt]:
@@ -93,7 +93,7 @@ async def _solved(challenge: Challenge, solver: Solver) -> list[Attempt]:
     return tried
 
 
-async def _verified(challenge: Challenge, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
+async def verified(challenge: Challenge, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
     """Once with the lesson, and once without: what passes anyway was luck."""
     with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
     candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE, tokens=dreamt.tokens + with_it.tokens)

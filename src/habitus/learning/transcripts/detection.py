@@ -31,7 +31,7 @@ FORMATS: Mapping[str, TranscriptFormat] = {
     gemini.SOURCE: TranscriptFormat(gemini.looks_like, gemini.read),
     claude_code.SOURCE: TranscriptFormat(claude_code.looks_like, claude_code.read),
     openai.SOURCE: TranscriptFormat(openai.looks_like, openai.read),
-    opencode.SOURCE: TranscriptFormat(lambda row: False, opencode.read),  # a database, not lines
+    opencode.SOURCE: TranscriptFormat(opencode.looks_like, opencode.read),
 }
 
 

@@ -1,11 +1,16 @@
-"""JSON from files of any size: line by line, or item by item from one long array."""
+"""JSON from files of any size, compressed or not: line by line, or item by item from one long array."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EIO
+from io import TextIOWrapper
 from pathlib import Path
+from typing import IO, cast
 
 LONGEST_LINE = 64 * 1024 * 1024
 LARGEST_DOCUMENT = 128 * 1024 * 1024
@@ -23,8 +28,26 @@ def objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
             yield from _lines(path, unread)
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    if path.suffix != ".zst":
+        with path.open("rb") as file:
+            yield file
+        return
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    try:
+        with zstd.open(path, "rb") as unpacked:
+            yield cast("IO[bytes]", unpacked)
+    except (zstd.ZstdError, EOFError) as error:
+        raise OSError(EIO, f"not a whole .zst file ({error})") from error
+
+
 def _shape(path: Path) -> str:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         head = file.read(_CHUNK).lstrip(b"\xef\xbb\xbf \t\r\n")
     if head.startswith(b"["):
         return "array"
@@ -35,7 +58,7 @@ def _shape(path: Path) -> str:
 
 
 def _lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         while line := file.readline(LONGEST_LINE):
             is_whole = line.endswith(b"\n")
             if len(line) == LONGEST_LINE and not is_whole:
@@ -59,7 +82,9 @@ def _lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
 def _document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     """One object over many lines; a file that is not, or is too large for that, is read as lines after all."""
     try:
-        value = json.loads(path.read_bytes()) if path.stat().st_size <= LARGEST_DOCUMENT else None
+        with _opened(path) as file:
+            text = file.read(LARGEST_DOCUMENT + 1)
+        value = json.loads(text) if len(text) <= LARGEST_DOCUMENT else None
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
@@ -71,7 +96,7 @@ def _document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
 def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     decoder = json.JSONDecoder()
     buffer, position = "", 1
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
+    with _opened(path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", errors="replace") as file:
         buffer = file.read(_CHUNK).lstrip()
         while True:
             while position < len(buffer) and buffer[position] in " \t\r\n,":

@@ -1,6 +1,7 @@
-"""opencode's database: sessions, their messages, and parts of messages, of which tool calls carry their own result.
+"""opencode's sessions, their messages, and parts of messages, of which tool calls carry their own result.
 
-It is read where it lies and never written: opened read-only, one session at a time.
+They lie in its database, which is opened read-only and read one session at a time; before it had one, in a folder
+`storage` of small files: `session/…/ID.json`, `message/SESSION/ID.json`, `part/MESSAGE/ID.json`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,16 @@ def is_database(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
+def looks_like(row: Mapping[str, object]) -> bool:
+    """Whether this is the file of a session."""
+    return string(row.get("id")).startswith("ses") and "directory" in row and "role" not in row
+
+
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """One transcript per session. A database of another make gives one that says so."""
+    if not is_database(path):
+        yield _stored(path, redactor)
+        return
     try:
         with _opened(path) as database:
             sessions = database.execute("SELECT * FROM session ORDER BY rowid").fetchall()
@@ -58,6 +67,19 @@ def _session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor)
     )
     for found in database.execute(query, (row["id"],)):
         reader.take(_parsed(found["message"]), _parsed(found["part"]))
+    return draft.finished()
+
+
+def _stored(path: Path, redactor: Redactor) -> Transcript:
+    """The session of one file, with the messages and parts that lie beside it."""
+    session = _parsed(path.read_bytes())
+    storage = next((place.parent for place in path.parents if place.name == "session"), path.parent)
+    draft = TranscriptDraft(id=string(session.get("id")) or path.stem, source=SOURCE)
+    draft.project = redactor.redact(string(session.get("directory"))[:1000]).text
+    reader = _Parts(draft, redactor, is_side=bool(session.get("parentID")))
+    for message in sorted((storage / "message" / path.stem).glob("*.json")):
+        for part in sorted((storage / "part" / message.stem).glob("*.json")):
+            reader.take(_parsed(message.read_bytes()), _parsed(part.read_bytes()))
     return draft.finished()
 
 

@@ -62,7 +62,7 @@ class SqlEngramStore:
                 for e in changed
             ]
         with sql.writing(self._engine, lock="memory") as connection:
-            revision = _next_revision(connection)
+            revision = next_revision(connection)
             for start in range(0, len(changed), _AT_A_TIME):
                 part = changed[start : start + _AT_A_TIME]
                 # What has no cause is only counted, so it is there.
@@ -82,7 +82,7 @@ class SqlEngramStore:
 
     def erase(self, ids: Sequence[str], at: datetime) -> None:
         with sql.writing(self._engine, durable=True, lock="memory") as connection:
-            revision = _next_revision(connection)
+            revision = next_revision(connection)
             for id, engram in _found(connection, ids).items():
                 row = _row(erased(engram, at)) | {"revision": revision}
                 connection.execute(engram_versions.delete().where(engram_versions.c.engram == id))
@@ -110,7 +110,8 @@ class SqlEngramStore:
 _REVISION = sa.select(memory_revision.c.revision).where(memory_revision.c.id == 1)
 
 
-def _next_revision(connection: sa.Connection) -> int:
+def next_revision(connection: sa.Connection) -> int:
+    """The number of one more change to memory."""
     table = memory_revision
     raised = table.update().values(revision=table.c.revision + 1).returning(table.c.revision)
     found = connection.execute(raised).scalar()

@@ -1,4 +1,5 @@
-"""Questions of sandboxed code to its host: `skills.list(tag)` and `skills.read(name, path)`, which only read."""
+"""Questions of sandboxed code to its host: `skills.list(tag)` and `skills.read(name, path)`, which only read, and
+`skills.run(name, *arguments)`, which has the host run a skill's command line."""
 
 from __future__ import annotations
 
@@ -31,7 +32,14 @@ def offer_skills(module: types.ModuleType, ask: Callable[[str, object], wire.Mes
         assert isinstance(found, dict)
         return found["text"] if "text" in found else binascii.a2b_base64(found["base64"])
 
-    skills = types.ModuleType("skills", "The skills the agent has, read-only.")
+    def run(name: str, *arguments: str, stdin: str = "") -> types.SimpleNamespace:
+        """What a skill's command line came to: its stdout, stderr and code. It runs elsewhere, not here."""
+        said = answer("skills.run", {"skill": name, "arguments": list(arguments), "stdin": stdin})
+        assert isinstance(said, dict)
+        return types.SimpleNamespace(**said)
+
+    skills = types.ModuleType("skills", "The skills the agent has: their texts, and their command lines.")
+    skills.__dict__["run"] = run
     skills.__dict__["list"] = lambda tag=None: answer("skills.list", tag)
     skills.__dict__["read"] = read
     sys.modules["skills"] = skills

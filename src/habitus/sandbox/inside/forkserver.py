@@ -26,6 +26,7 @@ from . import asking, confine, folders, landlock, seccomp, wire
 Spec = dict[str, Any]
 
 _QUESTIONS = 3  # the descriptor of a call over which it asks the host
+_DOOR = 4  # and the one over which it gives the host the socket that listens for what it wants to reach
 OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PRELOAD = (
     "argparse", "ast", "base64", "bisect", "calendar", "collections", "contextlib", "copy", "csv",
@@ -191,8 +192,21 @@ def _be_the_copy(spec: Spec, line: socket.socket) -> None:
     line.detach()
     for number, fd in enumerate(fds):
         os.dup2(fd, number, inheritable=number < _QUESTIONS)
-    os.closerange(_QUESTIONS + 1, 1 << 16)
+    os.closerange(len(fds), 1 << 16)
+    if len(fds) > _DOOR:
+        _have_egress()
     os._exit(_run(spec, call))
+
+
+def _have_egress() -> None:
+    """Let the host answer on a port of this call's loopback: it gets the socket, and nothing of it stays here."""
+    door = socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fileno=_DOOR)
+    try:
+        with socket.create_server(("127.0.0.1", wire.EGRESS_PORT)) as listener:
+            socket.send_fds(door, [b"."], [listener.fileno()])
+    except OSError as error:
+        sys.stderr.write(f"No way out to the granted hosts: {error}\n")
+    door.close()
 
 
 def _alone_with(line: socket.socket) -> socket.socket:

@@ -6,6 +6,8 @@ import json
 import os
 import struct
 
+EGRESS_PORT = 3128  # of a call's own loopback, where the host answers for the hosts that were granted
+
 # Only for the type checker: these scripts start with every sandboxed process, and `typing` is slow to import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -28,10 +28,9 @@ from habitus.skills.formats.base import (
 )
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.model import PLAIN_MANIFEST, Manifest, Severity, Skill, Source
-from habitus.skills.trees import TOML_FILE
+from habitus.skills.trees import CLI_CODE, TOML_FILE
 
 MAIN, CHANGELOG, INDEX = "skill.md", "CHANGELOG.md", "_index.toml"
-CLI = "scripts/cli.py"
 MODULE, RUNNER = "__init__.py", "__main__.py"
 
 _OURS = {
@@ -197,14 +196,14 @@ _LOAD_RUNNER = """def main():
 
 def _with_cli(files: Tree, folder: str, notes: Notes) -> dict[str, File]:
     shim = _shim(files, folder)
-    if CLI in files or shim is None:
-        if CLI not in files:
+    if CLI_CODE in files or shim is None:
+        if CLI_CODE not in files:
             notes.say("The manifest says 'cli: true', and there is no Python module for it.", "Add scripts/cli.py.")
         return dict(files)
     missing = _imports_from_elsewhere(files, folder)
     if missing:
         notes.say(f"Its command line imports {', '.join(missing)}, which did not come along.", "Rewrite those imports.")
-    return {**files, CLI: file_of(shim)}
+    return {**files, CLI_CODE: file_of(shim)}
 
 
 def _shim(files: Tree, folder: str) -> bytes | None:
@@ -239,9 +238,9 @@ def _folder(item: Outgoing) -> tuple[str, Tree]:
     folder = fitting.name_there(item.skill, "istota", names.callable_name(item.skill.name))
     main = trees.main_file(item.tree)
     files = {path: file for path, file in item.tree.items() if path not in (main, TOML_FILE)}
-    cli = files.get(CLI)
+    cli = files.get(CLI_CODE)
     if cli is not None and cli.content == _shim(files, folder):
-        del files[CLI]
+        del files[CLI_CODE]
     elif cli is not None and item.skill.manifest.cli and MODULE not in files:
         files[MODULE] = replace(cli, executable=False)
         files.setdefault(RUNNER, file_of(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 from fastapi import APIRouter
 
-from habitus.app import inbox, json_of
+from habitus.app import inbox, json_of, replaying
 from habitus.web.api.asking import After, Body, Json, Limit, Opened, Reason, Words, paged, told
 
 router = APIRouter(prefix="/review", tags=["review"])
@@ -43,7 +43,22 @@ def approve(habitus: Opened, id: str) -> Json:
 @router.post("/{id}/reject")
 def reject(habitus: Opened, id: str, wanted: Reason) -> Json:
     """Turn it down; the agent that proposed it sees the reason."""
-    answer: Json = told(json_of.waiting(inbox.reject(habitus, id, wanted.reason)))
+    done = inbox.reject(habitus, id, wanted.reason)
+    answer: Json = told(json_of.waiting(done.item) | {"undo": done.undo})
+    return answer
+
+
+@router.post("/{id}/reopen")
+def reopen(habitus: Opened, id: str) -> Json:
+    """Let a change that was turned down wait again."""
+    answer: Json = told(json_of.waiting(inbox.reopen(habitus, id)))
+    return answer
+
+
+@router.get("/effect/{id}")
+def effect(habitus: Opened, id: str) -> Json:
+    """What approving a change would do to the last requests: which would get the skill, and what loses its place."""
+    answer: Json = told(replaying.replay(habitus, inbox.change(habitus, id)))
     return answer
 
 

@@ -26,10 +26,13 @@ from habitus.web.words import because, counted, who
 router = APIRouter(include_in_schema=False)
 
 _DOORS = (
+    ("/chat", "Chat", "Talk to an agent that has your skills and lessons."),
     ("/more/try", "Try a request", "Which skills would an agent get for it, and why?"),
     ("/more/tools", "Tools", "Skills that are tested code."),
+    ("/more/jobs", "Jobs", "Long work in the background, and how far it is."),
     ("/more/archive", "Archive", "Skills that were put away, and can be brought back."),
     ("/more/settings", "Settings", "What is set and where; pause all learning."),
+    ("/more/secrets", "Secrets", "Passwords and keys by name, who may have them, and where they went."),
     ("/more/doctor", "Doctor", "What works on this machine, what is missing, and how to mend it."),
 )
 

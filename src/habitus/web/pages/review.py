@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app import comparing, inbox
+from habitus.app import comparing, inbox, replaying
 from habitus.app.habitus import Habitus
 from habitus.app.inbox import InboxItem
 from habitus.app.writing import editable
 from habitus.memory.model import Engram
 from habitus.web.api.asking import Opened
 from habitus.web.pages.skill import Compared, drawn
-from habitus.web.rendering import Said, page
+from habitus.web.rendering import Said, fragment, page
+from habitus.web.words import counted
 
 router = APIRouter(include_in_schema=False)
+
+_DECIDED = 10  # of the last decisions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """One card; `text` is what may be edited first."""
+    """One card; `text` is what may be edited first, `twins` the skills that say much the same, each beside it."""
 
     item: InboxItem
     why: str
     made_on: datetime | None
+    conversation: str = ""
     changes: tuple[Compared, ...] = ()
+    twins: Mapping[str, tuple[Compared, ...]] = field(default_factory=dict)
     text: str | None = None
 
 
@@ -39,22 +45,33 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
 
 
 def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
-    views = [_view(habitus, item) for item in inbox.waiting(habitus)]
-    return page(request, "review.html", said=said, views=views)
+    groups = inbox.together(habitus, inbox.waiting(habitus))
+    views = [[_view(habitus, item) for item in group] for group in groups]
+    return page(request, "review.html", said=said, groups=views, decided=inbox.decided(habitus, _DECIDED))
 
 
 def _view(habitus: Habitus, item: InboxItem) -> View:
     subject = item.subject
     if isinstance(subject, Engram):
-        return View(item=item, why="", made_on=subject.created_on)
+        conversation = subject.evidence.session
+        return View(item=item, why="", made_on=subject.created_on, conversation=conversation, text=subject.text)
     text = editable(subject.change.tree)[1].decode("utf-8", "replace") if subject.change.tree else None
+    beside = comparing.twins(habitus, subject)
     return View(
         item=item,
         why=subject.author.reason,
         made_on=subject.made_on,
+        conversation=subject.conversation,
         changes=drawn(comparing.proposed(habitus, subject)),
+        twins={name: drawn(changes) for name, changes in beside.items()},
         text=text,
     )
+
+
+@router.get("/review/effect/{id}")
+def effect(habitus: Opened, id: str) -> HTMLResponse:
+    """What approving a change would do to the last requests; the page asks for it when the card is looked at."""
+    return fragment("review_effect.html", replay=replaying.replay(habitus, inbox.change(habitus, id)))
 
 
 @router.post("/review/{id}/approve")
@@ -65,8 +82,22 @@ def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
 
 @router.post("/review/{id}/reject")
 def reject(request: Request, habitus: Opened, id: str, reason: Annotated[str, Form()] = "") -> HTMLResponse:
-    inbox.reject(habitus, id, reason)
-    return _shown(request, habitus, Said(text="Turned down; the agent is told why."))
+    done = inbox.reject(habitus, id, reason)
+    return _shown(request, habitus, Said(text="Turned down; the agent is told why.", undo=done.undo))
+
+
+@router.post("/review/{id}/choose")
+def choose(request: Request, habitus: Opened, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
+    """Take this one of several that say the same."""
+    taken, *gone = inbox.choose(habitus, id, others)
+    said = Said(text=f"Approved; {counted(len(gone), 'other')} turned down.", undo=taken.undo)
+    return _shown(request, habitus, said)
+
+
+@router.post("/review/{id}/reopen")
+def reopen(request: Request, habitus: Opened, id: str) -> HTMLResponse:
+    inbox.reopen(habitus, id)
+    return _shown(request, habitus, Said(text="It waits for you again."))
 
 
 @router.post("/review/{id}/mend")

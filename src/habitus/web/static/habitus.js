@@ -40,6 +40,50 @@ document.addEventListener("click", (event) => {
   event.target.closest(".said .close")?.closest(".said").remove();
 });
 
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.matches("[data-send]")) return;
+  event.preventDefault();
+  event.target.form.requestSubmit();
+});
+
+// What the server tells while the page is open: see streams.py for where each kind goes.
+class LivePart extends HTMLElement {
+  connectedCallback() {
+    const source = (this.source = new EventSource(this.getAttribute("from")));
+    const on = (kind, put) => source.addEventListener(kind, ({ data }) => put(JSON.parse(data)));
+    on("text", (text) => this.querySelector("[data-text]").append(text));
+    on("part", (html) => {
+      const part = this.made(html).firstElementChild;
+      const old = part.id && document.getElementById(part.id);
+      if (old) old.replaceWith(part);
+      else this.querySelector("[data-parts]").append(part);
+      htmx.process(part);
+    });
+    on("whole", (html) => {
+      this.replaceChildren(this.made(html));
+      htmx.process(this);
+    });
+    on("over", (html) => {
+      source.close();
+      const parts = [...this.made(html).children];
+      this.replaceWith(...parts);
+      parts.forEach((part) => htmx.process(part));
+    });
+    if (this.querySelector("[data-text]")) this.scrollIntoView({ block: "nearest" });
+  }
+
+  disconnectedCallback() {
+    this.source.close();
+  }
+
+  made(html) {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    return template.content;
+  }
+}
+customElements.define("live-part", LivePart);
+
 for (const kind of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(kind, (event) => {
     const zone = event.target.closest?.("[data-drop]");

@@ -1,0 +1,104 @@
+"""Rows as they are copied: which tables and which of their rows, by key, and when two of them are the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.skills import records
+from habitus.skills.layers import USER
+from habitus.skills.tables import blobs
+from habitus.skills.trust import APPROVED
+
+CHUNK = 200
+
+# What is of one machine: its index, its pages, what it has read. Others make their own.
+OF_ONE_MACHINE = frozenset(
+    ("indexed_skills", "memory_views", "search_collections", "search_documents", "search_learned", "search_vectors")
+) | {"studied_files"}
+# Written by what is copied: the shelf, the trees of versions, and the counters that only grow.
+_FOLLOWS = frozenset(("agent_skills", "agent_skill_files", "blobs", "memory_revision", "sequences", "skill_intents"))
+_OF_THE_SCHEMA = frozenset(("alembic_version", "schema_compatibility"))
+_ONLY = {
+    "skills": ("layer", USER),
+    "skill_proposals": ("layer", USER),
+    "trusted_skills": ("root", APPROVED),  # the rest are folders of one machine
+}
+_FIXED_ID = "evidence_seed"
+# What makes two rows the same thing, whatever their numbers: of the skills that are there a folder alone does.
+TOLD_APART = {"skills": ("folder", "created_on", "archived_on"), "skill_proposals": ("name", "action", "made_on")}
+
+Row = dict[str, Any]
+Rows = list[Row]
+
+
+def tables(engine: sa.Engine) -> dict[str, sa.Table]:
+    """What is to be copied, a table before those that point to it."""
+    apart = OF_ONE_MACHINE | _FOLLOWS | _OF_THE_SCHEMA
+    found = sa.MetaData()
+    with sql.storage_errors(engine), engine.connect() as connection:
+        found.reflect(connection)
+    return {table.name: table for table in found.sorted_tables if table.name not in apart}
+
+
+def is_numbered(table: sa.Table) -> bool:
+    (first, *more) = table.primary_key
+    return isinstance(first.type, sa.Integer) and not more and table.name != _FIXED_ID
+
+
+def ours(table: sa.Table) -> list[sa.ColumnElement[bool]]:
+    column, value = _ONLY.get(table.name, ("", ""))
+    return [table.c[column] == value] if column else []
+
+
+def chunks(connection: sa.Connection, table: sa.Table) -> Iterator[Rows]:
+    """All rows by their key, some at a time."""
+    key = sa.tuple_(*table.primary_key)
+    query = sa.select(table).where(*ours(table)).order_by(*table.primary_key).limit(CHUNK)
+    rows = rows_of(connection, query)
+    while rows:
+        yield rows
+        last = sa.tuple_(*(sa.literal(rows[-1][column.name], column.type) for column in table.primary_key))
+        rows = rows_of(connection, query.where(key > last)) if len(rows) == CHUNK else []
+
+
+def rows_of(connection: sa.Connection, query: sa.Select[Any]) -> Rows:
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def with_keys_of(connection: sa.Connection, table: sa.Table, rows: Rows) -> Rows:
+    """The rows of a table that have the keys of these."""
+    if not rows:
+        return []
+    return rows_of(
+        connection, sa.select(table).where(sa.tuple_(*table.primary_key).in_([key_of(table, r) for r in rows]))
+    )
+
+
+def key_of(table: sa.Table, row: Row) -> tuple[Any, ...]:
+    return tuple(row[column.name] for column in table.primary_key)
+
+
+def keys_of(table: sa.Table, rows: Rows) -> set[tuple[Any, ...]]:
+    return {key_of(table, row) for row in rows}
+
+
+def identity(row: Row, told: Sequence[str]) -> tuple[Any, ...]:
+    is_there = "archived_on" in told and row["archived_on"] is None
+    return (row[told[0]],) if is_there else tuple(row[column] for column in told)
+
+
+def blobs_of(connection: sa.Connection, rows: Sequence[Row]) -> Iterable[Row]:
+    """The contents that the trees of versions and proposals name."""
+    trees = [row["tree"] for row in rows if row.get("tree")]
+    wanted = sorted({file.sha256 for tree in trees for file in records.unpack_tree(tree).values()})
+    for start in range(0, len(wanted), CHUNK):
+        query = sa.select(blobs).where(blobs.c.sha256.in_(wanted[start : start + CHUNK]))
+        yield from rows_of(connection, query)
+
+
+def digest(row: Row) -> tuple[str, bytes]:
+    return row["sha256"], bytes(row["packed"])

@@ -1,0 +1,95 @@
+"""Word to an address when something begins to wait for a person: names and never texts, in a thread of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from dataclasses import asdict, dataclass
+from urllib.parse import urlsplit
+
+from habitus.memory.model import Engram
+from habitus.skills.review import Proposal
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 5.0  # of one try
+_PAUSES_S = (0.0, 1.0, 5.0)  # before each try; who is closing waits for none
+_GRACE_S = 2.0  # in which a command that ends lets the last word out
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waits:
+    kind: str
+    id: str
+    name: str
+    action: str
+    by: str
+
+
+class Notifier:
+    """Called once for each thing, when it begins to wait. Nobody who calls it is kept, whoever listens or not."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._untold: list[Waits] = []
+        self._lock = threading.Lock()
+        self._teller: threading.Thread | None = None
+        self._is_closing = threading.Event()
+
+    def proposal(self, made: Proposal) -> None:
+        change, by = made.change, f"{made.author.actor.value} {made.author.name}".strip()
+        self._tell(Waits(kind="skill", id=str(made.id), name=change.name, action=change.action.value, by=by))
+
+    def lesson(self, engram: Engram) -> None:
+        """By its id: what a lesson is called is its text."""
+        self._tell(Waits(kind="lesson", id=engram.id, name=engram.id, action="learn", by=engram.produced_by.value))
+
+    def close(self) -> None:
+        self._is_closing.set()
+        if (teller := self._teller) is not None:
+            teller.join(_GRACE_S)
+
+    def _tell(self, what: Waits) -> None:
+        if not self._url:
+            return
+        with self._lock:
+            self._untold.append(what)
+            if self._teller is None:
+                self._teller = threading.Thread(target=self._tell_all, name="habitus-notifier", daemon=True)
+                self._teller.start()
+
+    def _tell_all(self) -> None:
+        """What comes while somebody is being told is told together."""
+        while True:
+            with self._lock:
+                batch, self._untold = self._untold, []
+                if not batch:
+                    self._teller = None
+                    return
+            self._say(batch)
+
+    def _say(self, batch: list[Waits]) -> None:
+        names = ", ".join(one.name for one in batch)
+        body = {"text": f"Waits for you: {names}", "waiting": [asdict(one) for one in batch]}
+        why = ""
+        for pause in _PAUSES_S:
+            self._is_closing.wait(pause)
+            try:
+                _post(self._url, json.dumps(body).encode())
+                return
+            except (OSError, ValueError) as error:
+                why = str(error)
+        # The rest of the address is often a key.
+        log.warning("%s was not told that something waits: %s", urlsplit(self._url).hostname, why)
+
+
+def _post(url: str, body: bytes) -> None:
+    import urllib.request  # for those who are told
+    from http.client import HTTPException
+
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
+    try:
+        urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
+    except HTTPException as error:
+        raise OSError(f"no HTTP: {error}") from None

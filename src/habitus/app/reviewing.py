@@ -1,0 +1,32 @@
+"""Review put together: where proposals are kept, what they are held against, and who hears of one that waits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from habitus.app.content import near_duplicates
+from habitus.skills.powers import brings_code
+from habitus.skills.review import Proposal, Review
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+
+def open_review(habitus: Habitus) -> Review:
+    def approved(proposal: Proposal) -> None:
+        if brings_code(proposal.change.tree):
+            habitus.tools.approved(proposal)
+
+    review = Review(
+        habitus.skills,
+        habitus.shared,
+        local=habitus.local,
+        clock=habitus.clock,
+        auto=habitus.settings.review.auto,
+        duplicates=partial(near_duplicates, habitus.finder),
+        redacted=habitus.redacted,
+        tell=habitus.notifier.proposal,
+    )
+    review.when_approved(approved)
+    return review

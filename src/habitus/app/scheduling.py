@@ -1,0 +1,93 @@
+"""Schedules of jobs: which kinds start by themselves and when, and starting what is due, once, whoever looks."""
+
+from __future__ import annotations
+
+import zoneinfo
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+
+from habitus.app.habitus import Habitus
+from habitus.app.job_kinds import SCHEDULED, lanes_of
+from habitus.errors import Invalid
+from habitus.jobs.model import Job, Priority
+from habitus.jobs.queue import JobQueue
+from habitus.jobs.schedule import Slot, read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scheduled:
+    """A kind of job that can start by itself; `next_on` is nothing where it is off, `last` its last job."""
+
+    kind: str
+    when: str
+    next_on: datetime | None
+    last: Job | None
+
+
+def scheduled(habitus: Habitus, queue: JobQueue) -> tuple[Scheduled, ...]:
+    now, zone = habitus.clock(), _zone(habitus)
+    found = []
+    for kind in SCHEDULED:
+        when = str(getattr(habitus.settings.schedule, kind))
+        schedule = read(when)
+        next_on = schedule.next(now, zone).moment if schedule else None
+        found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(kind))))
+    return tuple(found)
+
+
+class Scheduler:
+    """Looks again and again; what is due gets a job that bears the slot's key, so it is one whoever else looks.
+
+    A time that passed while nobody looked is made up for, once. But one that was before the schedule was first followed
+    is not: who switches something on in the afternoon does not want last night's.
+    """
+
+    def __init__(self, habitus: Habitus, queue: JobQueue) -> None:
+        self._habitus = habitus
+        self._queue = queue
+        self._zone = _zone(habitus)
+        self._began = habitus.clock()
+        self._schedules = {kind: read(getattr(habitus.settings.schedule, kind)) for kind in SCHEDULED}
+        self._seen: dict[str, str] = {}  # the slot that was looked at last
+
+    def look(self) -> list[str]:
+        """The ids of the jobs that were added."""
+        now, added = self._habitus.clock(), []
+        for kind, schedule in self._schedules.items():
+            slot = schedule.last(now, self._zone) if schedule else None
+            if slot is None or self._seen.get(kind) == slot.key:
+                continue
+            if self._is_due(kind, slot):
+                added.append(self._add(kind, slot))
+            self._seen[kind] = slot.key
+        return added
+
+    def _is_due(self, kind: str, slot: Slot) -> bool:
+        return slot.moment > self._began or self._queue.last(_prefix(kind)) is not None
+
+    def _add(self, kind: str, slot: Slot) -> str:
+        given = SCHEDULED[kind].scheduled
+        return self._queue.add(
+            kind,
+            given,
+            id=f"{_prefix(kind)}{slot.key}",
+            lanes=lanes_of(self._habitus, kind, given),
+            priority=Priority.LOW,
+        )
+
+
+def _prefix(kind: str) -> str:
+    return f"scheduled-{kind}-"
+
+
+def _zone(habitus: Habitus) -> tzinfo:
+    name = habitus.settings.schedule.timezone
+    if not name:
+        here = habitus.clock().astimezone().tzinfo
+        assert here is not None
+        return here
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        mend = "Write one such as Europe/Berlin, or leave schedule.timezone out."
+        raise Invalid(f"There is no time zone '{name}'.", mend=mend) from None

@@ -1,0 +1,277 @@
+"""Secrets put together: the vault, what skills ask for, what a person granted them, and what was called with it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from habitus.errors import Invalid, Refused, StorageFailed, did_you_mean
+from habitus.files import tree_hash
+from habitus.sandbox.credentials import env_specs
+from habitus.sandbox.credentials.calls import Calls
+from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants
+from habitus.sandbox.credentials.keys import VARIABLE, KeySources, system_keyring
+from habitus.sandbox.credentials.model import Call, EnvSpec
+from habitus.sandbox.credentials.vault import Vault
+from habitus.skills import trees
+from habitus.skills.listing import Listed
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+    from habitus.settings import Settings
+
+_HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
+
+
+class Standing(StrEnum):
+    """How a request of a skill stands."""
+
+    GRANTED = "granted"
+    NOT_SET = "not set"  # granted, and the vault has no such secret
+    WAITING = "waiting"  # nobody has granted it
+    CHANGED = "changed"  # granted to the skill as it was before
+    UNTRUSTED = "untrusted"  # nobody trusts the skill as it is
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A secret that a skill asks for, and what to do about it."""
+
+    skill: str
+    variable: str
+    secret: str
+    standing: Standing
+    mend: str = ""  # a command; nothing where all is well
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A secret of the vault by its name, and the skills that may have it."""
+
+    name: str
+    granted_to: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overview:
+    """Names, grants and requests; never a value."""
+
+    secrets: tuple[Kept, ...]
+    grants: tuple[Grant, ...]
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asking:
+    """What a skill declares, as it is now."""
+
+    item: Listed
+    content_hash: str
+    specs: tuple[EnvSpec, ...]
+    problems: tuple[str, ...]
+    untrusted: str  # why its declaration has no force; nothing where it has
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The names that can be granted: of secrets, and of variables of this host that may stand in for one."""
+        asked = [name for spec in self.specs if spec.is_secret for name in (spec.name, spec.fallback)]
+        return tuple(dict.fromkeys(name for name in asked if name))
+
+
+def open_vault(settings: Settings, environ: Mapping[str, str]) -> Vault:
+    return Vault(settings.home, KeySources(given=lambda: _given_key(environ), keyring=system_keyring))
+
+
+def open_grants(habitus: Habitus) -> Grants:
+    """Kept with the vault, which is this home's and no other host's."""
+    return Grants(habitus.local, habitus.clock)
+
+
+def open_calls(habitus: Habitus) -> Calls:
+    kept_for = timedelta(days=habitus.settings.retention.turn_days)
+    return Calls(habitus.local, redacted=habitus.redacted, kept_for=kept_for)
+
+
+def overview(habitus: Habitus) -> Overview:
+    grants, names = open_grants(habitus).list(), habitus.vault.names()
+    requests = [
+        request
+        for item in habitus.skills.listing()
+        if item.summary is not None and (item.summary.manifest.env or "env" in item.inert)
+        for request in _requests(asking(habitus, item), grants, names)
+    ]
+    kept = [
+        Kept(name=name, granted_to=tuple(sorted({grant.skill for grant in grants if _is_of(grant, name)})))
+        for name in names
+    ]
+    return Overview(secrets=tuple(kept), grants=grants, requests=tuple(requests))
+
+
+def asking(habitus: Habitus, item: Listed) -> Asking:
+    files = habitus.skills.files(item)
+    untrusted = habitus.skills.untrusted(item)
+    assert item.summary is not None
+    stated = item.summary.manifest.env
+    if untrusted and (skill := trees.parse(item.name, files.tree).skill) is not None:
+        stated = skill.manifest.env
+    declared = env_specs.read(stated)
+    return Asking(
+        item=item,
+        content_hash=tree_hash(files.tree),
+        specs=declared.specs,
+        problems=declared.problems,
+        untrusted=untrusted,
+    )
+
+
+def set_secret(habitus: Habitus, name: str, value: str) -> bool:
+    """Keep a value; False when it took the place of another."""
+    _allow(habitus, "change the vault")
+    return habitus.vault.set(name, value)
+
+
+def remove_secret(habitus: Habitus, name: str) -> None:
+    _allow(habitus, "change the vault")
+    habitus.vault.remove(name)
+
+
+def grant(
+    habitus: Habitus,
+    skill: str,
+    secrets: Sequence[str],
+    *,
+    hosts: Sequence[str] = (),
+    all_requested: bool = False,
+    again: bool = False,
+    everybody: bool = False,
+) -> tuple[Grant, ...]:
+    """Let a skill, as it is now, have secrets that it asks for and reach hosts: in one's own sessions, or everybody's.
+
+    With `all_requested`, every secret that it asks for; `again`, what it was granted before it changed.
+    """
+    habitus.refuse_if_read_only()
+    if everybody:
+        _allow(habitus, "grant something for everybody")
+    asked = _asking(habitus, skill)
+    if asked.untrusted:
+        raise Refused(
+            f"'{asked.item.name}': {asked.untrusted}.", mend=f"Read it, then: habitus trust {asked.item.name}"
+        )
+    for name in secrets:
+        _check_asked(asked, name)
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise Invalid(f"'{host}' is no host.", mend="Write example.org, example.org:8443 or *.example.org.")
+    grants, user = open_grants(habitus), EVERYBODY if everybody else habitus.settings.user
+    had = [grant for grant in grants.of(asked.item.name, user) if again and grant.user == user]
+    kept = [grant.what for grant in had if grant.kind is GrantKind.SECRET and grant.what in asked.secrets]
+    return grants.add(
+        asked.item.name,
+        asked.content_hash,
+        user=user,
+        by=habitus.settings.signature,
+        secrets=[*secrets, *kept, *(_requested(habitus, asked) if all_requested else ())],
+        hosts=[*hosts, *(grant.what for grant in had if grant.kind is GrantKind.HOST)],
+    )
+
+
+def revoke(
+    habitus: Habitus, skill: str, secrets: Sequence[str] = (), *, hosts: Sequence[str] = (), everybody: bool = False
+) -> tuple[Grant, ...]:
+    """Take grants back, or all of a skill's where none is named; also of one that is gone. Says which they were."""
+    habitus.refuse_if_read_only()
+    if everybody:
+        _allow(habitus, "take back what is granted for everybody")
+    user = EVERYBODY if everybody else habitus.settings.user
+    return open_grants(habitus).remove(_name(habitus, skill), user=user, secrets=secrets, hosts=hosts)
+
+
+def requested(habitus: Habitus, skill: str) -> tuple[str, ...]:
+    """The secrets that `grant --all` would give a skill."""
+    return _requested(habitus, _asking(habitus, skill))
+
+
+def calls(habitus: Habitus, *, since: datetime | None = None) -> tuple[Call, ...]:
+    """Command lines that were called, or refused, the newest first."""
+    return open_calls(habitus).list(since=since)
+
+
+def _requested(habitus: Habitus, asked: Asking) -> tuple[str, ...]:
+    """All that it asks for; a variable of this host only where the vault has no such secret and the host has it."""
+    names = set(habitus.vault.names())
+    wanted = [
+        spec.fallback if spec.name not in names and spec.fallback in os.environ else spec.name
+        for spec in asked.specs
+        if spec.is_secret
+    ]
+    return tuple(dict.fromkeys(wanted))
+
+
+def _requests(asked: Asking, grants: Sequence[Grant], names: Sequence[str]) -> list[Request]:
+    return [_request(asked, spec, grants, names) for spec in asked.specs if spec.is_secret]
+
+
+def _request(asked: Asking, spec: EnvSpec, grants: Sequence[Grant], names: Sequence[str]) -> Request:
+    skill = asked.item.name
+    mine = [grant for grant in grants if grant.skill == skill]
+    found = [grant for grant in mine if _is_of(grant, spec.name) or (spec.fallback and _is_of(grant, spec.fallback))]
+    granting = f"habitus secrets grant {spec.name} {skill}"
+    if asked.untrusted:
+        standing, mend = Standing.UNTRUSTED, f"habitus trust {skill}"
+    elif not found:
+        standing, mend = Standing.WAITING, granting
+    elif all(grant.content_hash != asked.content_hash for grant in found):
+        standing, mend = Standing.CHANGED, granting
+    elif spec.name not in names and not any(grant.what == spec.fallback for grant in found):
+        standing, mend = Standing.NOT_SET, f"habitus secrets set {spec.name}"
+    else:
+        standing, mend = Standing.GRANTED, ""
+    return Request(skill=skill, variable=spec.var, secret=spec.name, standing=standing, mend=mend)
+
+
+def _is_of(grant: Grant, name: str) -> bool:
+    return grant.kind is GrantKind.SECRET and grant.what == name
+
+
+def _asking(habitus: Habitus, skill: str) -> Asking:
+    item = habitus.skills.find(skill)
+    if item.summary is None:
+        raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
+    return asking(habitus, item)
+
+
+def _check_asked(asked: Asking, name: str) -> None:
+    if name not in asked.secrets:
+        known = f"It asks for: {', '.join(asked.secrets)}." if asked.secrets else "It asks for none."
+        raise Invalid(
+            f"'{asked.item.name}' does not ask for '{name}'.", mend=did_you_mean(name, asked.secrets) or known
+        )
+
+
+def _name(habitus: Habitus, skill: str) -> str:
+    """A skill's name as it is kept, also when there is no such skill any more."""
+    known = {grant.skill for grant in open_grants(habitus).list()}
+    return skill if skill in known else habitus.skills.find(skill).name
+
+
+def _allow(habitus: Habitus, what: str) -> None:
+    habitus.refuse_if_read_only()
+    if not habitus.settings.is_admin:
+        raise Refused(f"Only an admin may {what}.", mend="Ask one.")
+
+
+def _given_key(environ: Mapping[str, str]) -> str | None:
+    if key := environ.get(VARIABLE):
+        return key
+    if not (file := environ.get(f"{VARIABLE}_FILE")):
+        return None
+    try:
+        return Path(file).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageFailed(f"The key of the vault can't be read: {error}.", mend=f"Check {VARIABLE}_FILE.") from None

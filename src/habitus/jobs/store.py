@@ -1,0 +1,115 @@
+"""The engine's database: one pool of connections for all that a process does with jobs, and the tables we look into.
+
+The engine keeps what jobs have come to. Where they wait, and who may take them, is decided here and in `room.py`,
+because the engine's own queues can't tell one worker's room from another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from dbos import DBOS
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from habitus import sql
+from habitus.jobs.engine import WAITING
+
+_BUSY_S = 30
+_metadata = sa.MetaData(schema="engine")  # which schema that is, each store says
+
+jobs = sa.Table(
+    "workflow_status",
+    _metadata,
+    sa.Column("workflow_uuid", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text),
+    sa.Column("status", sa.Text),
+    sa.Column("queue_name", sa.Text),
+    sa.Column("executor_id", sa.Text),
+    sa.Column("owner_xid", sa.Text),  # whoever does not have it writes in vain
+    sa.Column("priority", sa.Integer),
+    sa.Column("created_at", sa.BigInteger),
+    sa.Column("started_at_epoch_ms", sa.BigInteger),
+    sa.Column("delay_until_epoch_ms", sa.BigInteger),
+    sa.Column("application_version", sa.Text),
+    sa.Column("attributes", sa.JSON),
+)
+parts = sa.Table(
+    "operation_outputs",
+    _metadata,
+    sa.Column("workflow_uuid", sa.Text, primary_key=True),
+    sa.Column("function_id", sa.Integer, primary_key=True),
+    sa.Column("function_name", sa.Text),
+    sa.Column("output", sa.Text),
+    sa.Column("error", sa.Text),
+)
+queues = sa.Table(
+    "queues", _metadata, sa.Column("name", sa.Text, primary_key=True), sa.Column("updated_at", sa.BigInteger)
+)
+
+
+class JobStore:
+    def __init__(self, url: str, *, connections: int = 1) -> None:
+        self.url = url
+        engine = _sqlite(url) if sa.make_url(url).get_backend_name() == "sqlite" else _postgresql(url, connections)
+        with sql.storage_errors(engine):
+            self.schema = _schema(engine)
+        DBOS.migrate(url, schema=self.schema or "")
+        self.engine = engine.execution_options(schema_translate_map={"engine": self.schema})
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other hosts work on it."""
+        return self.schema is not None
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        with sql.storage_errors(self.engine), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def changing(self) -> Iterator[sa.Connection]:
+        """A transaction in which nobody else decides who takes what."""
+        with sql.storage_errors(self.engine), self.engine.begin() as connection:
+            if self.is_shared:
+                name = {"name": f"{self.schema}.{WAITING}"}
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
+            else:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+
+
+def _sqlite(url: str) -> sa.Engine:
+    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_S})
+    sa.event.listen(engine, "connect", _prepare)
+    return engine
+
+
+def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    raw: Any = connection
+    raw.isolation_level = "IMMEDIATE"  # as the engine has it: who reads in order to write would else be refused
+    raw.execute("PRAGMA foreign_keys = ON")
+
+
+def _postgresql(url: str, connections: int) -> sa.Engine:
+    return sa.create_engine(
+        sa.make_url(url).set(drivername="postgresql+psycopg"),
+        pool_size=connections,
+        max_overflow=0,
+        pool_pre_ping=True,
+    )
+
+
+def _schema(engine: sa.Engine) -> str | None:
+    """Beside the one of our own tables; None for SQLite."""
+    if engine.dialect.name == "sqlite":
+        return None
+    with engine.connect() as connection:
+        ours: str = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
+    return "habitus_jobs" if ours == "public" else f"{ours}_jobs"

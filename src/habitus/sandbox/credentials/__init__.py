@@ -1,0 +1,1 @@
+"""Credentials: values that only a skill's own command line gets, and only what a person granted it."""

@@ -1,0 +1,219 @@
+"""Calling a skill's command line: every gate again, a sandbox of its own with just what it was granted, and a line in
+the log. A value that nobody may see is taken out of what it prints, and that it printed one is said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from habitus.errors import HabitusError, NotFound, Refused
+from habitus.events import Outcome, OutcomeKind, failed, infra
+from habitus.files import tree_hash
+from habitus.redact import CountingRedactor, Redactor
+from habitus.sandbox.credentials.model import Call, CallLog, CommandLine, Granted, SkillDirectory
+from habitus.sandbox.egress import Egress
+from habitus.sandbox.ending import error_told
+from habitus.sandbox.environments import Environments
+from habitus.sandbox.given import SKILLS, Given
+from habitus.sandbox.interpreter import CERTIFICATES
+from habitus.sandbox.model import Limits, Permissions, ToolRun
+from habitus.sandbox.warm import Program, Warm
+from habitus.text import one_line
+
+SCRIPT = "scripts/cli.py"
+COMMAND = "habitus-skill"
+TIMED_OUT, NO_SANDBOX, REFUSED, UNKNOWN = 124, 125, 126, 127  # as `timeout` and a shell have them
+_SIGNALLED = 128
+LIMITS = Limits(wall_s=120.0)
+_MOST_LOGGED, _LONGEST_LOGGED = 40, 200
+
+# It is imported and not run: its `main()` is what we call, whatever else it does when it is a script.
+_START = """\
+import importlib.util, sys
+sys.argv[0], sys.path[0] = {skill!r}, {folder!r}
+spec = importlib.util.spec_from_file_location("cli", {script!r})
+cli = sys.modules["cli"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cli)
+sys.exit(cli.main())
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a call came to, fit to be seen."""
+
+    stdout: str = ""
+    stderr: str = ""
+    code: int
+    outcome: Outcome
+
+    def said(self) -> dict[str, Any]:
+        """As it goes over a line."""
+        return {"stdout": self.stdout, "stderr": self.stderr, "code": self.code}
+
+
+class Caller:
+    """The command lines of one session, or of a person at a shell. `given` makes the place for files with a hash."""
+
+    def __init__(
+        self,
+        directory: SkillDirectory,
+        log: CallLog,
+        warm: Warm,
+        environments: Environments,
+        *,
+        given: Callable[[str], Given],
+        who: str,
+        clock: Callable[[], datetime],
+        limits: Limits = LIMITS,
+    ) -> None:
+        self._directory = directory
+        self._log = log
+        self._warm = warm
+        self._environments = environments
+        self._given = given
+        self._who = who
+        self._clock = clock
+        self._limits = limits
+
+    async def call(self, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
+        """Run it, or say why not; either way it is logged."""
+        granted = Granted()
+        try:
+            line = await asyncio.to_thread(self._allowed, skill)
+            granted = line.granted
+            answer = await self._answer(line, arguments, stdin)
+        except asyncio.CancelledError:
+            await self._note(skill, arguments, infra("It was stopped: nobody waited for it any more."), granted)
+            raise
+        except HabitusError as error:
+            return await self.refuse(str(error), skill, arguments, code=_code_of(error))
+        await self._note(skill, arguments, answer.outcome, granted)
+        return answer
+
+    async def refuse(
+        self, reason: str, skill: str = "", arguments: Sequence[str] = (), *, code: int = REFUSED
+    ) -> Answer:
+        """Answer that nothing was run, and log it."""
+        outcome = failed(reason)
+        await self._note(skill, arguments, outcome, Granted(), is_refused=True)
+        return Answer(stderr=f"{COMMAND}: {reason}\n", code=code, outcome=outcome)
+
+    async def asked(self, question: object) -> Answer:
+        """The call that untrusted code asks for, `{"skill", "arguments", "stdin"}`; anything else is refused."""
+        match question:
+            case {"skill": str(skill), "arguments": [*words], "stdin": str(stdin)} if _are_texts(words):
+                return await self.call(skill, words, stdin.encode("utf-8", "surrogateescape"))
+            case _:
+                return await self.refuse("That is no call: it has a skill, arguments and a stdin.")
+
+    async def close(self) -> None:
+        await self._warm.close()
+
+    def _allowed(self, skill: str) -> CommandLine:
+        allowed = self._directory.names()
+        if skill not in allowed:
+            mend = f"There are: {', '.join(allowed)}." if allowed else "There are none."
+            raise NotFound(f"No command line '{one_line(skill)[:100]}' may be called here.", mend=mend)
+        return self._directory.command_line(skill)
+
+    async def _answer(self, line: CommandLine, arguments: Sequence[str], stdin: bytes) -> Answer:
+        granted, egress = line.granted, Egress(line.granted.hosts)
+        if granted.hosts and not self._warm.can_bound_network:
+            raise Refused("Its hosts can't be told from others on this machine.", mend="Install bubblewrap.")
+        program = await self._program(line)
+        run = await self._warm.run(program, arguments, stdin=stdin, env=granted.variables, egress=egress)
+        return _fit_to_be_seen(line, run, egress)
+
+    async def _program(self, line: CommandLine) -> Program:
+        venv = await self._environments.folder_for(line.dependencies)
+        given = await asyncio.to_thread(self._placed, line)
+        folder = given.path_of(SKILLS, line.skill)
+        certificates = [Path(path) for path in CERTIFICATES if line.granted.hosts and Path(path).is_dir()]
+        return Program(
+            code=_START.format(skill=line.skill, folder=f"{folder}/scripts", script=f"{folder}/{SCRIPT}"),
+            venv=venv,
+            permissions=Permissions(
+                read=(*line.granted.readable, *certificates), env=tuple(sorted(line.granted.variables))
+            ),
+            limits=self._limits,
+            given=given.folder,
+        )
+
+    def _placed(self, line: CommandLine) -> Given:
+        given = self._given(tree_hash(line.files))
+        if not given.has_tree(line.skill):
+            left_out = given.put_tree(line.skill, line.files, folders=line.folders).left_out
+            if SCRIPT in left_out:
+                raise Refused(f"The {SCRIPT} of '{line.skill}' can't be run: {left_out[SCRIPT]}.")
+        return given
+
+    async def _note(
+        self, skill: str, arguments: Sequence[str], outcome: Outcome, granted: Granted, *, is_refused: bool = False
+    ) -> None:
+        redactor = Redactor(granted.sensitive)
+        words = [redactor.redact(word).text[:_LONGEST_LOGGED] for word in arguments[:_MOST_LOGGED]]
+        more = len(arguments) - len(words)
+        call = Call(
+            who=self._who,
+            skill=skill[:_LONGEST_LOGGED],
+            arguments=(*words, *([f"… and {more} more"] if more else [])),
+            outcome=outcome,
+            is_refused=is_refused,
+            secrets=granted.secrets,
+            when=self._clock(),
+        )
+        await asyncio.to_thread(self._log.record, call)
+
+
+def _are_texts(words: Sequence[object]) -> bool:
+    return all(isinstance(word, str) for word in words)
+
+
+def _code_of(refusal: HabitusError) -> int:
+    return UNKNOWN if isinstance(refusal, NotFound) else REFUSED
+
+
+def _fit_to_be_seen(line: CommandLine, run: ToolRun, egress: Egress) -> Answer:
+    """Without what nobody may see, and with what else is to be said of it."""
+    redactor = CountingRedactor(Redactor(line.granted.sensitive))
+    stdout, stderr = redactor.redact_json(run.stdout), redactor.redact(run.stderr).text
+    outcome = _judged(run, redactor)
+    remarks = _remarks(line, outcome, egress, has_leaked=redactor.counts["known"] > 0)
+    if remarks:
+        before = f"{stderr.rstrip()}\n" if stderr.strip() else ""
+        stderr = before + "".join(f"{COMMAND}: {remark}\n" for remark in remarks)
+        outcome = replace(outcome, reason=" ".join([outcome.reason, *remarks]).strip())
+    return Answer(stdout=stdout, stderr=stderr, code=_exit_code(run), outcome=outcome)
+
+
+def _judged(run: ToolRun, redactor: Redactor) -> Outcome:
+    """As the sandbox saw it end, unless it says itself that it failed."""
+    told = error_told(run.stdout) if run.outcome.is_ok else ""
+    outcome = failed(f"It reports an error: {told}") if told else run.outcome
+    return replace(outcome, reason=redactor.redact(outcome.reason).text)
+
+
+def _remarks(line: CommandLine, outcome: Outcome, egress: Egress, *, has_leaked: bool) -> list[str]:
+    """What else a person, and whoever called it, should know."""
+    remarks = [f"It may not reach {place}." for place in egress.refused]
+    if has_leaked:
+        remarks.append("It printed a secret, which was taken out.")
+    if not outcome.is_ok and line.granted.missing:
+        remarks.append(
+            f"It was not given {', '.join(line.granted.missing)}; a person can: "
+            f"'habitus secrets grant {line.granted.missing[0]} {line.skill}'."
+        )
+    return remarks
+
+
+def _exit_code(run: ToolRun) -> int:
+    if run.timed_out:
+        return TIMED_OUT
+    if run.exit_code is None or run.outcome.kind is OutcomeKind.INFRA:
+        return NO_SANDBOX
+    return run.exit_code if run.exit_code >= 0 else _SIGNALLED - run.exit_code

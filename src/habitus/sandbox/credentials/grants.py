@@ -1,0 +1,204 @@
+"""Grants: which secrets and hosts a person let a skill have, bound to what the skill was then, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.sandbox.credentials.model import ComesFrom, EnvSpec, Granted
+
+EVERYBODY = ""
+
+granted = sa.Table(
+    "granted_credentials",
+    sql.metadata,
+    sa.Column("user", sa.String, primary_key=True),  # whose sessions; empty for everybody's
+    sa.Column("skill", sa.String, primary_key=True),
+    sa.Column("kind", sa.String(16), primary_key=True),
+    sa.Column("what", sa.String, primary_key=True),
+    sa.Column("content_hash", sa.String(64), nullable=False),
+    sa.Column("granted_on", sql.Utc, nullable=False),
+    sa.Column("granted_by", sa.String, nullable=False),
+)
+
+
+class GrantKind(StrEnum):
+    SECRET = "secret"
+    HOST = "host"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    user: str
+    skill: str
+    kind: GrantKind
+    what: str  # the name of the secret, or the host
+    content_hash: str
+    granted_on: datetime
+    granted_by: str
+
+
+class Grants:
+    def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def add(
+        self, skill: str, content_hash: str, *, user: str, by: str, secrets: Iterable[str], hosts: Iterable[str]
+    ) -> tuple[Grant, ...]:
+        """Let a skill have these as it is now; what it was granted as something else, and is not again, is gone."""
+        wanted = [*((GrantKind.SECRET, name) for name in secrets), *((GrantKind.HOST, host) for host in hosts)]
+        now = self._clock()
+        made = tuple(
+            Grant(
+                user=user,
+                skill=skill,
+                kind=kind,
+                what=what,
+                content_hash=content_hash,
+                granted_on=now,
+                granted_by=by,
+            )
+            for kind, what in dict.fromkeys(wanted)
+        )
+        changed = ("content_hash", "granted_on", "granted_by")
+        others = (granted.c.user == user, granted.c.skill == skill, granted.c.content_hash != content_hash)
+        with sql.writing(self._engine, durable=True, lock="grants") as connection:
+            connection.execute(granted.delete().where(*others))
+            rows = [{name: getattr(grant, name) for name in Grant.__slots__} for grant in made]
+            sql.upsert(connection, granted, rows, lambda new: {name: new[name] for name in changed})
+        return made
+
+    def remove(self, skill: str, *, user: str, secrets: Iterable[str], hosts: Iterable[str]) -> tuple[Grant, ...]:
+        """Take these back, or all that the skill was granted where none is named; says what it was."""
+        wanted = {*((GrantKind.SECRET, name) for name in secrets), *((GrantKind.HOST, host) for host in hosts)}
+        with sql.writing(self._engine, durable=True, lock="grants") as connection:
+            found = [grant for grant in self.of(skill, user) if grant.user == user]
+            gone = [grant for grant in found if not wanted or (grant.kind, grant.what) in wanted]
+            for grant in gone:
+                same = (granted.c[name] == getattr(grant, name) for name in ("user", "skill", "kind", "what"))
+                connection.execute(granted.delete().where(*same))
+        return tuple(gone)
+
+    def list(self) -> tuple[Grant, ...]:
+        return self._read(sa.true())
+
+    def of(self, skill: str, user: str) -> tuple[Grant, ...]:
+        """What a skill may have in the sessions of a user, as it was when each was granted."""
+        return self._read(sa.and_(granted.c.skill == skill, granted.c.user.in_([user, EVERYBODY])))
+
+    def _read(self, which: sa.ColumnElement[bool]) -> tuple[Grant, ...]:
+        query = sa.select(granted).where(which).order_by(*granted.primary_key.columns)
+        with sql.reading(self._engine) as connection:
+            rows = connection.execute(query).mappings().all()
+        return tuple(Grant(**{**row, "kind": GrantKind(row["kind"])}) for row in rows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Values:
+    """Where the values of variables are looked up."""
+
+    user: str
+    config: Mapping[str, Any]
+    secret: Callable[[str], str | None]  # None where nobody has set it
+    environ: Mapping[str, str]
+    file: Callable[[str], Path | None]  # the person's copy of a file of the skill; None where it has no such file
+
+
+def resolve(skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], values: Values) -> Granted:
+    """What a command line gets of all that it asks for. `grants` are those that hold for the skill as it is."""
+    given = list(grants)
+    names = {grant.what for grant in given if grant.kind is GrantKind.SECRET}
+    found = _Found(skill, names, values)
+    for spec in specs:
+        if all(map(found.is_there, spec.when)):
+            found.add(spec)
+    return Granted(
+        variables=found.variables,
+        sensitive=frozenset(found.sensitive),
+        secrets=tuple(dict.fromkeys(found.secrets)),
+        hosts=tuple(dict.fromkeys(grant.what for grant in given if grant.kind is GrantKind.HOST)),
+        readable=tuple(found.readable),
+        waiting=tuple(dict.fromkeys(found.waiting)),
+        missing=tuple(found.missing),
+    )
+
+
+class _Found:
+    def __init__(self, skill: str, names: set[str], values: Values) -> None:
+        self._skill, self._names, self._values = skill, names, values
+        self.variables: dict[str, str] = {}
+        self.sensitive: set[str] = set()
+        self.secrets: list[str] = []
+        self.readable: list[Path] = []
+        self.waiting: list[str] = []
+        self.missing: list[str] = []
+
+    def is_there(self, name: str) -> bool:
+        """Whether a setting says yes to something, or a secret that the skill may have is set."""
+        said = setting(self._values.config, name)
+        return bool(said) or (name in self._names and self._values.secret(name) is not None)
+
+    def add(self, spec: EnvSpec) -> None:
+        said = None if spec.sensitive else setting(self._values.config, spec.name)
+        if spec.source is ComesFrom.USER:
+            self.variables[spec.var] = self._values.user
+        elif spec.source is ComesFrom.TEMPLATE_FILE:
+            self._add_file(spec)
+        elif said is not None:
+            self.variables[spec.var] = _text(said)
+        elif not (self._add_secret(spec) or self._add_fallback(spec)):
+            self.missing.append(self._absent(spec))
+
+    def _add_file(self, spec: EnvSpec) -> None:
+        path = self._values.file(spec.name)
+        if path is None:
+            self.missing.append(f"{spec.var} is to name its file '{spec.name}', which it does not have.")
+        else:
+            self.variables[spec.var] = str(path)
+            self.readable.append(path)
+
+    def _add_secret(self, spec: EnvSpec) -> bool:
+        value = self._values.secret(spec.name) if spec.is_secret and spec.name in self._names else None
+        return value is not None and self._add_value(spec.var, value, spec.name)
+
+    def _add_fallback(self, spec: EnvSpec) -> bool:
+        """A variable of this host is a secret like others, granted by its own name."""
+        value = self._values.environ.get(spec.fallback) if spec.fallback in self._names else None
+        return value is not None and self._add_value(spec.var, value, spec.fallback)
+
+    def _add_value(self, var: str, value: str, name: str) -> bool:
+        self.variables[var] = value
+        self.sensitive.add(value)
+        self.secrets.append(name)
+        return True
+
+    def _absent(self, spec: EnvSpec) -> str:
+        if not spec.is_secret:
+            return f"{spec.var} is to be the setting '{spec.name}': set it in habitus.toml, under [skill_config]."
+        if spec.name in self._names:
+            return f"The secret '{spec.name}' is not set: habitus secrets set {spec.name}"
+        self.waiting.append(spec.name)
+        return f"The secret '{spec.name}' is not granted: habitus secrets grant {spec.name} {self._skill}"
+
+
+def setting(config: Mapping[str, Any], name: str) -> Any:
+    """What the settings say under a dotted name; None where they say nothing."""
+    if name in config:
+        return config[name]
+    found: Any = config
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,133 @@
+"""The proxy: a session's command lines on a Unix socket, for `habitus-skill` in its pads and tools.
+
+One line of JSON in, `{"skill", "arguments", "stdin"}`, and one out, `{"stdout", "stderr", "code"}`. Whoever is somebody
+else, and whatever is no such line, is refused and logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+from pathlib import Path
+
+from habitus.resident import bound
+from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
+from habitus.sandbox.inside.habitus_skill import SOCKET
+from habitus.sandbox.machine import INSIDE, base_python
+from habitus.sandbox.model import MIB
+
+LONGEST_LINE = MIB
+_LINE_S, _MOST_AT_ONCE = 10.0, 16
+_CLIENT = """\
+#!{python} -IS
+import sys
+sys.path.insert(0, {inside!r})
+from inside.habitus_skill import main
+main()
+"""
+
+
+class Proxy:
+    """Lies in a folder that code may read, the command beside its socket. Opened by the first who needs it.
+
+    `uid` is the only one who may ask, and the kernel says who does.
+    """
+
+    def __init__(self, caller: Caller, folder: Path, *, uid: int) -> None:
+        self._caller = caller
+        self._folder = folder
+        self._uid = uid
+        self._opening = asyncio.Lock()
+        self._server: asyncio.Server | None = None
+        self._own = 0
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._server is None:
+                door = await asyncio.to_thread(self._laid)
+                self._server = await asyncio.start_unix_server(self._asked, sock=door, limit=LONGEST_LINE)
+
+    async def close(self) -> None:
+        """Whoever still asks is not waited for."""
+        async with self._opening:
+            server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        for task in self._asking:
+            task.cancel()
+        if self._asking:
+            await asyncio.wait(self._asking)
+        await asyncio.to_thread(self._gone)
+
+    def _laid(self) -> socket.socket:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        command = self._folder / COMMAND
+        half = command.with_name(f".{COMMAND}-{os.getpid()}")
+        half.write_text(_CLIENT.format(python=base_python(), inside=str(INSIDE.parent)))
+        half.chmod(0o500)
+        half.rename(command)
+        door = bound(self._folder / SOCKET)
+        self._own = (self._folder / SOCKET).stat().st_ino
+        return door
+
+    def _gone(self) -> None:
+        """The socket goes, unless another process of the same session has its own there by now."""
+        place = self._folder / SOCKET
+        with contextlib.suppress(FileNotFoundError):
+            if place.stat().st_ino == self._own:
+                place.unlink()
+
+    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._asking.add(task)
+        try:
+            with contextlib.closing(writer), contextlib.suppress(OSError):
+                answer = await self._answer(reader, writer.get_extra_info("socket"))
+                writer.write(json.dumps(answer.said()).encode() + b"\n")
+                await writer.drain()
+        finally:
+            self._asking.discard(task)
+
+    async def _answer(self, reader: asyncio.StreamReader, line: socket.socket) -> Answer:
+        if (uid := _uid_of(line)) != self._uid:
+            return await self._caller.refuse(f"The user with the id {uid} may not ask here.")
+        if len(self._asking) > _MOST_AT_ONCE:
+            return await self._caller.refuse(f"More than {_MOST_AT_ONCE} ask at once.")
+        try:
+            async with asyncio.timeout(_LINE_S):
+                question = await reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError:
+            return await self._caller.refuse(f"It is longer than {LONGEST_LINE // MIB} MiB.")
+        except (asyncio.IncompleteReadError, TimeoutError):
+            return await self._caller.refuse("That is half a line.")
+        return await self._called(question, reader)
+
+    async def _called(self, question: bytes, reader: asyncio.StreamReader) -> Answer:
+        """The call, for as long as whoever asked waits for it."""
+        try:
+            said = json.loads(question)
+        except (ValueError, RecursionError):
+            said = None
+        call = asyncio.ensure_future(self._caller.asked(said))
+        left = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait([call, left], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (call, left):
+                task.cancel()
+            await asyncio.wait([call, left])
+        if call.cancelled():
+            raise ConnectionResetError("whoever asked has gone")
+        return call.result()
+
+
+def _uid_of(line: socket.socket) -> int:
+    _, uid, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(uid)

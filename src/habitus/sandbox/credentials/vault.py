@@ -1,0 +1,163 @@
+"""The vault: a person's secrets in one file of the home, each encrypted under its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from habitus.errors import Invalid, NotFound, StorageFailed, UserError, did_you_mean
+from habitus.private_json import PrivateJson
+from habitus.redact import SHORTEST_KNOWN
+from habitus.sandbox.credentials import keys
+from habitus.sandbox.credentials.keys import KeySources, VaultKey
+
+FILE = "vault.json"
+_FORMAT = 1
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
+_LARGEST = 64 * 1024
+_BACKUP = "Put a backup in its place, or move it away and set the secrets again; what was granted stays."
+
+
+class Vault:
+    """Names can be read without the key. Threads may share it."""
+
+    def __init__(self, home: Path, sources: KeySources) -> None:
+        self._file = PrivateJson(home / FILE, mend=_BACKUP)
+        self._sources = sources
+        self._lock = threading.RLock()
+        self._key: tuple[str, VaultKey] | None = None  # with the id of the vault that it opens
+        self._seen = (0, 0, 0)  # the file whose values are known
+        self._known: frozenset[str] = frozenset()
+
+    @contextmanager
+    def asking(self, typed: Callable[[bool], str | None]) -> Iterator[None]:
+        """Inside, a person is there who can type the password: twice where it is to be a new one."""
+        before, self._sources = self._sources, replace(self._sources, typed=typed)
+        try:
+            yield
+        finally:
+            self._sources = before
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._read().get("secrets", {})))
+
+    def get(self, name: str) -> str:
+        with self._lock:
+            kept = self._read()
+            sealed = kept.get("secrets", {})
+            if name not in sealed:
+                mend = did_you_mean(name, sealed) or f"Set it: habitus secrets set {name}"
+                raise NotFound(f"The vault has no secret '{name}'.", mend=mend)
+            value = self._opened(name, sealed[name], self._key_of(kept, asks=True))
+            self.keep_out_of_sight(value)
+            return value
+
+    def set(self, name: str, value: str) -> bool:
+        """Keep a value under a name; False when it took the place of another, which can't come back."""
+        _check(name, value)
+        with self._lock, self._file.changing() as kept:
+            if kept:
+                key = self._key_of(self._checked(kept), asks=True)
+            else:
+                key = self._made(kept)
+            is_new = name not in kept["secrets"]
+            # The name is sealed with it, so that nobody can pass one secret off as another.
+            kept["secrets"][name] = key.sealed(json.dumps([name, value]))
+            self.keep_out_of_sight(value)
+        return is_new
+
+    def remove(self, name: str) -> None:
+        with self._file.changing() as kept:
+            sealed = self._checked(kept).get("secrets", {})
+            if sealed.pop(name, None) is None:
+                mend = did_you_mean(name, sealed) or "See 'habitus secrets list'."
+                raise NotFound(f"The vault has no secret '{name}'.", mend=mend)
+
+    def keep_out_of_sight(self, value: str) -> None:
+        """A value that is to be redacted from now on, wherever it comes from."""
+        with self._lock:
+            if value not in self._known:
+                self._known |= {value}
+
+    def known(self) -> frozenset[str]:
+        """Every value that this process can know of without asking anybody: those that are to be redacted.
+
+        The same object while nothing changes. A value that was set anew stays known as it was before, too.
+        """
+        try:
+            found = os.stat(self._file.path)  # noqa: PTH116  # before each text that is redacted: Path takes longer
+        except OSError:
+            return self._known
+        now = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if now != self._seen:
+            with self._lock:
+                self._known |= self._readable()
+                self._seen = now
+        return self._known
+
+    def _readable(self) -> frozenset[str]:
+        values = set()
+        try:
+            kept = self._read()
+            key = self._key_of(kept, asks=False)
+        except UserError:
+            return frozenset()  # whoever wants a secret hears why; redacting goes on with what is known
+        for name, token in kept["secrets"].items():
+            try:
+                values.add(self._opened(name, token, key))
+            except UserError:  # as above
+                continue
+        return frozenset(values)
+
+    def _opened(self, name: str, token: str, key: VaultKey) -> str:
+        inside, value = json.loads(key.opened(token) or '["", ""]')
+        if inside != name:
+            mend = f"Run: habitus secrets set {name}"
+            raise StorageFailed(f"The secret '{name}' is damaged in {self._file.path}.", mend=mend)
+        return str(value)
+
+    def _key_of(self, kept: Mapping[str, Any], *, asks: bool) -> VaultKey:
+        if self._key is None or self._key[0] != kept["id"]:
+            key = keys.found(self._file.path, kept["id"], kept["key"], self._sources, asks=asks)
+            self._key = (kept["id"], key)
+        return self._key[1]
+
+    def _made(self, kept: dict[str, Any]) -> VaultKey:
+        vault_id = secrets.token_hex(8)
+        key, how = keys.made(vault_id, self._sources)
+        kept |= {"format": _FORMAT, "id": vault_id, "key": how, "secrets": {}}
+        self._key = (vault_id, key)
+        return key
+
+    def _read(self) -> dict[str, Any]:
+        return self._checked(self._file.read())
+
+    def _checked(self, kept: dict[str, Any]) -> dict[str, Any]:
+        if kept and kept.get("format") != _FORMAT:
+            mend = "Upgrade Habitus, or put a backup in its place. Nothing was changed."
+            raise StorageFailed(f"{self._file.path} is no vault that this Habitus can read.", mend=mend)
+        sealed, how = kept.get("secrets", {}), kept.get("key", {})
+        is_whole = isinstance(sealed, dict) and all(isinstance(token, str) for token in sealed.values())
+        if kept and not (is_whole and isinstance(how, dict) and {"from", "check"} <= how.keys() and kept.get("id")):
+            raise StorageFailed(f"{self._file.path} is damaged.", mend=_BACKUP)
+        return kept
+
+
+def _check(name: str, value: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise Invalid(f"'{name[:64]}' can't name a secret.", mend="Use letters, digits, '_', '-' and '.'.")
+    if len(value.strip()) < SHORTEST_KNOWN:
+        raise Invalid(
+            f"A value of fewer than {SHORTEST_KNOWN} characters can't be kept out of texts.",
+            mend="What is no secret goes into habitus.toml, under [skill_config].",
+        )
+    if len(value) > _LARGEST or "\0" in value:
+        raise Invalid(f"The value of '{name}' is no text of up to {_LARGEST // 1024} KiB.", mend="Nothing was changed.")

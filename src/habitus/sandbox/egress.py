@@ -1,0 +1,197 @@
+"""Egress by allow-list: a call without a network reaches the hosts it was granted through us, and no others.
+
+Its own network namespace has only a loopback. Before its code runs, a port there is opened to listen, and the socket is
+handed to us: so we, outside, answer as an HTTP proxy inside. We look names up ourselves; inside there is no DNS. What
+goes through an opened line we can't read (TLS), so a host stands for whatever it serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from habitus.sandbox.inside.wire import EGRESS_PORT
+from habitus.sandbox.model import KIB
+
+_LONGEST_HEAD = 64 * KIB
+_HEAD_S, _CONNECT_S = 30.0, 30.0
+_USUAL_PORTS = (80, 443)
+_MOST_REFUSED = 20
+_PROXY = f"http://127.0.0.1:{EGRESS_PORT}"
+VARIABLES = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), _PROXY)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """Where a request wants to go, and what is to be sent there first."""
+
+    host: str
+    port: int
+    first: bytes = b""  # nothing where a line is asked for, whatever goes through it
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Egress:
+    """For one call. `refused` names the places that it wanted to reach and may not."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self.refused: list[str] = []
+        self._hosts = tuple(hosts)
+        self._lines: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[int]:
+        """A descriptor for the call, over which it hands us the socket; answered as long as the block lasts."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        work = asyncio.create_task(self._serve(ours))
+        try:
+            yield theirs.detach()
+        finally:
+            for task in (work, *self._lines):
+                task.cancel()
+            await asyncio.wait([work, *self._lines])
+            ours.close()
+
+    async def _serve(self, line: socket.socket) -> None:
+        readable = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(line, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(line)
+        _, descriptors, _, _ = socket.recv_fds(line, 1, 1)
+        for descriptor in descriptors:
+            with socket.socket(fileno=descriptor) as listener:
+                listener.setblocking(False)
+                while True:
+                    accepted, _ = await loop.sock_accept(listener)
+                    task = asyncio.create_task(self._answer(accepted))
+                    self._lines.add(task)
+                    task.add_done_callback(self._lines.discard)
+
+    async def _answer(self, accepted: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=accepted, limit=_LONGEST_HEAD)
+        with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            try:
+                async with asyncio.timeout(_HEAD_S):
+                    target = target_of(await reader.readuntil(b"\r\n\r\n"))
+            except (ValueError, asyncio.LimitOverrunError, TimeoutError):
+                writer.write(_said(400, "This proxy takes CONNECT, and requests for http:// addresses."))
+                return
+            if not is_granted(target, self._hosts):
+                self._refuse(target)
+                writer.write(_said(403, f"{target} was not granted to this command line."))
+                return
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    there, to_there = await _connected(target)
+            except (OSError, TimeoutError) as error:
+                writer.write(_said(502, f"{target} can't be reached: {str(error) or 'it does not answer'}."))
+                return
+            with contextlib.closing(to_there):
+                if target.first:
+                    to_there.write(target.first)
+                else:
+                    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await asyncio.gather(_relay(reader, to_there), _relay(there, writer))
+
+    def _refuse(self, target: Target) -> None:
+        if len(self.refused) < _MOST_REFUSED and str(target) not in self.refused:
+            self.refused.append(str(target))
+
+
+def target_of(head: bytes) -> Target:
+    """What the head of a request asks for. `ValueError`: nothing that a proxy does."""
+    first, *fields = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    method, address, version = first.split(" ")
+    if not version.startswith("HTTP/1."):
+        raise ValueError(version)
+    if method == "CONNECT":
+        url = urlsplit(f"//{address}")
+        if url.port is None or url.path or url.query or url.username is not None:
+            raise ValueError(address)
+        return Target(host=_plain(url.hostname), port=url.port)
+    url = urlsplit(address)
+    if url.scheme != "http":
+        raise ValueError(address)
+    host, port = _plain(url.hostname), url.port or 80
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    # Whoever is asked is named by the address alone, and a second request on this line would not be looked at.
+    ours = ("host", "connection", "proxy-connection", "proxy-authorization")
+    kept = [field for field in fields if field.partition(":")[0].strip().lower() not in ours]
+    lines = [f"{method} {path} {version}", f"Host: {url.netloc.rpartition('@')[2]}", "Connection: close", *kept]
+    return Target(host=host, port=port, first="\r\n".join([*lines, "", ""]).encode("latin-1"))
+
+
+def is_granted(target: Target, hosts: Sequence[str]) -> bool:
+    """By name, or by its end after `*.`; a port that is not named is 80 or 443."""
+    return any(_covers(granted, target) for granted in hosts)
+
+
+def _covers(granted: str, target: Target) -> bool:
+    named = urlsplit(f"//{granted}")
+    host = _plain(named.hostname)
+    if target.port not in (_USUAL_PORTS if named.port is None else (named.port,)):
+        return False
+    if host.startswith("*."):
+        return target.host.endswith(host[1:]) and not _is_address(target.host)
+    return target.host == host
+
+
+def _plain(host: str | None) -> str:
+    if not host:
+        raise ValueError("no host")
+    return host.lower().rstrip(".")
+
+
+async def _connected(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A line to the first of its addresses that answers. A name that leads to this machine itself is no such host."""
+    found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    addresses = [str(place[0]) for *_, place in found]
+    if not _is_address(target.host) and target.host != "localhost":
+        addresses = [address for address in addresses if not _is_here(address)]
+    trouble: OSError = ConnectionRefusedError("its name leads to this machine itself")
+    for address in addresses:
+        try:
+            return await asyncio.open_connection(address, target.port, limit=_LONGEST_HEAD)
+        except OSError as error:
+            trouble = error
+    raise trouble
+
+
+def _is_address(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host.partition("%")[0])
+        return True
+    return False
+
+
+def _is_here(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(found, "ipv4_mapped", None) or found
+    return bool(inner.is_loopback or inner.is_link_local or inner.is_unspecified)
+
+
+async def _relay(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await source.read(_LONGEST_HEAD):
+            target.write(data)
+            await target.drain()
+        target.write_eof()
+
+
+def _said(code: int, reason: str) -> bytes:
+    body = f"{reason}\n".encode()
+    words = {400: "Bad Request", 403: "Host Not Granted", 502: "Bad Gateway"}[code]  # often all that a client shows
+    head = f"HTTP/1.1 {code} {words}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Connection: close\r\n\r\n" + body

@@ -1,0 +1,61 @@
+"""`habitus-skill NAME ARGUMENTS…`: ask the host to run a skill's command line, and be to its caller as if it were it.
+
+It starts with every call, and most of a call is its start: so it does without `json`, whose inner functions it uses.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import sys
+from _json import encode_basestring_ascii, scanstring
+
+SOCKET = "socket"  # beside the command
+_NO_HOST, _NO_NAME = 125, 2
+
+
+def main() -> None:
+    if len(sys.argv) < 2:
+        _end("usage: habitus-skill NAME ARGUMENTS…\n", _NO_NAME)
+    name, *arguments = (encode_basestring_ascii(word) for word in sys.argv[1:])
+    stdin = "" if os.isatty(0) else _all(0).decode("utf-8", "surrogateescape")
+    question = (
+        f'{{"skill": {name}, "arguments": [{", ".join(arguments)}], "stdin": {encode_basestring_ascii(stdin)}}}\n'
+    )
+    try:
+        answer = _asked(question.encode()).decode()
+        stdout, end = scanstring(answer, len('{"stdout": "'))
+        stderr, end = scanstring(answer, end + len(', "stderr": "'))
+        code = int(answer[end + len(', "code": ') :].rstrip("}\n"))
+    except (OSError, ValueError) as error:
+        _end(f"habitus-skill: the host does not answer: {error}\n", _NO_HOST)
+    _write(1, stdout)
+    _end(stderr, code)
+
+
+def _asked(question: bytes) -> bytes:
+    line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    line.connect(os.path.join(os.path.dirname(sys.argv[0]), SOCKET))
+    try:  # noqa: SIM105  # contextlib takes longer to import than all else here
+        line.sendall(question)
+    except BrokenPipeError:
+        pass  # it was not read to its end; why, stands in the answer
+    return _all(line.fileno())
+
+
+def _all(fd: int) -> bytes:
+    parts = []
+    while part := os.read(fd, 1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _end(message: str, code: int) -> None:
+    _write(2, message)
+    os._exit(code)
+
+
+def _write(fd: int, text: str) -> None:
+    rest = memoryview(text.encode("utf-8", "surrogateescape"))
+    while rest:
+        rest = rest[os.write(fd, rest) :]

@@ -1,0 +1,146 @@
+"""Chat: a conversation with an agent in the browser, its answers as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Form, Header, Request
+from fastapi.responses import HTMLResponse, Response
+from starlette.responses import StreamingResponse
+
+from habitus.agent.background import in_thread
+from habitus.agent.consent import Consent
+from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, about
+from habitus.app.habitus import Habitus
+from habitus.app.past_sessions import past_sessions, shown_turn
+from habitus.app.talking import Happening, Over, Talks, Wanted
+from habitus.errors import NotFound, UserError
+from habitus.web.api.asking import Opened
+from habitus.web.desks import Desks
+from habitus.web.rendering import page, part
+from habitus.web.streams import Happened, Put, streamed
+
+router = APIRouter(include_in_schema=False)
+
+
+def _talks(request: Request, habitus: Opened) -> Talks:
+    desks: Desks = request.app.state.desks
+    return desks.talks(habitus)
+
+
+Talking = Annotated[Talks, Depends(_talks)]
+
+
+@router.get("/chat")
+def show(request: Request, habitus: Opened, talks: Talking) -> HTMLResponse:
+    return _shown(request, habitus, talks, "")
+
+
+@router.get("/chat/{id}")
+def show_one(request: Request, habitus: Opened, talks: Talking, id: str) -> HTMLResponse:
+    return _shown(request, habitus, talks, id)
+
+
+def _shown(request: Request, habitus: Habitus, talks: Talks, id: str) -> HTMLResponse:
+    live = talks.going_on(id)
+    turns = habitus.journal.turns_of(id, user=habitus.settings.user) if id else []
+    if id and not turns and live is None:
+        raise NotFound("There is no such conversation.", mend="See Activity for those you had.")
+    views = [shown_turn(turn) for turn in turns if turn.ended_on is not None or live is None]
+    earlier = [] if id else past_sessions(habitus, 10)
+    missing = _missing(talks)
+    return page(request, "chat.html", id=id, views=views, live=live, earlier=earlier, missing=missing)
+
+
+def _missing(talks: Talks) -> UserError | None:
+    """What has to be done before anybody can talk."""
+    try:
+        talks.check()
+    except UserError as error:
+        return error
+    return None
+
+
+@router.post("/chat")
+def begin(request: Request, habitus: Opened, talks: Talking, text: Annotated[str, Form()]) -> HTMLResponse:
+    return _said(request, habitus, talks, text, "")
+
+
+@router.post("/chat/{id}")
+def go_on(request: Request, habitus: Opened, talks: Talking, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
+    return _said(request, habitus, talks, text, id)
+
+
+def _said(request: Request, habitus: Habitus, talks: Talks, text: str, id: str) -> HTMLResponse:
+    id = talks.say(text, id)
+    answer = _shown(request, habitus, talks, id)
+    answer.headers["HX-Push-Url"] = f"/chat/{id}"
+    return answer
+
+
+@router.post("/chat/{id}/stop")
+def stop(talks: Talking, id: str) -> Response:
+    talks.stop(id)
+    return Response(status_code=204)
+
+
+@router.post("/chat/{id}/answer")
+def answer(talks: Talking, id: str, number: Annotated[int, Form()], word: Annotated[Consent, Form()]) -> HTMLResponse:
+    """The person's word on what a turn waits for; the question goes."""
+    talks.answer(id, number, word)
+    return HTMLResponse("")
+
+
+@router.get("/chat/{id}/events")
+async def events(
+    habitus: Opened,
+    talks: Talking,
+    id: str,
+    after: int = 0,
+    last_event_id: Annotated[str, Header()] = "",
+) -> StreamingResponse:
+    """What happens in the turn that runs, from its beginning or from where the browser lost the line."""
+    start = int(last_event_id) if last_event_id.isdecimal() else after
+    return streamed(_told(habitus, talks, id, start))
+
+
+async def _told(habitus: Habitus, talks: Talks, id: str, after: int) -> AsyncIterator[Happened]:
+    abouts: dict[str, str] = {}
+    while True:
+        for happening in await talks.heard(id, after):
+            after += 1
+            if isinstance(happening, ToolStarted):
+                abouts[happening.call] = about(happening.arguments)
+            if isinstance(happening, Over):
+                data = await in_thread(partial(_end, habitus, happening))
+                yield Happened(put=Put.OVER, data=data, number=after)
+                return
+            if (told := _part(id, happening, abouts)) is not None:
+                put, data = told
+                yield Happened(put=put, data=data, number=after)
+
+
+def _part(id: str, happening: Happening, abouts: dict[str, str]) -> tuple[Put, str] | None:
+    match happening:
+        case Said(text=text):
+            return Put.TEXT, text
+        case ToolStarted(call=call, tool=tool):
+            return Put.PART, part("chat_part.html", call=call, tool=tool, about=abouts[call])
+        case ToolFinished(call=call, tool=tool, outcome=outcome):
+            said = part("chat_part.html", call=call, tool=tool, about=abouts.get(call, ""), outcome=outcome)
+            return Put.PART, said
+        case Nudged(text=text) | Noticed(text=text):
+            return Put.PART, part("chat_part.html", note=text)
+        case Wanted() as wanted:
+            return Put.PART, part("chat_part.html", id=id, wanted=wanted)
+        case ToolProgress() | Done() | Over():
+            return None
+
+
+def _end(habitus: Habitus, over: Over) -> str:
+    """The turn as the journal has it."""
+    turn = habitus.journal.brief(over.turn, user=habitus.settings.user) if over.turn else None
+    view = None if turn is None else shown_turn(habitus.journal.turn(turn.id, user=habitus.settings.user))
+    return part("chat_over.html", view=view, reason=over.reason, learned=over.learned, now=habitus.clock())

@@ -1,0 +1,228 @@
+"""`habitus db`: a database as it stands, brought up to date, and copied whole."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.app import DATABASE, Habitus, read_settings
+from habitus.app.copied_rows import OF_ONE_MACHINE
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.model import Skill
+from tests.cli.conftest import Direct
+from tests.contracts import postgres
+from tests.homes import furnish
+
+MADE_OF_OTHERS = {"agent_skills", "agent_skill_files", "blobs", "sequences", "memory_revision", "skill_intents"}
+NOT_CONTENT = {"alembic_version", "schema_compatibility"}
+
+
+@pytest.fixture
+def url(postgres_server: str) -> Iterator[str]:
+    with postgres.schema(postgres_server) as address:
+        yield address
+
+
+def tables(engine: sa.Engine) -> dict[str, sa.Table]:
+    found = sa.MetaData()
+    found.reflect(engine)
+    return {table.name: table for table in found.sorted_tables}
+
+
+def value(column: sa.Column[Any], number: int) -> Any:
+    """Something that fits a column."""
+    if column.foreign_keys:
+        return value(next(iter(column.foreign_keys)).column, number)
+    match column.type:
+        case sa.Boolean():
+            return bool(number % 2)
+        case sa.Integer():
+            return number
+        case sa.Float():
+            return number / 8
+        case sa.LargeBinary():
+            return bytes([number, 0, 255])
+        case _ if column.name.endswith("_on") or column.name == "at":
+            return f"2030-01-0{number}T00:00:00.000000+00:00"
+        case _:
+            return {"layer": "user", "root": "approved", "tree": "{}"}.get(column.name, f"'{number}' «ß» 日本")
+
+
+def fill(engine: sa.Engine) -> None:
+    """Two rows in every table that is nobody else's business."""
+    with engine.begin() as connection:
+        for name, table in tables(engine).items():
+            if name not in OF_ONE_MACHINE | MADE_OF_OTHERS | NOT_CONTENT:
+                rows = [{column.name: value(column, number) for column in table.columns} for number in (1, 2)]
+                if name == "evidence_seed":
+                    rows = rows[:1]
+                connection.execute(table.insert(), rows)
+
+
+def contents(address: str) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of what is copied, without the numbers and stamps that a copy has anew."""
+    engine = sql.create_engine(address)
+    apart = {"skills": {"generation", "stamp", "archived_as"}, "engrams": {"revision"}}
+    found = {}
+    with engine.connect() as connection:
+        for name, table in tables(engine).items():
+            if name not in OF_ONE_MACHINE | NOT_CONTENT | MADE_OF_OTHERS - {"blobs"}:
+                columns = [column for column in table.columns if column.name not in apart.get(name, set())]
+                found[name] = sorted(map(tuple, connection.execute(sa.select(*columns))), key=repr)
+    engine.dispose()
+    return found
+
+
+@pytest.mark.req("OP-01", "SK-08")
+def test_every_table_is_copied_to_postgresql_and_back(direct: Direct, tmp_path: Path, url: str) -> None:
+    """Driven by the tables that there are: one that a later migration makes is in this test without a word."""
+    source = sql.create_engine(f"sqlite:///{tmp_path}/shared.db")
+    sql.migrate(source)
+    fill(source)
+    with source.begin() as connection:  # their files are nowhere: in the archive none are needed
+        connection.execute(sa.text("UPDATE skills SET archived_on = '2030-01-03T00:00:00.000000+00:00'"))
+    source.dispose()
+    here, back = f"sqlite:///{tmp_path}/shared.db", f"sqlite:///{tmp_path}/back.db"
+    told = direct.json("db", "copy", here, url)
+    assert {table["table"]: table["copied"] for table in told["tables"]} == {
+        name: len(rows) for name, rows in contents(here).items() if name != "blobs"
+    }
+    assert contents(url) == contents(here)
+    again = direct.json("db", "copy", url, back)
+    assert contents(back) == contents(here)
+    assert [table["checksum"] for table in again["tables"]] == [table["checksum"] for table in told["tables"]]
+
+
+def opened(home: Path, url: str | None = None) -> Habitus:
+    environ = {"HOME": str(home.parent), "USER": "ann"} | ({"HABITUS_DATABASE_URL": url} if url else {})
+    return Habitus.open(read_settings(home, environ))
+
+
+def furnish_with_skills(home: Path) -> None:
+    with opened(home) as habitus:
+        me, create = habitus.person(), habitus.skills.create
+        for name in ("tidy-inbox", "old-habit", "switched-off"):
+            create(Skill(name=name, description="Does it.", body="1. Do."), me)
+        habitus.skills.edit("tidy-inbox", Edit(operation=Operation.APPEND, content="2. Archive."), me)
+        habitus.skills.layer("user").store.record_use("tidy-inbox", succeeded=True)
+        habitus.skills.remove("old-habit", me)
+        habitus.skills.set_enabled("switched-off", False, me)
+        habitus.memory.add("Dates are day-first.")
+    script = home / "skills" / "tidy-inbox" / "scripts" / "sweep.py"
+    script.parent.mkdir()
+    script.write_bytes(b"#!/bin/sh\n" + b"x" * 2_000_000)  # more than the history keeps of a file
+    script.chmod(0o755)
+
+
+def seen(home: Path, url: str | None = None) -> tuple[Any, ...]:
+    with opened(home, url) as habitus:
+        store = habitus.skills.layer("user").store
+        return (
+            store.list_all(),
+            store.all_counters(),
+            [(version.number, version.author, version.tree_hash) for version in store.history("tidy-inbox")],
+            [(item.name, item.version, item.author) for item in store.list_archived()],
+            [(engram.id, engram.text, engram.version) for engram in habitus.memory.list_lessons("all", limit=10)],
+        )
+
+
+@pytest.mark.req("OP-01", "SK-06", "SK-12")
+def test_a_home_moves_to_a_shared_database_and_back_with_all_it_has(direct: Direct, tmp_path: Path, url: str) -> None:
+    furnish_with_skills(direct.home)
+    before = seen(direct.home)
+    told = "2 skills and 1 lesson of this home are not in the shared database; 'habitus db copy home --merge'"
+    said = [direct("skills", "list", env={"HABITUS_DATABASE_URL": url}).err for _ in range(2)]
+    assert (told in said[0], said[1]) == (True, "")
+    direct.ok("db", "copy", "home", url)
+    other, third = furnish(tmp_path / "other"), furnish(tmp_path / "third")
+    assert seen(other, url) == before
+    refused = direct("db", "copy", "home", url)
+    assert (refused.code, "is not empty: it has 3 skills, 1 lesson" in refused.err) == (1, True)
+    with opened(other, url) as habitus:
+        habitus.skills.edit("tidy-inbox", Edit(operation=Operation.APPEND, content="3. Done."), habitus.person())
+    merged = direct.json("db", "copy", "home", url, "--merge")
+    assert {table["table"]: table["copied"] for table in merged["tables"] if table["copied"]} == {}
+    direct.ok("--home", str(third), "db", "copy", url, "home")
+    assert seen(third) == seen(other, url)
+    sweep = (third / "skills" / "tidy-inbox" / "scripts" / "sweep.py").stat()
+    assert (sweep.st_size, oct(sweep.st_mode)[-3:]) == (2_000_010, "700")
+
+
+@pytest.mark.req("OP-01")
+def test_a_copy_that_was_killed_goes_on_where_it_stopped(direct: Direct, url: str, python: str) -> None:
+    furnish_with_skills(direct.home)
+    own = sql.create_engine(sql.sqlite_url(direct.home / DATABASE))
+    with own.begin() as connection:
+        turns = tables(own)["turns"]
+        rows = [{column.name: str(number) for column in turns.columns} for number in range(450)]
+        connection.execute(turns.insert(), rows)
+    own.dispose()
+    code = (
+        "import os, signal, sys; from pathlib import Path; from habitus.app import database, read_settings\n"
+        "def die(done):\n"
+        "    if done > 300: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "settings = read_settings(Path(sys.argv[1]), {'HOME': sys.argv[1]})\n"
+        "database.copy_between(settings, 'home', sys.argv[2], progress=die)\n"
+    )
+    killed = subprocess.run([python, "-c", code, str(direct.home), url], check=False)
+    assert killed.returncode == 256 - signal.SIGKILL  # as the forked process tells it
+    half = contents(url)
+    assert 0 < len(half["turns"]) < 450
+    direct.ok("db", "copy", "home", url)
+    whole, mine = contents(url), contents(sql.sqlite_url(direct.home / DATABASE))
+    assert (whole["turns"], whole["engrams"]) == (mine["turns"], mine["engrams"])
+    assert "is not empty" in direct("db", "copy", "home", url).err  # nothing is left of its being half done
+
+
+@pytest.mark.req("OP-01", "OP-03")
+def test_only_migrate_changes_the_schema_of_a_shared_database(direct: Direct, postgres_server: str) -> None:
+    address = postgres.new_schema(postgres_server)
+    env = {"HABITUS_DATABASE_URL": address}
+    empty = direct("db", "status", env=env)
+    assert (empty.code, "no tables yet" in empty.out) == (1, True)
+    direct.ok("db", "migrate", env=env)
+    told = direct.json("db", "status", env=env)
+    assert (told["schema"], told["is_usable"], told["rows"]["skills"]) == (sql.HEAD, True, 0)
+    _at(address, "0011")
+    for words in (("skills", "list"), ("db", "copy", "home", address)):
+        refused = direct(*words, env=env)
+        assert (refused.code, f"has schema 0011, and this Habitus needs {sql.HEAD}" in refused.err) == (1, True)
+        assert "Run 'habitus db migrate' once." in refused.err
+    assert direct("db", "status", env=env).code == 1
+    _at(address, "9998")
+    assert direct("skills", "list", env=env).code == 0  # a newer one that does not refuse older readers
+    _at(address, "9999", oldest="9998")
+    for words in (("skills", "list"), ("db", "migrate")):
+        assert "was written by a newer Habitus (schema 9999" in direct(*words, env=env).err
+
+
+def _at(address: str, schema: str, oldest: str = "") -> None:
+    engine = sql.create_engine(address)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :schema"), {"schema": schema})
+        if oldest:
+            row = {"schema": schema, "oldest": oldest}
+            connection.execute(sa.text("INSERT INTO schema_compatibility VALUES (:schema, :oldest)"), row)
+    engine.dispose()
+
+
+@pytest.mark.req("OP-01")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("copy",), "It is not said where to copy to."),
+        (("copy", "home", "home"), "can't be copied onto itself"),
+        (("copy", "home", "mysql://x/y"), "no use for a mysql database"),
+        (("copy", "home", "postgresql://ann:secret@127.0.0.1:1/x?password=secret"), "The database is away"),
+    ],
+)
+def test_what_can_not_be_copied_is_said_in_one_line(direct: Direct, words: tuple[str, ...], told: str) -> None:
+    ran = direct("db", *words)
+    assert (ran.code, told in ran.err, "secret" in ran.err, ran.err.count("\n")) == (1, True, False, 1)

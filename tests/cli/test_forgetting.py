@@ -1,0 +1,186 @@
+"""Forgetting a person: gone from every place that kept them, and gone again when a backup brings them back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from habitus import sql
+from habitus.app import Habitus, personal, read_settings, reminding, tombstones
+from habitus.app.home import CHAT_HISTORY, DATABASE
+from habitus.app.sessions import PADS
+from habitus.hosts.hook import SPOOL
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.memory.model import Draft, Evidence, Kind, Producer
+from habitus.skills.edits import Edit, Operation
+from habitus.skills.model import Skill
+from tests.cli.conftest import Direct
+from tests.contracts import postgres
+from tests.homes import furnish as make_home
+
+USERS = "[users.ann]\nadmin = true\n[users.bob]\nadmin = false\n"
+OF_ANN = ("melancholy zeppelin accounts", "zeppelins need ballast on Tuesdays", "zeppelin draft nobody approved")
+OF_BOB = ("carrot harvest statistics", "carrots are pulled by hand")
+REMOVED = "the zeppelin that was written and removed"
+REPLACED = "the zeppelin wording before the edit"
+
+
+def talk(habitus: Habitus, user: str, said: str, lesson: str) -> str:
+    proposed = calls("create_skill", {"name": "of-ann", "title": "", "description": "Serves.", "content": OF_ANN[2]})
+    recalled = calls("recall_skill", {"name": "tea"})
+
+    async def turn() -> str:
+        script = [recalled, *([proposed] if user == "ann" else []), says("ok")]
+        async with habitus.session(ScriptedModel(script), user=user) as session:
+            await session.turn(f"please do the {said} for me")
+            assert session.last is not None
+            evidence = Evidence(trace=session.last.id, session=session.id, user=user)
+            memory = habitus.open_memory(user=user)
+            memory.encode(Draft(text=lesson, kind=Kind.LESSON, user=user, evidence=evidence, produced_by=Producer.USER))
+            habitus.outcome(session.last.id, ok=True)
+            return session.id
+
+    id = asyncio.run(turn())
+    habitus.finder.learn("tea", f"please do the {said} for me")
+    pad = habitus.place / PADS / id
+    pad.mkdir(parents=True, exist_ok=True)
+    (pad / "cells.txt").write_text(said)
+    return id
+
+
+def furnish(home: Path, tmp_path: Path, **environ: str) -> Habitus:
+    """A home of ann's with all that can be kept of her, and of bob."""
+    (make_home(home) / "habitus.toml").write_text(USERS)
+    settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", **environ})
+    habitus = Habitus.open(settings.model_copy(update={"durable": False}))
+    for name, body in (("tea", REPLACED), ("old", REMOVED)):
+        habitus.skills.create(Skill(name=name, description="Brews.", body=body), habitus.person(OF_ANN[0]))
+    habitus.skills.edit("tea", Edit(operation=Operation.REPLACE, content="1. Boil."), habitus.person())
+    habitus.skills.remove("old", habitus.person())
+    talk(habitus, "ann", *OF_ANN[:2])
+    talk(habitus, "bob", *OF_BOB)
+    (home / SPOOL).write_text(json.dumps({"session": "s", "transcript": OF_ANN[0], "cwd": "/"}))
+    (home / CHAT_HISTORY).write_text(f"+{OF_ANN[0]}\n")
+    reminding.due(habitus)  # so that no command says it
+    return habitus
+
+
+@pytest.fixture
+def ann(direct: Direct) -> Direct:
+    """The command line as ann has it, whatever account runs the tests."""
+    return replace(direct, cli=replace(direct.cli, env={"HABITUS_USER": "ann"}))
+
+
+@pytest.fixture(scope="module")
+def anns_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("ann")
+    with furnish(place / "home", place):
+        return place / "home"
+
+
+@pytest.fixture
+def furnished(ann: Direct, anns_home: Path) -> Direct:
+    shutil.rmtree(ann.home)
+    shutil.copytree(anns_home, ann.home)
+    return ann
+
+
+def places_of(home: Path, words: tuple[str, ...]) -> Iterator[str]:
+    """Files that hold one of these, as they lie on the disk; free pages of the database are among them."""
+    for path in home.rglob("*"):
+        if path.is_file() and any(word.encode() in path.read_bytes() for word in words):
+            yield str(path.relative_to(home))
+
+
+@pytest.mark.req("OP-04")
+def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Direct) -> None:
+    told = furnished.json("forget", "--user", "ann", "--dry-run")
+    assert {"turns", "evidence", "lessons", "proposals", "learned requests", "archived skills", "files"} <= set(
+        told["erased"]
+    )
+    assert told["erased"]["past versions of skills"] == 1
+    assert set(places_of(furnished.home, OF_ANN)) >= {DATABASE, CHAT_HISTORY, SPOOL, "memory/lessons.md"}
+    done = furnished.json("forget", "--user", "ann", "--yes")
+    assert (done["erased"], done["in_use"], done["left"]) == (told["erased"], ["tea"], [])
+    assert list(places_of(furnished.home, (*OF_ANN, REMOVED, "ann (claimed)"))) == []
+    assert furnished.json("forget", "--user", "ann", "--dry-run")["erased"] == {}
+    assert "ann" not in (furnished.home / tombstones.FILE).read_text()
+    assert [entry["author"]["name"] for entry in furnished.json("skills", "history", "tea")["versions"]] == [
+        "forgotten"
+    ]
+    bobs = furnished.json("sessions", "list", "--all-users")["sessions"]
+    assert [session["user"] for session in bobs] == ["bob"]
+    assert OF_BOB[0] in bobs[0]["title"]
+    assert "1. Boil." in furnished.ok("skills", "show", "tea")
+
+
+@pytest.mark.req("OP-04")
+def test_a_backup_put_back_by_hand_does_not_bring_them_back(furnished: Direct, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(furnished.home / DATABASE)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    backup = shutil.copy(furnished.home / DATABASE, tmp_path / "backup.db")
+    furnished.ok("forget", "--user", "ann", "--yes")
+    shutil.copy(backup, furnished.home / DATABASE)
+    furnished.ok("skills", "list")  # any command will do
+    assert list(places_of(furnished.home, OF_ANN)) == []
+    assert furnished.json("forget", "--user", "ann", "--dry-run")["erased"] == {}
+    assert len(furnished.json("sessions", "list", "--all-users")["sessions"]) == 1
+
+
+@pytest.mark.req("OP-04")
+def test_nobody_is_forgotten_by_accident_or_by_whom_it_does_not_concern(ann: Direct) -> None:
+    (ann.home / "habitus.toml").write_text(USERS)
+    for words, said in (
+        (("--user", "ann"), "Only an admin may have 'ann' forgotten."),
+        (("--user", "bob"), "can't be undone. Look with --dry-run, then give --yes."),
+    ):
+        ran = ann("forget", *words, env={"HABITUS_USER": "bob"})
+        assert (ran.code, said in ran.err) == (1, True)
+    assert not (ann.home / tombstones.FILE).exists()
+    assert ann.ok("forget", "--user", "nobody-here", "--yes").startswith("Nothing is kept of 'nobody-here'.")
+
+
+@pytest.mark.req("OP-04")
+def test_what_still_tells_of_them_is_said_and_fails(furnished: Direct) -> None:
+    furnished.ok("skills", "edit", "tea", "--append", f"As in: please do the {OF_ANN[0]} for me")
+    ran = furnished("forget", "--user", "ann", "--yes")
+    assert ran.code == 1
+    assert "still there: skills/tea/SKILL.md" in ran.err
+
+
+@pytest.fixture(scope="module")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with postgres.server(tmp_path_factory) as url:
+        yield url
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-04")
+def test_on_a_shared_database_every_host_forgets(ann: Direct, tmp_path: Path, postgres_server: str) -> None:
+    with postgres.schema(postgres_server) as url:
+        other = tmp_path / "other"
+        shutil.copytree(ann.home, other)
+        with furnish(ann.home, tmp_path, HABITUS_DATABASE_URL=url):
+            pass
+        shared = {"HABITUS_DATABASE_URL": url}
+        with Habitus.open(read_settings(other, {"HOME": str(tmp_path), "USER": "ann", **shared})) as there:
+            there.memory.look()
+        assert set(places_of(other, OF_ANN)) >= {"memory/lessons.md"}
+        done = ann.json("forget", "--user", "ann", "--yes", env=shared)
+        assert (done["left"], done["erased"]["turns"]) == ([], 1)
+        assert list(places_of(ann.home, OF_ANN)) == []
+        with Habitus.open(read_settings(other, {"HOME": str(tmp_path), "USER": "ann", **shared})):
+            assert list(places_of(other, OF_ANN)) == []
+
+
+def test_every_table_is_known_to_hold_something_of_a_person_or_nothing() -> None:
+    listed = [{rows.table.name for rows in personal.ROWS}, set(personal.ELSEWHERE), set(personal.NOBODYS)]
+    assert sorted(name for names in listed for name in names) == sorted(sql.metadata.tables)

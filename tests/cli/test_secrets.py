@@ -1,0 +1,222 @@
+"""`habitus secrets`: values go in and never come out; a skill gets what a person granted it as it is, and no more."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.app.command_lines import CommandLines
+from habitus.app.secrets import open_calls
+from habitus.errors import UserError
+from habitus.events import OutcomeKind, failed
+from habitus.sandbox.credentials.model import Call, Granted
+from tests.cli.conftest import Direct
+from tests.skills.formats.made import write_files
+
+KEY = {"HABITUS_VAULT_KEY": "a-long-random-text-of-a-variable"}
+SECRET = "tr0ub4dor-and-three"
+CLI = "import argparse, json, os\n\ndef main():\n    print(json.dumps({'status': 'ok'}))\n"
+ENV = [
+    {"var": "SMTP_HOST", "from": "config", "config_path": "email.smtp_host"},
+    {"var": "SMTP_PASSWORD", "from": "config", "config_path": "email.password", "sensitive": True},
+    {"var": "NTFY_TOKEN", "from": "secret", "service": "ntfy", "key": "token", "sensitive": True},
+]
+
+
+@pytest.fixture
+def mailer(direct: Direct, tmp_path: Path) -> Direct:
+    """A home into which a skill in Istota's layout was imported, with a command line that asks for two secrets."""
+    front = f"name: pdf_mailer\ndescription: Mails a PDF file\ncli: true\nenv: {json.dumps(ENV)}"
+    files = {"skill.md": f"---\n{front}\n---\n# Mail\n\nCall it.\n", "__init__.py": CLI, "__main__.py": "main()\n"}
+    top = write_files(tmp_path / "skills", {f"pdf_mailer/{name}": text for name, text in files.items()})
+    direct.ok("skills", "import", str(top))
+    return direct
+
+
+def keep(direct: Direct, name: str = "email.password", value: str = SECRET) -> None:
+    direct.ok("secrets", "set", name, stdin=f"{value}\n", env=KEY)
+
+
+def opened(direct: Direct, patch: pytest.MonkeyPatch) -> Habitus:
+    for name, value in direct.cli.environ(KEY).items():
+        patch.setenv(name, value)
+    return Habitus.open(read_settings().model_copy(update={"cwd": direct.cli.cwd}))
+
+
+def called(direct: Direct, patch: pytest.MonkeyPatch, *, user: str | None = None) -> Granted:
+    """What its command line would get in a session of somebody."""
+    with opened(direct, patch) as habitus:
+        return CommandLines(habitus, habitus.user(user)).command_line("pdf-mailer").granted
+
+
+def standing(direct: Direct) -> dict[str, str]:
+    return {each["secret"]: each["standing"] for each in direct.json("secrets", "list", env=KEY)["requests"]}
+
+
+@pytest.mark.req("SB-11")
+def test_a_value_goes_in_by_standard_input_and_never_comes_out(direct: Direct) -> None:
+    keep(direct)
+    shown = direct.ok("secrets", "list", env=KEY)
+    assert "email.password" in shown
+    assert direct.json("secrets", "list", env=KEY)["secrets"] == [{"name": "email.password", "granted_to": []}]
+    for words in (("email.password", SECRET), (f"email.password={SECRET}",)):
+        ran = direct("secrets", "set", *words, env=KEY)
+        assert (ran.code, ran.out) == (1, "")
+        assert "A value is never an argument" in ran.err
+        assert SECRET not in ran.err
+    forms = (SECRET.encode(), base64.b64encode(SECRET.encode()).rstrip(b"="))
+    assert [
+        path for path in direct.home.rglob("*") if path.is_file() and any(f in path.read_bytes() for f in forms)
+    ] == []
+
+
+@pytest.mark.req("SB-11")
+def test_a_secret_is_forgotten_only_when_a_person_says_so(direct: Direct) -> None:
+    keep(direct)
+    refused = direct("secrets", "remove", "email.password", env=KEY)
+    assert (refused.code != 0, "say --yes" in refused.err) == (True, True)
+    assert direct.json("secrets", "remove", "email.password", "--yes", env=KEY) == {"removed": "email.password"}
+    assert "No secrets are kept" in direct.ok("secrets", "list")
+    gone = direct("secrets", "remove", "email.password", "--yes")
+    assert (gone.code, "has no secret 'email.password'" in gone.err) == (1, True)
+
+
+@pytest.mark.req("SB-11")
+def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
+    mailer: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(mailer)
+    assert standing(mailer) == {"email.password": "untrusted", "ntfy.token": "untrusted"}
+    assert "trust pdf-mailer" in mailer("secrets", "grant", "email.password", "pdf-mailer", env=KEY).err
+    with pytest.raises(UserError, match=r"nobody trusts it as it is.*habitus trust pdf-mailer"):
+        called(mailer, monkeypatch)
+
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    assert standing(mailer) == {"email.password": "waiting", "ntfy.token": "waiting"}
+    asked = "pdf-mailer asks for email.password (waiting): habitus secrets grant email.password pdf-mailer"
+    assert asked in mailer.ok("secrets", "list", env=KEY)
+    with pytest.raises(UserError, match=r"granted none. Run: habitus secrets grant email.password ntfy.token pdf"):
+        called(mailer, monkeypatch)
+
+    (mailer.home / "habitus.toml").write_text('[skill_config.email]\nsmtp_host = "mail.example.org"\n')
+    said = mailer.ok("secrets", "grant", "email.password", "pdf-mailer", "--host", "mail.example.org:587", env=KEY)
+    assert "may have email.password and reach mail.example.org:587, as it is now" in said
+    assert standing(mailer) == {"email.password": "granted", "ntfy.token": "waiting"}
+    assert called(mailer, monkeypatch) == Granted(
+        variables={"SMTP_HOST": "mail.example.org", "SMTP_PASSWORD": SECRET},
+        sensitive=frozenset({SECRET}),
+        secrets=("email.password",),
+        hosts=("mail.example.org:587",),
+        waiting=("ntfy.token",),
+        missing=("The secret 'ntfy.token' is not granted: habitus secrets grant ntfy.token pdf-mailer",),
+    )
+
+
+@pytest.mark.req("SB-11")
+def test_a_skill_that_changed_after_its_grant_waits_again(mailer: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(mailer)
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    mailer.ok("secrets", "grant", "--all", "--yes", "--host", "mail.example.org", "pdf-mailer", env=KEY)
+    assert standing(mailer) == {"email.password": "granted", "ntfy.token": "not set"}
+    script = mailer.home / "skills" / "pdf-mailer" / "__init__.py"
+    script.write_text(CLI + "# and a line more\n")
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    assert standing(mailer) == {"email.password": "changed", "ntfy.token": "changed"}
+    with pytest.raises(UserError, match=r"changed since it was granted.*habitus secrets grant --again pdf-mailer"):
+        called(mailer, monkeypatch)
+    mailer.ok("secrets", "grant", "--again", "pdf-mailer", env=KEY)
+    found = called(mailer, monkeypatch)
+    assert (found.secrets, found.hosts) == (("email.password",), ("mail.example.org",))
+    script.write_text(CLI)  # as it was when it was first granted
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    with pytest.raises(UserError, match="changed since"):
+        called(mailer, monkeypatch)
+
+
+@pytest.mark.req("SB-11")
+def test_a_grant_can_be_taken_back_and_is_for_ones_own_sessions(
+    mailer: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(mailer)
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    said = mailer.ok("secrets", "grant", "email.password", "pdf-mailer", env=KEY)
+    assert "Undo: habitus secrets revoke email.password pdf-mailer" in said
+    with pytest.raises(UserError, match="was granted none"):
+        called(mailer, monkeypatch, user="bob")
+    assert "may no longer have email.password" in mailer.ok("secrets", "revoke", "pdf-mailer")
+    with pytest.raises(UserError, match="was granted none"):
+        called(mailer, monkeypatch)
+    mailer.ok("secrets", "grant", "--everybody", "email.password", "pdf-mailer", env=KEY)
+    assert called(mailer, monkeypatch, user="bob").secrets == ("email.password",)
+
+
+@pytest.mark.req("SB-11")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("aws", "pdf-mailer"), "does not ask for 'aws'. It asks for: email.password, ntfy.token."),
+        (("email.pasword", "pdf-mailer"), "Did you mean 'email.password'?"),
+        (("pdf-mailer", "--host", "http://x/y"), "'http://x/y' is no host. Write example.org"),
+        (("pdf-mailer",), "Name a secret before the skill"),
+        (("email.password", "pdf-maile"), "No skill 'pdf-maile'. Did you mean 'pdf-mailer'?"),
+        (("--all", "pdf-mailer"), "'pdf-mailer' asks for email.password, ntfy.token."),
+    ],
+)
+def test_only_what_a_skill_asks_for_is_granted(mailer: Direct, words: tuple[str, ...], said: str) -> None:
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    ran = mailer("secrets", "grant", *words)
+    assert ran.code != 0
+    assert said in " ".join(ran.err.replace("│", "").split())
+    assert mailer.json("secrets", "list")["grants"] == []
+
+
+@pytest.mark.req("SB-11")
+def test_who_is_no_admin_leaves_the_vault_alone(direct: Direct) -> None:
+    (direct.home / "habitus.toml").write_text("[users.ann]\nadmin = true\n[users.bob]\nadmin = false\n")
+    ran = direct("secrets", "set", "a", stdin=SECRET, env={**KEY, "HABITUS_USER": "bob"})
+    assert (ran.code, "Only an admin may change the vault" in ran.err) == (1, True)
+
+
+@pytest.mark.req("SB-11")
+def test_the_log_tells_who_called_what_and_keeps_no_secret(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(direct)
+    with opened(direct, monkeypatch) as habitus:
+        open_calls(habitus).record(
+            Call(
+                who="bob",
+                skill="pdf-mailer",
+                arguments=("send", f"--password={SECRET}"),
+                outcome=failed(f"it said {SECRET}"),
+                is_refused=True,
+                secrets=("email.password",),
+                when=habitus.clock(),
+            )
+        )
+    ((call,), *_) = direct.json("secrets", "log", env=KEY).values()
+    del call["when"]
+    assert call == {
+        "who": "bob",
+        "skill": "pdf-mailer",
+        "arguments": ["send", "--password=[redacted:known]"],
+        "outcome": {"kind": OutcomeKind.FAILED.value, "reason": "it said [redacted:known]"},
+        "is_refused": True,
+        "secrets": ["email.password"],
+    }
+    assert "pdf-mailer send --password=[redacted:known]" in direct.ok("secrets", "log", "--since", "1h", env=KEY)
+    assert "No command line has been called" in direct.ok("secrets", "log", "--since", "2100-01-01", env=KEY)
+
+
+@pytest.mark.req("SB-11", "SB-14")
+def test_what_is_in_the_vault_is_taken_out_of_whatever_is_kept(direct: Direct) -> None:
+    keep(direct)
+    encoded = base64.b64encode(SECRET.encode()).decode()
+    said = direct.ok("lessons", "add", f"The mail server takes {SECRET} or {encoded}.", env=KEY)
+    assert SECRET not in said
+    told: Mapping[str, Any] = direct.json("lessons", "list", env=KEY)["lessons"][0]
+    assert told["text"] == "The mail server takes [redacted:known] or [redacted:known]."

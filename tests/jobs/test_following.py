@@ -1,0 +1,48 @@
+"""How far jobs are, told to whoever watches them, as a page does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, jobs, read_settings
+from habitus.errors import NotFound
+from habitus.jobs.model import JobState
+
+
+@pytest.fixture
+def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
+    with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})) as opened:
+        yield opened
+
+
+@pytest.mark.req("OP-01")
+async def test_a_job_is_followed_until_it_is_over(habitus: Habitus) -> None:
+    with jobs.opened_queue(habitus) as queue:
+        id = jobs.leave(habitus, queue, "curate")
+        states = []
+        async for (job,) in jobs.follow(habitus, id, every_s=0.01):
+            states.append(job.state)
+            if not job.state.is_over:
+                queue.cancel(id)
+    assert states == [JobState.WAITING, JobState.CANCELLED]
+
+
+@pytest.mark.req("OP-01")
+async def test_all_jobs_are_followed_as_they_come(habitus: Habitus) -> None:
+    with jobs.opened_queue(habitus) as queue:
+        known = []
+        async for found in jobs.follow(habitus, every_s=0.01):
+            known.append([job.kind for job in found])
+            if len(known) == 3:
+                break
+            jobs.leave(habitus, queue, "curate")
+    assert known == [[], ["curate"], ["curate", "curate"]]
+
+
+@pytest.mark.req("OP-01")
+async def test_a_job_that_is_not_there_can_t_be_followed(habitus: Habitus) -> None:
+    with pytest.raises(NotFound, match="There is no job 'nothing'"):
+        await anext(jobs.follow(habitus, "nothing"))

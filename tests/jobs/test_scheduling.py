@@ -1,0 +1,81 @@
+"""What starts by itself: once for each time it is due, whoever looks and whatever the clocks do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, jobs, read_settings
+from habitus.app.scheduling import Scheduler
+from habitus.errors import Invalid
+from habitus.jobs.queue import JobQueue
+
+_NIGHT = datetime(2026, 3, 29, 2, 59, tzinfo=UTC)
+
+
+class Clock:
+    now = _NIGHT
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def habitus(home: Path, tmp_path: Path, clock: Clock) -> Iterator[Habitus]:
+    (home / "habitus.toml").write_text('[schedule]\ncurate = "daily at 3"\nlearn = "off"\ntimezone = "UTC"\n')
+    with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"}), clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def queue(habitus: Habitus) -> Iterator[JobQueue]:
+    with jobs.opened_queue(habitus) as opened:
+        yield opened
+
+
+@pytest.mark.req("OP-01")
+def test_two_schedulers_start_a_job_once_and_a_clock_that_goes_back_starts_none_again(
+    habitus: Habitus, queue: JobQueue, clock: Clock
+) -> None:
+    two = [Scheduler(habitus, queue) for _ in range(2)]
+    assert [each.look() for each in two] == [[], []]  # not last night's
+    clock.now += timedelta(minutes=2)
+    for each in two:
+        each.look()
+    assert [job.id for job in queue.all()] == ["scheduled-curate-2026-03-29"]
+    clock.now -= timedelta(days=1)
+    for each in two:
+        each.look()
+    clock.now += timedelta(days=1)
+    for each in (*two, Scheduler(habitus, queue)):
+        each.look()
+    assert len([job for job in queue.all() if job.id == "scheduled-curate-2026-03-29"]) == 1
+    assert len(queue.all()) <= 2  # of the night that the wrong clock told
+
+
+@pytest.mark.req("OP-01")
+def test_a_night_that_everybody_slept_through_is_made_up_for_once(
+    habitus: Habitus, queue: JobQueue, clock: Clock
+) -> None:
+    first = Scheduler(habitus, queue)
+    clock.now += timedelta(minutes=2)
+    first.look()
+    clock.now += timedelta(days=3, hours=6)
+    assert Scheduler(habitus, queue).look() == ["scheduled-curate-2026-04-01"]
+    assert len(queue.all()) == 2
+
+
+@pytest.mark.req("OP-01")
+def test_a_time_zone_that_does_not_exist_is_said_in_a_line(habitus: Habitus, queue: JobQueue) -> None:
+    schedule = habitus.settings.schedule.model_copy(update={"timezone": "Mars/Olympus"})
+    there = habitus.settings.model_copy(update={"schedule": schedule})
+    with Habitus.open(there) as opened, pytest.raises(Invalid, match="no time zone 'Mars/Olympus'"):
+        Scheduler(opened, queue)

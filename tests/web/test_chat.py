@@ -1,0 +1,148 @@
+"""Chat in the browser: an answer as it is written, what was used, a question to the person, and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from fastapi.testclient import TestClient
+
+from habitus.agent.stream import Said
+from habitus.app import Habitus, read_settings
+from habitus.app.talking import Happening, Over, Wanted
+from habitus.skills.model import Skill
+from habitus.web.app import make_app
+from habitus.web.desks import Desks
+from habitus.web.security import keys_of
+from tests.web.conftest import HOST
+
+T = TypeVar("T")
+Steps = list[dict[str, object]]
+
+
+@pytest.fixture
+def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[TestClient, Desks]]]:
+    """A browser before a home whose model says these lines."""
+    opened: list[Desks] = []
+
+    def open_one(steps: Steps) -> tuple[TestClient, Desks]:
+        script = tmp_path / "model.json"
+        script.write_text(json.dumps(steps))
+        environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false"}
+        model = f"script:{script}" if steps else ""
+        settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path, "model": model})
+        habitus = Habitus.open(settings)
+        desks, keys = Desks(habitus), keys_of(home)
+        opened.append(desks)
+        client = TestClient(make_app(desks, keys, [HOST]), base_url=f"http://{HOST}")
+        cookie = keys.entered(keys.new_link()) or ""
+        client.cookies.set(keys.cookie, cookie)
+        client.headers.update({"X-CSRF": keys.csrf(cookie)})
+        return client, desks
+
+    yield open_one
+    for desks in opened:
+        desks.close()
+        desks.own.close()
+
+
+def waited_for(desks: Desks, id: str, kind: type[T]) -> T:
+    """The first thing of a kind that happens in a conversation, as soon as it does."""
+    talks = desks.talks(desks.own)
+    known: tuple[Happening, ...] = ()
+    while not (found := [one for one in known if isinstance(one, kind)]):
+        assert not any(isinstance(one, Over) for one in known), known
+        known += asyncio.run(talks.heard(id, len(known)))
+    return found[0]
+
+
+def answered(client: TestClient, page: str) -> str:
+    """The end of the turn that a page listens to, or the page where it is there already."""
+    live = re.search(r'<live-part class="turn" from="([^"]+)">', page)
+    return heard(client, live[1])[-1][1] if live else page
+
+
+def heard(client: TestClient, address: str) -> list[tuple[str, str]]:
+    """The events of a turn to its end: where each goes, and what it puts there."""
+    text = client.get(address).text
+    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in text.split("\n\n") if block]
+    return [(block["event"], json.loads(block["data"])) for block in blocks]
+
+
+TEA = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.\n")
+
+
+@pytest.mark.req("CL-02")
+def test_an_answer_comes_as_it_is_written_with_what_was_used(
+    talking: Callable[[Steps], tuple[TestClient, Desks]],
+) -> None:
+    client, desks = talking(
+        [
+            {"call": "recall_skill", "arguments": {"name": "brew-tea"}, "say": "Let me look."},
+            {"say": "Boil **water** <script>alert(1)</script> first."},
+            {"say": "And then wait."},
+        ]
+    )
+    habitus = desks.own
+    habitus.skills.create(TEA, habitus.person())
+    begun = client.post("/chat", data={"text": "How is tea brewed?"})
+    id = begun.headers["hx-push-url"].removeprefix("/chat/")
+    told = heard(client, f"/chat/{id}/events")
+    assert "".join(data for put, data in told if put == "text").startswith("Let me look.")
+    assert [data for put, data in told if put == "part" and "recall_skill" in data and "done" in data]
+    put, end = told[-1]
+    assert put == "over"
+    assert "<strong>water</strong> &lt;script&gt;" in end
+    assert '<a href="/skills/brew-tea">brew-tea</a> was opened by the agent' in end
+    # Somebody says how it went, goes on, and the page has both turns.
+    turn = habitus.journal.latest(limit=1)[0]
+    assert "went well" in client.post(f"/activity/{id}/{turn.id}", data={"ok": "true"}).text
+    again = client.post(f"/chat/{id}", data={"text": "And then?"})
+    assert "How is tea brewed?" in again.text
+    assert "And then wait." in answered(client, again.text)
+    assert client.get(f"/chat/{id}").text.count('class="turn"') == 2
+
+
+@pytest.mark.req("CL-02")
+def test_an_answer_is_stopped_and_the_conversation_goes_on(
+    talking: Callable[[Steps], tuple[TestClient, Desks]],
+) -> None:
+    client, desks = talking([{"hang": True, "say": "Well, "}, {"say": "Here I am."}])
+    id = client.post("/chat", data={"text": "Think long."}).headers["hx-push-url"].removeprefix("/chat/")
+    waited_for(desks, id, Said)
+    busy = client.post(f"/chat/{id}", data={"text": "Faster!"}, headers={"HX-Request": "true"})
+    assert "An answer is still being written." in busy.text
+    assert client.post(f"/chat/{id}/stop").status_code == 204
+    told = heard(client, f"/chat/{id}/events")
+    assert "It was stopped." in told[-1][1]
+    assert "Here I am." in answered(client, client.post(f"/chat/{id}", data={"text": "Are you there?"}).text)
+
+
+@pytest.mark.req("CL-02")
+def test_a_change_asks_the_person_on_the_page(talking: Callable[[Steps], tuple[TestClient, Desks]]) -> None:
+    skill = {"name": "make-soup", "title": "Soup", "description": "Soup", "content": "1. Cut leeks.\n"}
+    client, desks = talking([{"call": "create_skill", "arguments": skill}, {"say": "Saved."}])
+    id = client.post("/chat", data={"text": "Save that as a skill."}).headers["hx-push-url"].removeprefix("/chat/")
+    number = waited_for(desks, id, Wanted).number
+    assert client.post(f"/chat/{id}/answer", data={"number": str(number), "word": "yes"}).status_code == 200
+    assert "Saved." in heard(client, f"/chat/{id}/events")[-1][1]
+    assert desks.own.skills.is_taken("make-soup")
+
+
+@pytest.mark.req("CL-02", "SC-04")
+def test_without_a_model_it_says_what_to_do_and_nobody_reads_along(
+    talking: Callable[[Steps], tuple[TestClient, Desks]],
+) -> None:
+    client, _ = talking([])
+    page = client.get("/chat").text
+    assert "No model is set." in page
+    assert 'href="/more/settings#model"' in page
+    assert client.get("/chat/../../etc").status_code == 404
+    assert client.post("/chat/nobody-knows", data={"text": "hello"}).status_code in (400, 404, 422)
+    client.cookies.clear()
+    assert client.get("/chat").status_code == 401

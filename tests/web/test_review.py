@@ -1,0 +1,120 @@
+"""The Review page: what a change would have done, what belongs together, and every decision taken back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from fastapi.testclient import TestClient
+
+from habitus.app import Habitus, explaining, inbox, replaying
+from habitus.journal.model import Turn
+from habitus.memory.model import Draft, Kind, Producer
+from habitus.skills.model import Actor, Author, Skill
+from habitus.skills.review import Action, Change
+from habitus.skills.trees import with_skill
+from tests.web.furnished import furnish_with_life
+from tests.web.test_pages import seen
+
+AGENT = Author(actor=Actor.AGENT, name="helper", reason="seen again and again")
+COFFEE = Skill(
+    name="brew-coffee",
+    description="How coffee is brewed: grind, heat the water, pour slowly, wait four minutes",
+    when_to_use="When somebody wants coffee.",
+    body="1. Grind the beans.\n2. Heat the water.\n3. Pour slowly and wait four minutes.\n4. Press.\n",
+)
+
+
+def proposed(habitus: Habitus, skill: Skill) -> str:
+    change = Change(action=Action.WRITE, name=skill.name, layer="user", tree=with_skill({}, skill))
+    submitted = habitus.review.submit(change, AGENT)
+    assert submitted.proposal is not None
+    return str(submitted.proposal.id)
+
+
+def asked(habitus: Habitus, *requests: str) -> None:
+    for number, request in enumerate(requests):
+        began = habitus.clock() - timedelta(hours=1, seconds=-number)
+        habitus.journal.record(
+            Turn(id=f"a{number}", session="s", request=request, started_on=began, user=habitus.settings.user)
+        )
+
+
+@pytest.mark.req("CL-02")
+def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
+    browser: TestClient, api: TestClient, stranger: TestClient, habitus: Habitus
+) -> None:
+    asked(habitus, "Brew me a coffee with the grinder, please", "How is tea brewed?", "Translate this letter")
+    id = proposed(habitus, COFFEE)
+    effect = seen(f"<main>{browser.get(f'/review/effect/{id}').text}")
+    assert re.search(r"1\s+of the last 3 requests would get brew-coffee that do not now", effect)
+    told = api.get(f"/api/v1/review/effect/{id}").json()
+    (gained,) = told["affected"]
+    assert (gained["request"], gained["gets_it"]) == ("Brew me a coffee with the grinder, please", True)
+    # What was foretold comes true.
+    next(inbox.approve(habitus, [id]))
+    why = explaining.why(habitus, "brew-coffee", explaining.request_of(habitus, gained["request"]))
+    assert (why.rank, why.fits) == (1, True)
+    # Requests are what people said to an agent: whoever has not signed in does not read them.
+    assert stranger.get(f"/review/effect/{id}").status_code == 401
+    assert stranger.get(f"/api/v1/review/effect/{id}").status_code == 401
+
+
+@pytest.mark.req("CL-02")
+def test_what_a_change_takes_away_is_shown_as_well(habitus: Habitus) -> None:
+    asked(habitus, "How is tea brewed?", "Translate this letter")
+    change = Change(action=Action.REMOVE, name="brew-tea", layer="user")
+    gone = replaying.replay(habitus, change)
+    assert [one.request for one in gone.lost] == ["How is tea brewed?"]
+    assert replaying.replay(habitus, Change(action=Action.DISABLE, name="brew-tea", layer="user")).lost == gone.lost
+    assert habitus.skills.find("brew-tea").summary is not None
+    # A copy that another layer stands before changes nothing for anybody.
+    behind = Change(action=Action.REMOVE, name="brew-tea", layer="bundled")
+    assert replaying.replay(habitus, behind).affected == ()
+
+
+@pytest.mark.req("CL-02")
+def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, habitus: Habitus) -> None:
+    furnish_with_life(habitus)
+    first = proposed(habitus, COFFEE)
+    second = proposed(habitus, replace(COFFEE, name="make-coffee"))
+    groups = inbox.together(habitus, inbox.waiting(habitus))
+    assert [[item.id for item in group] for group in groups if len(group) > 1] == [[first, second]]
+    page = browser.get("/review").text
+    assert "These 2 say much the same" in page
+    assert f'hx-post="/review/{first}/choose"' in page
+    done = browser.post(f"/review/{second}/choose", data={"others": [first]})
+    assert "Approved; 1 other turned down." in done.text
+    assert habitus.skills.is_taken("make-coffee")
+    assert habitus.review.get(int(first)).decision == "make-coffee says the same, and was taken"
+
+
+@pytest.mark.req("CL-02")
+def test_every_decision_can_be_taken_back(browser: TestClient, habitus: Habitus) -> None:
+    id = proposed(habitus, COFFEE)
+    down = browser.post(f"/review/{id}/reject", data={"reason": "we drink tea"}).text
+    assert "we drink tea" in seen(down)
+    assert habitus.waiting_count() == 0
+    browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})
+    assert [item.id for item in inbox.waiting(habitus)] == [id]
+    browser.post(f"/review/{id}/reject", data={"reason": "no"})
+    assert "It waits for you again." in browser.post(f"/review/{id}/reopen").text
+    taken = browser.post(f"/review/{id}/approve").text
+    assert habitus.skills.is_taken("brew-coffee")
+    browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', taken)})
+    assert not habitus.skills.is_taken("brew-coffee")
+
+
+@pytest.mark.req("CL-02")
+def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestClient, habitus: Habitus) -> None:
+    draft = Draft(text="Dates are day-first.", kind=Kind.ALWAYS, produced_by=Producer.MODEL)
+    waiting = habitus.memory.encode(draft).engram
+    assert waiting is not None
+    mended = browser.post(f"/review/{waiting.id}/mend", data={"text": "Dates are written day first."})
+    assert "Changed; it still waits for you." in mended.text
+    down = browser.post(f"/review/{waiting.id}/reject", data={"reason": "not here"}).text
+    assert inbox.waiting(habitus) == ()
+    browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})
+    assert [item.what for item in inbox.waiting(habitus)] == ["Dates are written day first."]
