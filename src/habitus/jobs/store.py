@@ -108,6 +108,11 @@ def _postgresql(url: str, connections: int) -> sa.Engine:
         pool_size=connections,
         max_overflow=0,
         pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": 5,
+            "tcp_user_timeout": 10_000,  # so that a cut line is noticed
+            "prepare_threshold": None,  # a pooler may give every transaction another connection
+        },
     )
 
 
