@@ -100,6 +100,7 @@ def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     raw: Any = connection
     raw.isolation_level = "IMMEDIATE"  # as the engine has it: who reads in order to write would else be refused
     raw.execute("PRAGMA foreign_keys = ON")
+    raw.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves nothing in the file
 
 
 def _postgresql(url: str, connections: int) -> sa.Engine:
