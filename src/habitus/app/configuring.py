@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from habitus import settings as settings_module
 from habitus.app import home
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed, did_you_mean
-from habitus.redact import Redactor, secret_values
+from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import FILE, Settings
 
 
@@ -77,7 +77,7 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
     if environ.get(settings_module.variable(key)):
         origin = Origin.ENVIRONMENT
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _plain(value)
-    clean = _clean(key, shown, environ)
+    clean = _clean(settings, environ, key, shown)
     is_secret = clean != shown
     what, choices = settings_module.described(key)
     told = clean if is_secret else _json(value)
@@ -101,7 +101,7 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
         now=now,
         is_changed=new != old,
         is_overruled=bool(environ.get(settings_module.variable(key))),
-        undo=_undo(key, before, environ) if new != old else (),
+        undo=_undo(settings, environ, key, before) if new != old else (),
     )
 
 
@@ -110,20 +110,20 @@ def read_again(settings: Settings, environ: Mapping[str, str]) -> Settings:
     return settings_module.load(environ, settings.cwd, settings.home)
 
 
-def _undo(key: str, before: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _undo(settings: Settings, environ: Mapping[str, str], key: str, before: Any) -> tuple[str, ...]:
     if before is None:
         return ("config", "unset", key)
     text = ", ".join(map(str, before)) if isinstance(before, list) else _plain(before)
-    is_secret = _clean(key, text, environ) != text
+    is_secret = _clean(settings, environ, key, text) != text
     return () if is_secret else ("config", "set", key, text)
 
 
-def _clean(key: str, text: str, environ: Mapping[str, str]) -> str:
+def _clean(settings: Settings, environ: Mapping[str, str], key: str, text: str) -> str:
     """Without secrets; whoever knows the whole of an address that is told things can tell it things."""
     if key == "notify_url" and text:
         address = urlsplit(text)
         text = f"{address.scheme}://{address.hostname}/…"
-    return Redactor(secret_values(environ)).redact(text).text
+    return open_redactor(settings.home, environ).redact(text).text
 
 
 def _known(key: str) -> str:

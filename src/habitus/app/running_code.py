@@ -53,7 +53,7 @@ def open_tools(habitus: Habitus) -> Tools:
         redacted=habitus.redacted,
         retention=habitus.settings.retention,
         services=lambda: sandbox_services(_view(habitus)),
-        given=lambda digest: _given(habitus, f"cache/given/{digest}"),
+        given=partial(given_files, habitus),
     )
 
 
@@ -83,6 +83,11 @@ def open_given(habitus: Habitus, folder: str) -> Given:
     if isinstance(runtime, SshRuntime):
         return Given(habitus.place / folder / _GIVEN, seen_at=runtime.given_at)
     return _given(habitus, f"{folder}/{_GIVEN}")
+
+
+def given_files(habitus: Habitus, digest: str) -> Given:
+    """Where the files lie that have this hash, for code that no session gives any."""
+    return _given(habitus, f"cache/given/{digest}")
 
 
 def _given(habitus: Habitus, folder: str) -> Given:
@@ -156,7 +161,7 @@ def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[
     return LocalRuntime(
         habitus.machine,
         habitus.place / folder,
-        _environments(habitus),
+        open_environments(habitus),
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
@@ -165,11 +170,15 @@ def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[
 
 
 def _workshop(habitus: Habitus) -> Workshop:
-    warm = Warm(habitus.machine, habitus.place / "cache" / "calls", allow_weaker=habitus.settings.allow_weaker_sandbox)
-    return Workshop(warm, _environments(habitus))
+    return Workshop(open_warm(habitus), open_environments(habitus))
 
 
-def _environments(habitus: Habitus) -> Environments:
+def open_warm(habitus: Habitus) -> Warm:
+    folder = habitus.place / "cache" / "calls"
+    return Warm(habitus.machine, folder, allow_weaker=habitus.settings.allow_weaker_sandbox)
+
+
+def open_environments(habitus: Habitus) -> Environments:
     """One cache for the tools and the pads of this home."""
     return Environments(habitus.place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
 

@@ -11,6 +11,7 @@ from habitus.app import Habitus, configuring
 from habitus.app.configuring import Configured
 from habitus.app.people import Person, settings_of
 from habitus.app.talking import Talks
+from habitus.news import news_of
 
 
 class Desks:
@@ -18,6 +19,8 @@ class Desks:
 
     def __init__(self, own: Habitus) -> None:
         self.own = own
+        self._news = news_of(own.shared)
+        self._news.start()
         self._opened: dict[Person, Habitus] = {}
         self._left: list[Habitus] = []  # what was opened with settings that have changed since
         self._talks: dict[Habitus, Talks] = {}
@@ -53,6 +56,7 @@ class Desks:
             return self._talks[habitus]
 
     def close(self) -> None:
+        self._news.close()
         for talks in self._talks.values():
             talks.close()
         for habitus in (*self._opened.values(), *self._left):
@@ -67,3 +71,8 @@ def desks_of(request: Request) -> Desks:
 def habitus_of(request: Request) -> Habitus:
     """The home as whoever asks has it. Opens it where they are new, so never on the event loop."""
     return desks_of(request).of(request.state.person)
+
+
+def talks_of(request: Request) -> Talks:
+    """The conversations that whoever asks has open."""
+    return desks_of(request).talks(habitus_of(request))
