@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 metadata = sa.MetaData()
 
 # The newest migration this code knows. A test holds it against the migrations folder.
-HEAD = "0015"
+HEAD = "0016"
 
 _BUSY_SECONDS = 30
 _SECRETS = ("password", "sslpassword")  # what an address may also name behind its question mark
@@ -112,8 +112,10 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             pool_timeout=_BUSY_SECONDS,
             connect_args={**options, "prepare_threshold": None},  # a pooler may give every transaction another one
         )
+        from habitus.impatient import make_impatient  # the driver, for those who have a server
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
+    make_impatient(engine, _patience.get)
     sa.event.listen(engine, "begin", _say_in_whose_name)
     return engine
 

@@ -155,6 +155,7 @@ class OpenTurn:
             redactor=redactor,
             sees_images=self.said.sees_images,
         )
+        await self._parts.ready()
         result = await tools.run(call, running)
         self._returned(call, result)
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app import tombstones
+from habitus.app import standing_in, tombstones
+from habitus.app.command_lines import FILES
 from habitus.app.home import CHAT_HISTORY, DATABASE
 from habitus.app.people import People
 from habitus.app.personal import ROWS, Person
-from habitus.app.sessions import PADS
+from habitus.app.sessions import PADS, open_spool
+from habitus.app.sessions import SPOOL as TURNS
 from habitus.app.spool import TAKEN
 from habitus.app.tombstones import Tombstone
 from habitus.errors import Refused
@@ -28,6 +30,7 @@ from habitus.hosts.hook import LOG, SPOOL
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
 from habitus.memory.stores.sql import SqlEngramStore
+from habitus.sandbox.given import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.request import own_words
 from habitus.skills import erasing
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
 
 _ARCHIVE = "archive"
-_OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, "pads")  # files of the home without a name in them
+_OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, TURNS, "pads")  # files of the home without a name in them
 _USERS = (turns, seen, exposures, lasting_outcomes)
 _MOST_WORDS = 50  # texts of theirs that are looked for at the end
 _LEAST_LETTERS, _MOST_LETTERS = 16, 80  # of such a text: what is shorter is found anywhere
@@ -62,6 +65,7 @@ def forget(habitus: Habitus, user: str, *, dry_run: bool = False) -> Forgotten:
     habitus.refuse_if_read_only()
     if user != habitus.settings.user and not habitus.settings.is_admin:
         raise Refused(f"Only an admin may have '{user}' forgotten.", mend="Ask one, or forget yourself.")
+    open_spool(habitus).replay(habitus.journal)  # what waits is theirs, too
     person = _person(habitus, user)
     erased, in_use = _counted(habitus, person), _in_use(habitus, person)
     if dry_run:
@@ -185,6 +189,8 @@ def _files(habitus: Habitus, person: Person) -> list[Path]:
         for folder in pads
         if folder.name in person.conversations or (person.is_owner and folder.name not in others)
     ]
+    found += [own] if (own := habitus.place / FILES / harmless(person.name)).exists() else []
+    found += [path for path in [habitus.place / standing_in.FILE] if path.exists()]  # it is copied anew
     return found + [path for name in _OWNERS if person.is_owner and (path := habitus.place / name).exists()]
 
 
