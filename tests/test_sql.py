@@ -63,9 +63,11 @@ def _is_another_default(
 
 def test_head_is_the_newest_migration() -> None:
     folder = Path(habitus.migrations.versions.__path__[0])
-    numbers = sorted(found[1] for path in folder.glob("*.py") if (found := re.match(r"(\d{4})_", path.name)))
+    files = sorted(path for path in folder.glob("*.py") if re.match(r"\d{4}_", path.name))
+    numbers = [path.name[:4] for path in files]
     assert numbers[-1] == sql.HEAD
-    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+    follows = [re.findall(r'^down_revision = "(\d{4})"', path.read_text(), re.MULTILINE) for path in files]
+    assert follows == [[], *([number] for number in numbers[:-1])]
 
 
 def _made_at(revision: str, tmp_path: Path) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ from habitus.app import Habitus, read_settings
 from habitus.app.command_lines import CommandLines
 from habitus.app.secrets import open_calls
 from habitus.errors import UserError
-from habitus.events import OutcomeKind, failed
+from habitus.events import OK, OutcomeKind, failed
 from habitus.sandbox.credentials.model import Call, Granted
 from tests.cli.conftest import Direct
+from tests.cli.pseudo_terminal import ENTER, PseudoTerminal, at_a_terminal
+from tests.conftest import Cli
 from tests.skills.formats.made import write_files
 
 KEY = {"HABITUS_VAULT_KEY": "a-long-random-text-of-a-variable"}
@@ -220,3 +224,49 @@ def test_what_is_in_the_vault_is_taken_out_of_whatever_is_kept(direct: Direct) -
     assert SECRET not in said
     told: Mapping[str, Any] = direct.json("lessons", "list", env=KEY)["lessons"][0]
     assert told["text"] == "The mail server takes [redacted:known] or [redacted:known]."
+
+
+@pytest.mark.req("SB-11", "SC-04")
+def test_forgetting_somebody_takes_their_grants_and_calls_along(
+    mailer: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(mailer)
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    as_bob = {**KEY, "HABITUS_USER": "bob"}
+    mailer.ok("secrets", "grant", "email.password", "pdf-mailer", env=as_bob)
+    mailer.ok("secrets", "grant", "--everybody", "ntfy.token", "pdf-mailer", env=as_bob)
+    with opened(mailer, monkeypatch) as habitus:
+        call = Call(who="bob, session 7", skill="pdf-mailer", arguments=(), outcome=OK, when=habitus.clock())
+        open_calls(habitus).record(call)
+        open_calls(habitus).record(replace(call, who="bobby"))
+    mailer.ok("forget", "--user", "bob", "--yes", env=KEY)
+    (grant,) = mailer.json("secrets", "list", env=KEY)["grants"]
+    assert (grant["what"], "bob" in grant["granted_by"]) == ("ntfy.token", False)
+    assert [call["who"] for call in mailer.json("secrets", "log", env=KEY)["calls"]] == ["bobby"]
+
+
+@pytest.mark.req("SB-11", "SB-14")
+def test_at_a_terminal_value_and_password_are_typed_unseen(run_cli: Cli) -> None:
+    assert run_cli("secrets", "set", "other", stdin="another value", env=KEY).code == 0
+    (run_cli.cwd / "model.json").write_text(json.dumps([{"say": f"It is {SECRET}."}]))
+    (password,) = KEY.values()
+
+    def terminal(*words: str) -> AbstractContextManager[PseudoTerminal]:
+        return at_a_terminal([*run_cli.program, *words], env=run_cli.environ(), cwd=run_cli.cwd)
+
+    with terminal("secrets", "set", "email.password") as typing:
+        typing.wait_for("Value of email.password: ")
+        typing.type(f"{SECRET}\n")
+        typing.wait_for("Password of the vault (Enter goes on without): ")
+        typing.type(f"{password}\n")
+        typing.wait_for("'email.password' is kept.")
+        assert typing.ended() == 0
+    with terminal("chat", "--model", "script:model.json") as chat:
+        chat.wait_for("Password of the vault (Enter goes on without): ")
+        chat.type(f"{password}\n")
+        chat.wait_for("› ")
+        chat.type(f"what is it?{ENTER}")
+        chat.wait_for("It is [redacted:known].")
+    for shown in (typing.shown, chat.shown):
+        assert SECRET not in shown
+        assert password not in shown

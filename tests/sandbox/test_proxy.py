@@ -53,6 +53,7 @@ def command_line(body: str, *, name: str = "mailer", **granted: Any) -> CommandL
     values = {"variables": {"MAIL_PASSWORD": SECRET}, "sensitive": frozenset([SECRET]), "secrets": ("mail",)}
     return CommandLine(
         skill=name,
+        script="scripts/cli.py",
         content_hash=tree_hash(files),
         files=files,
         folders={},
@@ -96,6 +97,7 @@ async def opened(machine: Machine, tmp_path: Path) -> AsyncIterator[Open]:
         shelf = Shelf(lines={line.skill: line for line in lines})
         caller = Caller(
             shelf,
+            lambda: shelf.lines,
             shelf,
             Warm(at, tmp_path / "calls", allow_weaker=True),
             Environments(tmp_path / "environments", Venvs(os.environ, python=base_python())),
@@ -212,12 +214,18 @@ async def test_two_sessions_have_each_their_own_grants(opened: Open) -> None:
 
 
 async def test_what_it_was_not_given_is_said_when_it_fails(opened: Open) -> None:
-    caller, _ = opened(command_line("sys.exit('no password')", variables={}, missing=("mail", "other")))
+    caller, _ = opened(
+        command_line(
+            "sys.exit('no password')",
+            variables={},
+            missing=("Its secret 'mail' is not granted: habitus secrets grant mail mailer",),
+        )
+    )
     answer = await caller.call("mailer", ["x"])
     assert answer.code == 1
     assert answer.stderr.splitlines() == [
         "no password",
-        "habitus-skill: It was not given mail, other; a person can: 'habitus secrets grant mail mailer'.",
+        "habitus-skill: Its secret 'mail' is not granted: habitus secrets grant mail mailer",
     ]
 
 

@@ -8,11 +8,17 @@ import zipfile
 import pytest
 from fastapi.testclient import TestClient
 
+from habitus import sql
 from habitus.app import Habitus
+from habitus.app.once import answered
 from habitus.journal.model import Turn
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
+from habitus.web.app import make_app
+from habitus.web.desks import Desks
+from habitus.web.security import Keys
+from tests.web.conftest import HOST
 
 API = "/api/v1"
 
@@ -62,7 +68,7 @@ def test_of_two_who_edit_one_skill_the_second_is_told(api: TestClient, habitus: 
 
 
 @pytest.mark.req("CL-03")
-def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: Habitus) -> None:
+def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: Habitus, keys: Keys) -> None:
     key = {"Idempotency-Key": "k1"}
     first, second = (api.post(f"{API}/skills", json={"name": "soup"}, headers=key) for _ in range(2))
     assert first.json() == second.json()
@@ -70,6 +76,19 @@ def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: 
     taken = api.post(f"{API}/skills", json={"name": "soup"})
     assert (taken.status_code, taken.json()["status"]) == (409, 409)
     assert len(habitus.skills.history("soup")) == 1
+    with Habitus.open(habitus.settings) as restarted:
+        desks = Desks(restarted)
+        later = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=dict(api.headers))
+        assert later.post(f"{API}/skills", json={"name": "soup"}, headers=key).json() == first.json()
+        desks.close()
+    failed = {"Idempotency-Key": "k2"}
+    assert api.post(f"{API}/skills", json={"name": "soup"}, headers=failed).status_code == 409
+    assert api.delete(f"{API}/skills/soup").status_code == 200
+    assert api.post(f"{API}/skills", json={"name": "soup"}, headers=failed).status_code == 201
+    with sql.writing(habitus.shared) as connection:  # as a server leaves it that was killed in the middle
+        connection.execute(answered.update().values(answer=None))
+    cut_off = api.post(f"{API}/skills", json={"name": "soup"}, headers=failed)
+    assert (cut_off.status_code, "under way, or was cut off" in cut_off.json()["title"]) == (409, True)
 
 
 @pytest.mark.req("CL-03")
@@ -178,3 +197,27 @@ def test_files_of_a_skill_are_written_and_read_and_no_path_leads_out(api: TestCl
     out = api.put(f"{API}/skills/brew-tea/files/%2e%2e/x", content=b"A", headers=tag)
     assert out.status_code in (404, 405, 422)
     assert not (habitus.settings.home / "skills" / "x").exists()
+
+
+@pytest.mark.req("CL-03")
+def test_settings_are_written_and_jobs_are_left_and_ended(api: TestClient, habitus: Habitus) -> None:
+    put = api.put(f"{API}/settings/bot_name", json={"value": "Robin"}).json()
+    assert (put["now"]["value"], put["undo"]) == ("Robin", ["config", "unset", "bot_name"])
+    assert "Robin" in (habitus.settings.home / "habitus.toml").read_text()
+    assert api.delete(f"{API}/settings/bot_name").json()["is_changed"] is True
+    assert api.put(f"{API}/settings/nothing", json={"value": "x"}).status_code == 404
+    key = {"Idempotency-Key": "job"}
+    first, second = (api.post(f"{API}/jobs", json={"kind": "curate"}, headers=key).json()["id"] for _ in range(2))
+    assert first == second
+    assert [job["id"] for job in api.get(f"{API}/jobs").json()["jobs"]] == [first]
+    assert api.post(f"{API}/jobs/{first}/cancel").json()["state"] == "cancelled"
+    assert api.get(f"{API}/jobs/none").status_code == 404
+    assert api.post(f"{API}/jobs", json={"kind": "paint"}).status_code == 404
+
+
+@pytest.mark.req("CL-03")
+def test_a_conversation_needs_a_model_and_says_so(api: TestClient) -> None:
+    said = api.post(f"{API}/sessions", json={"text": "Hello"})
+    assert (said.status_code, said.headers["content-type"]) == (422, "application/problem+json")
+    assert api.post(f"{API}/sessions/none/stop").status_code == 404
+    assert api.get(f"{API}/sessions/none/events").status_code == 404

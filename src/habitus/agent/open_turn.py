@@ -158,6 +158,7 @@ class OpenTurn:
             redactor=redactor,
             sees_images=self.said.sees_images,
         )
+        await self._parts.ready()
         with tracing.span("tool", tool=call.name):
             result = await tools.run(call, running)
         self._returned(call, result)

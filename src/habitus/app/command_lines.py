@@ -21,6 +21,7 @@ from habitus.skills.model import State
 from habitus.skills.selection import User
 from habitus.skills.trees import CLI_CODE
 from habitus.skills.trust import APPROVED
+from habitus.tools.header import dependencies_of
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -51,7 +52,13 @@ class CommandLines:
         for value in granted.sensitive:
             self._habitus.vault.keep_out_of_sight(value)
         return CommandLine(
-            skill=item.name, content_hash=digest, files=files.tree, folders=files.folders, granted=granted
+            skill=item.name,
+            script=CLI_CODE,
+            content_hash=digest,
+            files=files.tree,
+            folders=files.folders,
+            granted=granted,
+            dependencies=_dependencies(item, files),
         )
 
     def _find(self, name: str) -> Listed:
@@ -119,6 +126,13 @@ class CommandLines:
 
 def _has_cli(item: Listed) -> bool:
     return item.summary is not None and item.summary.manifest.cli
+
+
+def _dependencies(item: Listed, files: SkillFiles) -> tuple[str, ...]:
+    """What its manifest names, and the header of the script."""
+    assert item.summary is not None
+    script = (files.tree[CLI_CODE].content or b"").decode("utf-8", "replace")
+    return tuple(dict.fromkeys((*item.summary.manifest.dependencies, *dependencies_of(script))))
 
 
 def _refuse_if_changed(skill: str, grants: Sequence[Grant], digest: str) -> None:

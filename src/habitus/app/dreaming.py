@@ -264,14 +264,15 @@ async def invent(habitus: Habitus, *, model: str = "") -> tuple[Challenge, Sound
     habitus.pause.refuse_if_paused()
     opened = models.models_named(habitus, model) if model else habitus.models
     try:
-        made = await propose(
-            await asyncio.to_thread(_failures, habitus),
-            model=opened.main,
-            spending=habitus.spending,
-            redactor=habitus.redactor,
-        )
+        return await invent_with(habitus, opened.main)
     finally:
         await opened.close()
+
+
+async def invent_with(habitus: Habitus, model: Model) -> tuple[Challenge, Soundness]:
+    """The same with any model."""
+    failures = await asyncio.to_thread(_failures, habitus)
+    made = await propose(failures, model=model, spending=habitus.spending, redactor=habitus.redactor)
     sound = await checked(habitus, made)
     if sound.is_sound:
         folder = habitus.settings.home / OWN

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import standing_in, tombstones
+from habitus.app.command_lines import FILES
 from habitus.app.home import CHAT_HISTORY, DATABASE
 from habitus.app.people import People
 from habitus.app.personal import ROWS, Person
@@ -29,6 +30,7 @@ from habitus.hosts.hook import LOG, SPOOL
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
 from habitus.memory.stores.sql import SqlEngramStore
+from habitus.sandbox.given import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.request import own_words
 from habitus.skills import erasing
@@ -188,6 +190,7 @@ def _files(habitus: Habitus, person: Person) -> list[Path]:
         if folder.name in person.conversations or (person.is_owner and folder.name not in others)
     ]
     found += [path for path in [habitus.place / standing_in.FILE] if path.exists()]  # it is copied anew
+    found += [own] if (own := habitus.place / FILES / harmless(person.name)).exists() else []
     return found + [path for name in _OWNERS if person.is_owner and (path := habitus.place / name).exists()]
 
 

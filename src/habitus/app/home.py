@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,11 +16,12 @@ from typing import NoReturn
 
 import sqlalchemy as sa
 
-from habitus import search
+from habitus import search, sql
 from habitus import settings as settings_module
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
+HOST = "host"  # the name of this home
 CHAT_HISTORY = "chat-history"  # what was typed at the prompt
 
 
@@ -41,6 +44,18 @@ def can_write(home: Path) -> bool:
         raise StorageFailed(
             f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
         ) from None
+
+
+def host_of(home: Path) -> str:
+    """A name for this home among those that share a database, made once and kept in it."""
+    kept = home / HOST
+    if not kept.exists():
+        new = home / f".{HOST}-{secrets.token_hex(4)}"
+        new.write_text(f"{socket.gethostname()}-{secrets.token_hex(4)}", "utf-8")
+        with suppress(FileExistsError):  # another process was first
+            kept.hardlink_to(new)
+        new.unlink()
+    return kept.read_text("utf-8")
 
 
 def refuse_to_write(home: Path) -> NoReturn:
@@ -95,6 +110,13 @@ def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = 
     if environ is not None:
         return settings_module.load(environ, Path.cwd(), home)
     return settings_module.load(os.environ, Path.cwd(), home, account=settings_module.account_name())
+
+
+def open_shared(settings: settings_module.Settings, local: sa.Engine) -> sa.Engine:
+    """What every host shares, in the name of this user; the home's own database where there is only one host."""
+    if not settings.database_url:
+        return local
+    return sql.acting_as(sql.open_engine(settings.database_url), settings.user, is_admin=settings.is_admin)
 
 
 def open_index(settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills") -> search.Index:

@@ -27,6 +27,7 @@ from habitus.app.sessions import let_go_of_the_old, open_conversation, open_outa
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
 from habitus.learning.observer import Learner
+from habitus.news import news_of
 from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class Hosting:
         self._loop = LoopThread("habitus-turns")
         self._open: OrderedDict[str, _Place] = OrderedDict()
         self._background = Background()
+        self._news = news_of(habitus.shared)
+        self._news.start()
 
     def turn(self, request: HostRequest) -> TurnDoor:
         async def begin() -> HostedTurn:
@@ -115,6 +118,7 @@ class Hosting:
             self._loop.wait(self._close())
         finally:
             self._loop.close()
+            self._news.close()
 
     async def _begin(self, request: HostRequest) -> HostedTurn:
         id = request.conversation or new_id()

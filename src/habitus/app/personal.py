@@ -64,14 +64,16 @@ def _signed(column: sa.Column[str]) -> Callable[[Person], sa.ColumnElement[bool]
     return lambda person: column.in_(person.names)
 
 
+def _called_by(name: str) -> sa.ColumnElement[bool]:
+    """At a shell, or in a session, which then stands behind the name."""
+    return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
+
+
 ROWS = (
     Rows(place="turns", table=turns, theirs=_owned(turns)),
     Rows(place="evidence", table=exposures, theirs=_owned(exposures)),
     Rows(place="evidence", table=lasting_outcomes, theirs=_owned(lasting_outcomes)),
     Rows(place="skills they have seen", table=seen, theirs=_owned(seen)),
-    Rows(place="grants", table=granted, theirs=_owned(granted)),
-    Rows(place="signatures", table=granted, theirs=_signed(granted.c.granted_by), becomes={"granted_by": NOBODY}),
-    Rows(place="calls of skills", table=calls, theirs=_signed(calls.c.who)),
     Rows(
         place="studied transcripts",
         table=studied_files,
@@ -90,6 +92,9 @@ ROWS = (
         theirs=lambda person: pause.switches.c.name == f"reminded {person.name}",
     ),
     Rows(place="signatures", table=pause.switches, theirs=_signed(pause.switches.c.set_by), becomes={"set_by": NOBODY}),
+    Rows(place="grants", table=granted, theirs=_owned(granted)),
+    Rows(place="signatures", table=granted, theirs=_signed(granted.c.granted_by), becomes={"granted_by": NOBODY}),
+    Rows(place="calls of command lines", table=calls, theirs=lambda person: _called_by(person.name)),
     Rows(  # in whose turn a tool failed is not known, and the next failure says it again
         place="last failures of tools",
         table=tool_health,

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.errors import Invalid, Refused, StorageFailed, did_you_mean
+from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.files import tree_hash
 from habitus.sandbox.credentials import env_specs
 from habitus.sandbox.credentials.calls import Calls
 from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants
-from habitus.sandbox.credentials.keys import VARIABLE, KeySources, system_keyring
 from habitus.sandbox.credentials.model import Call, EnvSpec
-from habitus.sandbox.credentials.vault import Vault
 from habitus.skills import trees
 from habitus.skills.listing import Listed
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
-    from habitus.settings import Settings
 
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 
@@ -82,10 +78,6 @@ class Asking:
         """The names that can be granted: of secrets, and of variables of this host that may stand in for one."""
         asked = [name for spec in self.specs if spec.is_secret for name in (spec.name, spec.fallback)]
         return tuple(dict.fromkeys(name for name in asked if name))
-
-
-def open_vault(settings: Settings, environ: Mapping[str, str]) -> Vault:
-    return Vault(settings.home, KeySources(given=lambda: _given_key(environ), keyring=system_keyring))
 
 
 def open_grants(habitus: Habitus) -> Grants:
@@ -264,14 +256,3 @@ def _allow(habitus: Habitus, what: str) -> None:
     habitus.refuse_if_read_only()
     if not habitus.settings.is_admin:
         raise Refused(f"Only an admin may {what}.", mend="Ask one.")
-
-
-def _given_key(environ: Mapping[str, str]) -> str | None:
-    if key := environ.get(VARIABLE):
-        return key
-    if not (file := environ.get(f"{VARIABLE}_FILE")):
-        return None
-    try:
-        return Path(file).read_text(encoding="utf-8").strip() or None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageFailed(f"The key of the vault can't be read: {error}.", mend=f"Check {VARIABLE}_FILE.") from None

@@ -27,6 +27,7 @@ from habitus.agent.toolbox import hosted_tools, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app import packages, standing_in
+from habitus.app.calling import SessionCalls
 from habitus.app.curating import tidy
 from habitus.app.layers import may_have_tools
 from habitus.app.learning import open_learner
@@ -44,6 +45,7 @@ from habitus.sandbox import environments
 from habitus.sandbox.given import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
+from habitus.sandbox.services import Services
 from habitus.skills.selection import User
 from habitus.tools.tools import Tools
 
@@ -141,9 +143,11 @@ def open_conversation(
         offers=offers,
     )
     given = open_given(habitus, f"{PADS}/{id}")
-    files = OtherFiles(view, given)
+    calls = SessionCalls(habitus, view, given, outage, user=user, source_type=source_type)
+    services = {**sandbox_services(view), **calls.services}
+    files = OtherFiles(view, given, calls.how_to_call)
     can_read = readable(habitus, read)
-    pads = _scratchpads(habitus, person, view, given, can_read)
+    pads = _scratchpads(habitus, person, view.conversation, services, given, can_read)
     is_own = user.name == habitus.settings.user
     cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
     memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project, outage=outage, offers=offers)
@@ -188,6 +192,7 @@ def open_conversation(
             habitus.recipes,
             ladder,
             given,
+            services=services,
             steady=shows_prompt,
             may_have_tools=partial(may_have_tools, habitus),
         ),
@@ -203,7 +208,9 @@ def open_conversation(
         given=given,
         project=habitus.project,
         source_type=source_type,
+        ready=calls.ready,
     )
+    parts.closing.push_async_callback(calls.close)
     parts.closing.push_async_callback(pads.close)
     conversation = Conversation(parts, id, past)
     if shows_prompt:
@@ -245,13 +252,15 @@ def let_go_of_the_old(habitus: Habitus, user: str) -> None:
                     folders.remove(str(folder))
 
 
-def _scratchpads(habitus: Habitus, ask: AskPerson, view: View, given: Given, read: Sequence[Path]) -> Scratchpads:
+def _scratchpads(
+    habitus: Habitus, ask: AskPerson, session: str, services: Services, given: Given, read: Sequence[Path]
+) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
     return open_scratchpads(
         habitus,
-        f"{PADS}/{view.conversation}",
+        f"{PADS}/{session}",
         packages.asking(habitus, ask),
-        sandbox_services(view),
+        services,
         given,
         read,
         begin_with=lambda: packages.allowed(habitus),

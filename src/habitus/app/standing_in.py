@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
 from habitus.agent.outage import ANSWERS_S
+from habitus.app import home
 from habitus.app.reaching import silence
 from habitus.errors import Refused, StorageFailed
 from habitus.pause import switches
@@ -42,16 +44,12 @@ _LEFT_OUT = frozenset(
 
 def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
     """The database that every host shares; where its server is away, what stands in for it here."""
-    if not settings.database_url:
-        return local
     file = settings.home / FILE
-    if file.exists():
-        engine = sql.create_engine(settings.database_url)
-        if silence(engine.url, ANSWERS_S) and (found := _read_only(file)) is not None:
-            engine.dispose()
-            return found
-        engine.dispose()
-    return sql.open_engine(settings.database_url)
+    if settings.database_url and file.exists():
+        with suppress(sa.exc.ArgumentError):  # no address at all: that is said below
+            if silence(sa.make_url(settings.database_url), ANSWERS_S) and (found := _read_only(file)) is not None:
+                return found
+    return home.open_shared(settings, local)
 
 
 def stands_in(habitus: Habitus) -> bool:

@@ -60,6 +60,7 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _jobs(),
         _config(),
         _skills(),
+        _skill(),
         _tools(),
         _recipes(),
         _pads(),
@@ -136,6 +137,11 @@ def _skills() -> TyperGroup:
     ]
     help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
     return group("skills", help, below, panel=_EVERYDAY)
+
+
+def _skill() -> TyperGroup:
+    below = [_OfSkill("run", "skill_run:run")]
+    return group("skill", "The command line that a skill brings along.", below, panel=_EVERYDAY)
 
 
 def _tools() -> TyperGroup:

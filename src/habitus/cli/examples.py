@@ -85,6 +85,8 @@ EXAMPLES: Mapping[str, str] = {
     "skills eval": "habitus skills eval csv-summary --record 'total by region' --should",
     "skills trial": "habitus skills trial csv-summary --cases cases.json --runs 3",
     "skills climb": "habitus skills climb csv-summary --to code --model openai:gpt-5-mini",
+    "skill": "habitus skill run pdf-mailer -- send --to ana@example.org",
+    "skill run": "habitus skill run pdf-mailer -- send --to ana@example.org",
     "tools": 'habitus tools run count-words \'{"text": "one two"}\'',
     "tools new": "habitus tools new count-words -d 'Counts words.' --code t.py -p '{\"text\": \"a\"}' -s schema.json",
     "tools list": "habitus tools list",

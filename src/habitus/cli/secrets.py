@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import secrets
+from habitus.app import Habitus, secrets
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes
@@ -37,7 +37,7 @@ def set_secret(
             "A value is never an argument: it would stay in the shell's history.",
             mend=f"Take it out there, then type it when asked: {output.command(context, 'secrets', 'set', 'NAME')}",
         )
-    with opened(context) as habitus, habitus.vault.asking(_password):
+    with opened(context) as habitus, habitus.vault.asking(password):
         value = _typed(f"Value of {name}") if sys.stdin.isatty() else sys.stdin.read().rstrip("\r\n")
         is_new = secrets.set_secret(habitus, name, value)
         said = (
@@ -162,7 +162,7 @@ def _typed(prompt: str) -> str:
     return str(typer.prompt(prompt, hide_input=True, err=True))
 
 
-def _password(is_new: bool) -> str | None:
+def password(is_new: bool) -> str | None:
     """The password of a vault that no keyring opens."""
     if not sys.stdin.isatty():
         return None
@@ -170,5 +170,13 @@ def _password(is_new: bool) -> str | None:
         output.complain(
             "There is no keyring here, so a password locks the vault. Without it nothing in it can be read."
         )
-    asked = typer.prompt("Password of the vault", hide_input=True, confirmation_prompt=is_new, err=True)
-    return str(asked)
+    prompt = "Password of the vault" if is_new else "Password of the vault (Enter goes on without)"
+    asked = typer.prompt(prompt, default="", show_default=False, hide_input=True, confirmation_prompt=is_new, err=True)
+    return str(asked) or None
+
+
+def unlock(habitus: Habitus) -> None:
+    """Have a vault open that only a password opens, while somebody is there to type it."""
+    if sys.stdin.isatty() and habitus.vault.is_locked() and (typed := password(is_new=False)) is not None:
+        with habitus.vault.asking(lambda is_new: typed):
+            habitus.vault.unlock()

@@ -51,6 +51,11 @@ queues = sa.Table(
 )
 
 
+def is_for(host: str) -> sa.ColumnElement[bool]:
+    """A job that any host can do, or this one."""
+    return sa.func.coalesce(jobs.c.attributes["host"].as_string(), "").in_(("", host))
+
+
 class JobStore:
     def __init__(self, url: str, *, connections: int = 1) -> None:
         self.url = url

@@ -29,10 +29,11 @@ _PATIENCE_S = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manner:
-    """How a worker works: how many jobs at a time, within which limits, how often it looks for some, and how soon it
-    tries again. `each_look` is called whenever it looks."""
+    """How a worker works: how many jobs at a time, on which host, within which limits, how often it looks for some, and
+    how soon it tries again. `each_look` is called whenever it looks."""
 
     concurrency: int = 1
+    host: str = ""
     limits: Limits = field(default_factory=Limits)
     look_s: float = 0.5
     first_wait_s: float = FIRST_WAIT_S
@@ -56,7 +57,7 @@ def working(queue: JobQueue, kinds: Mapping[str, Work], owners: Owners, manner: 
     process: the engine is one.
     """
     with owners.alive() as name:
-        room = Room(queue.store, name, first_wait_s=manner.first_wait_s)
+        room = Room(queue.store, name, host=manner.host, first_wait_s=manner.first_wait_s)
         hands = _Hands(kinds, room, manner)
         looking = _Looking(room, owners, hands, manner, partial(_register, queue, name, manner))
         DBOS(config=_config(queue.store, name))

@@ -88,7 +88,6 @@ class Cortex:
         new_id: Callable[[], str] = new_id,
         tell: Callable[[Engram], None] = lambda engram: None,
     ) -> None:
-        """`tell` hears what begins to wait for a person."""
         self._mirror = Mirror(store, open_index)
         self._viewer = Viewer(user=user, sees_all=all_users, may_remove_shared=may_remove_shared)
         self._ledger = EngramLedger(store, self._mirror, clock=clock, allow=allow, keep=keep, viewer=self._viewer)
@@ -100,13 +99,13 @@ class Cortex:
             user=user,
             new_id=new_id,
             screening=screening or Policy(),
+            tell=tell,
         )
         self._pages = Pages(files, self._intake)
         self._clock = clock
         self._pause = pause
         self._mode = mode
         self._user = user
-        self._tell = tell
 
     def encode(self, draft: Draft) -> Encoded:
         """Keep what a draft says: as a new engram, as more of a known one, for a person to decide, or not at all."""
@@ -122,8 +121,6 @@ class Cortex:
         self._pages.notice()
         encoded = self._intake.keep(draft)
         self._pages.show()
-        if encoded.status is Status.WAITING and encoded.engram is not None and encoded.engram.version == 1:
-            self._tell(encoded.engram)
         return replace(encoded, redacted=redacted)
 
     def is_taking(self) -> bool:
@@ -214,11 +211,10 @@ class Cortex:
         """Rules, by id or text, whose detector fired again although they were in the prompt."""
         return usage.ignored(self._ledger, rules)
 
-    def prune(self, *, dry_run: bool = False) -> tuple[Engram, ...]:
-        """Archive lessons that were shown again and again and never helped."""
-        self._mirror.sync()
-        gone = tuple(e for e in retention.to_prune(self._mirror.active(), self._ledger.keep) if self._viewer.sees(e))
-        return gone if dry_run else self._put_away(gone, "shown often, and it never helped")
+    def prune(self, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[Engram, ...]:
+        """Archive lessons that never helped or have expired, each with its reason; if thorough, what is said twice."""
+        gone = tuple(e for e in usage.aged(self._ledger, with_twins=is_thorough) if self._viewer.sees(e))
+        return gone if dry_run else self._put_away(gone)
 
     def compact(self, choose: Choose | None = None, *, dry_run: bool = False) -> tuple[Engram, ...]:
         """Where a kind has too many entries in a place, keep those that `choose` names by their place in the list.
@@ -229,12 +225,13 @@ class Cortex:
         gone = tuple(e for e in usage.left_by(self._ledger, choose) if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone, "a compaction kept others")
 
-    def _put_away(self, engrams: Sequence[Engram], reason: str) -> tuple[Engram, ...]:
+    def _put_away(self, engrams: Sequence[Engram], reason: str = "") -> tuple[Engram, ...]:
         if not engrams:
             return ()
-        ledger = self._ledger
+        ledger, why = self._ledger, {engram.id: reason or engram.reason for engram in engrams}
         with ledger.writing():
-            gone = ledger.archive(ledger.store.get([engram.id for engram in engrams]).values(), "habitus", reason)
+            found = ledger.store.get(list(why)).values()
+            gone = tuple(one for e in found for one in ledger.archive([e], "habitus", why[e.id]))
         self._pages.show()
         return gone
 
@@ -282,10 +279,9 @@ class Cortex:
         **more: Any,
     ) -> Encoded:
         """What a person wants remembered."""
-        draft = Draft(
-            text=text, kind=kind, scope=scope, topic=topic, confidence=HIGH, produced_by=Producer.USER, **more
+        encoded = self.encode(
+            Draft(text=text, kind=kind, scope=scope, topic=topic, confidence=HIGH, produced_by=Producer.USER, **more)
         )
-        encoded = self.encode(draft)
         if encoded.status is Status.REFUSED:
             raise Invalid(f"That can't be kept: {encoded.reason}.", mend="Say it in a sentence.")
         return encoded
@@ -300,6 +296,7 @@ class Cortex:
         scope: Scope | str | None = None,
         topic: str | None = None,
         project: str = "",
+        expected_version: int | None = None,
     ) -> Engram:
         """Change what a person may change. From then on it is theirs; what waited still waits."""
         before = self.get(id)
@@ -314,7 +311,9 @@ class Cortex:
         after = decisions.edited(before, edit)
         if after.place != before.place:
             self._viewer.check_may_remove(before)
-        return before if after == before else self._changed(after, by, "edited")
+        if after == before and expected_version in (None, before.version):
+            return before
+        return self._changed(after, by, "edited", expected_version)
 
     def remove(self, id: str, *, by: str, why: str = "removed") -> Engram:
         """Put it into the archive; it is not learned again by itself."""
@@ -378,10 +377,10 @@ class Cortex:
         with self._ledger.counting(tuple(ids)) as found:
             found.update({id: replace(engram, is_untold=False) for id, engram in found.items()})
 
-    def _changed(self, engram: Engram, by: str, reason: str) -> Engram:
+    def _changed(self, engram: Engram, by: str, reason: str, expected_version: int | None = None) -> Engram:
         self._ledger.allow()
         self._pages.notice()
-        saved = self._ledger.change(engram, by, reason)
+        saved = self._ledger.change(engram, by, reason, expected_version)
         self._pages.show()
         return saved
 
@@ -390,7 +389,8 @@ class Cortex:
         ledger = self._ledger
         with ledger.writing():
             then = ledger.store.at(moment)
-            now = [engram for engram in self._mirror.engrams.values() if self._may_turn_back(engram, then)]
+            known = self._mirror.engrams.values()
+            now = [engram for engram in known if self._viewer.may_turn_back(engram, then.get(engram.id, engram))]
             changes = past.back_to(moment, then, now)
             if not dry_run:
                 ledger.allow()
@@ -398,11 +398,6 @@ class Cortex:
         if not dry_run:
             self._pages.show()
         return tuple(step for step, _ in changes)
-
-    def _may_turn_back(self, engram: Engram, then: Mapping[str, Engram]) -> bool:
-        """Another's stays as it is, and so does what holds for everybody unless one may take it away."""
-        versions = (engram, then.get(engram.id, engram))
-        return all(self._viewer.sees(one) and self._viewer.may_remove(one) for one in versions)
 
     def forget_user(self, user: str) -> int:
         """Erase what is one user's or was taught by their conversations, everywhere it is kept; only ids are left."""

@@ -41,6 +41,7 @@ class Intake:
     user: str
     new_id: Callable[[], str]
     screening: Policy
+    tell: Callable[[Engram], None] = lambda engram: None  # hears what begins to wait for a person
 
     def cleaned(self, draft: Draft) -> tuple[Draft, Mapping[str, int]]:
         """The draft without secrets, line breaks and unseen characters, and how many secrets there were."""
@@ -82,6 +83,8 @@ class Intake:
             twin = self.ledger.mirror.twin(wanted, index)
             if twin is None:
                 (saved,) = self.ledger.save([wanted], draft.produced_by.value, wanted.reason or "new")
+                if saved.state is LessonState.WAITING:
+                    self.tell(saved)
                 return self._outcome(saved, Status.STORED, "new")
             is_closed = twin.state in (LessonState.REJECTED, LessonState.REMOVED)
             if is_closed and draft.trust is not TrustLevel.USER:

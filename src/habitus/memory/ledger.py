@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from habitus.errors import NotFound, did_you_mean
+from habitus.errors import NotFound, Stale, did_you_mean
 from habitus.memory import retention
 from habitus.memory.mirror import Mirror
 from habitus.memory.model import Cause, Engram, LessonState
@@ -85,10 +85,12 @@ class EngramLedger:
         reason = f"there is room for {self.keep.lessons} lessons, and the others are more useful"
         return self.archive(gone, "habitus", reason)
 
-    def change(self, engram: Engram, by: str, reason: str) -> Engram:
+    def change(self, engram: Engram, by: str, reason: str, expected_version: int | None = None) -> Engram:
         self.allow()
         with self.writing():
             current = self.store.get([engram.id])[engram.id]
+            if expected_version not in (None, current.version):
+                raise Stale(f"'{engram.id}' is at version {current.version}.", mend="Read it again, then change it.")
             kept = replace(
                 engram, version=current.version, counters=replace(current.counters, missed=engram.counters.missed)
             )

@@ -27,6 +27,10 @@ class Viewer:
         is_shared = engram.scope in (Scope.WORKSPACE, Scope.GLOBAL)
         return self.may_remove_shared or not is_shared or engram.is_of(self.user)
 
+    def may_turn_back(self, *versions: Engram) -> bool:
+        """Another's stays as it is, and so does what holds for everybody unless one may take it away."""
+        return all(self.sees(one) and self.may_remove(one) for one in versions)
+
     def check_may_remove(self, engram: Engram) -> None:
         if not self.may_remove(engram):
             what = f"'{engram.id}' holds for everybody: only an admin may take it away."

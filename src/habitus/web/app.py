@@ -9,16 +9,16 @@ from fastapi import APIRouter, FastAPI
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from habitus.web.api import jobs as jobs_api
 from habitus.web.api import lessons, requests, review, sessions, skills
-from habitus.web.api.asking import Answers
 from habitus.web.desks import Desks
-from habitus.web.pages import activity, chat, entering, jobs, more, new, today
+from habitus.web.pages import activity, chat, entering, jobs, more, new, settings, today, trying
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
 from habitus.web.pages import secrets as secrets_page
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
-from habitus.web.problems import handle
+from habitus.web.problems import DESCRIBED, handle
 from habitus.web.rendering import STATIC
 from habitus.web.security import Guard, Keys, Proxy
 
@@ -26,7 +26,7 @@ from habitus.web.security import Guard, Keys, Proxy
 def make_app(desks: Desks, keys: Keys, hosts: Collection[str], *, is_public: bool = False) -> ASGIApp:
     """`hosts` are the names, with their port, under which it answers; where others reach it, nobody looks unasked."""
     app = doors()
-    app.state.desks, app.state.keys, app.state.answers = desks, keys, Answers()
+    app.state.desks, app.state.keys = desks, keys
     web = desks.own.settings.web
     proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
     return Guard(app, keys, hosts, proxy, is_public=is_public)
@@ -42,21 +42,23 @@ def doors() -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    rest = APIRouter(prefix="/api/v1")
-    for router in (requests.router, skills.router, review.router, lessons.router, sessions.router):
-        rest.include_router(router)
+    rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
+    for part in (requests, skills, review, lessons, sessions, jobs_api):
+        rest.include_router(part.router)
     app.include_router(rest)
     for pages in (
         entering,
         today,
         skill_pages,
         skill_page,
+        trying,
         new,
         review_pages,
         lesson_pages,
         activity,
         chat,
         jobs,
+        settings,
         more,
         secrets_page,
     ):

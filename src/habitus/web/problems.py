@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -34,15 +37,29 @@ class PreconditionRequired(UserError):
     """A change that does not say which version it starts from."""
 
 
-def problem(status: HTTPStatus, what: str, mend: str = "", headers: Mapping[str, str] | None = None) -> Response:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
     """By RFC 9457; `detail` says what to do."""
-    told = {"type": "about:blank", "title": what, "status": status.value, "detail": mend}
-    return Response(
-        json.dumps({key: value for key, value in told.items() if value != ""}),
-        status_code=status,
-        media_type="application/problem+json",
-        headers=dict(headers or {}),
-    )
+
+    title: str
+    status: int
+    type: str = "about:blank"
+    detail: str = ""
+
+
+_MEDIA = "application/problem+json"
+# How the description of REST says that any request may be answered with one.
+DESCRIBED: dict[int | str, dict[str, Any]] = {
+    "4XX": {
+        "description": "What is wrong, and what to do about it.",
+        "content": {_MEDIA: {"schema": TypeAdapter(Problem).json_schema()}},
+    }
+}
+
+
+def problem(status: HTTPStatus, what: str, mend: str = "", headers: Mapping[str, str] | None = None) -> Response:
+    told = json.dumps(asdict(Problem(title=what, status=status.value, detail=mend)))
+    return Response(told, status_code=status, media_type=_MEDIA, headers=dict(headers or {}))
 
 
 def refusal(path: str, status: HTTPStatus, what: str, mend: str, headers: Mapping[str, str] | None = None) -> ASGIApp:

@@ -27,10 +27,11 @@ KEY_FILE = "web.key"
 SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
 SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
 UPLOADS = ("/api/v1/uploads", "/new/")
-# What people said to an agent is read by whoever is signed in, not by every account of the machine.
+# What people said to an agent, and what is done for them, is not read by every account of the machine.
 PRIVATE = (
-    *("/activity", "/chat", "/review/effect/"),
-    *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/"),
+    *("/activity", "/chat", "/review/effect/", "/today/failing", "/more/jobs", "/more/secrets"),
+    *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/failing"),
+    *("/api/v1/jobs", "/api/v1/secrets"),
 )
 FREE = ("/enter", "/static/")
 DECIDING = ("/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")

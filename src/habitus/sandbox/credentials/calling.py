@@ -4,10 +4,10 @@ the log. A value that nobody may see is taken out of what it prints, and that it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from habitus.errors import HabitusError, NotFound, Refused
@@ -24,7 +24,6 @@ from habitus.sandbox.model import Limits, Permissions, ToolRun
 from habitus.sandbox.warm import Program, Warm
 from habitus.text import one_line
 
-SCRIPT = "scripts/cli.py"
 COMMAND = "habitus-skill"
 TIMED_OUT, NO_SANDBOX, REFUSED, UNKNOWN = 124, 125, 126, 127  # as `timeout` and a shell have them
 _SIGNALLED = 128
@@ -57,11 +56,16 @@ class Answer:
 
 
 class Caller:
-    """The command lines of one session, or of a person at a shell. `given` makes the place for files with a hash."""
+    """The command lines of one session, or of a person at a shell.
+
+    `allowed` are the names that may be called at all; the directory may close one, never add one. `given` makes the
+    place for files that have a hash.
+    """
 
     def __init__(
         self,
         directory: SkillDirectory,
+        allowed: Callable[[], Collection[str]],
         log: CallLog,
         warm: Warm,
         environments: Environments,
@@ -72,6 +76,7 @@ class Caller:
         limits: Limits = LIMITS,
     ) -> None:
         self._directory = directory
+        self._allowed = allowed
         self._log = log
         self._warm = warm
         self._environments = environments
@@ -84,7 +89,7 @@ class Caller:
         """Run it, or say why not; either way it is logged."""
         granted = Granted()
         try:
-            line = await asyncio.to_thread(self._allowed, skill)
+            line = await asyncio.to_thread(self._found, skill)
             granted = line.granted
             answer = await self._answer(line, arguments, stdin)
         except asyncio.CancelledError:
@@ -114,10 +119,11 @@ class Caller:
     async def close(self) -> None:
         await self._warm.close()
 
-    def _allowed(self, skill: str) -> CommandLine:
-        allowed = self._directory.names()
+    def _found(self, skill: str) -> CommandLine:
+        allowed = self._allowed()
+        skill = skill if skill in allowed else skill.lower().replace("_", "-")
         if skill not in allowed:
-            mend = f"There are: {', '.join(allowed)}." if allowed else "There are none."
+            mend = f"There are: {', '.join(sorted(allowed))}." if allowed else "There are none."
             raise NotFound(f"No command line '{one_line(skill)[:100]}' may be called here.", mend=mend)
         return self._directory.command_line(skill)
 
@@ -132,10 +138,10 @@ class Caller:
     async def _program(self, line: CommandLine) -> Program:
         venv = await self._environments.folder_for(line.dependencies)
         given = await asyncio.to_thread(self._placed, line)
-        folder = given.path_of(SKILLS, line.skill)
+        script = PurePosixPath(given.path_of(SKILLS, line.skill), line.script)
         certificates = [Path(path) for path in CERTIFICATES if line.granted.hosts and Path(path).is_dir()]
         return Program(
-            code=_START.format(skill=line.skill, folder=f"{folder}/scripts", script=f"{folder}/{SCRIPT}"),
+            code=_START.format(skill=line.skill, folder=str(script.parent), script=str(script)),
             venv=venv,
             permissions=Permissions(
                 read=(*line.granted.readable, *certificates), env=tuple(sorted(line.granted.variables))
@@ -148,8 +154,8 @@ class Caller:
         given = self._given(tree_hash(line.files))
         if not given.has_tree(line.skill):
             left_out = given.put_tree(line.skill, line.files, folders=line.folders).left_out
-            if SCRIPT in left_out:
-                raise Refused(f"The {SCRIPT} of '{line.skill}' can't be run: {left_out[SCRIPT]}.")
+            if line.script in left_out:
+                raise Refused(f"The {line.script} of '{line.skill}' can't be run: {left_out[line.script]}.")
         return given
 
     async def _note(
@@ -203,12 +209,7 @@ def _remarks(line: CommandLine, outcome: Outcome, egress: Egress, *, has_leaked:
     remarks = [f"It may not reach {place}." for place in egress.refused]
     if has_leaked:
         remarks.append("It printed a secret, which was taken out.")
-    if not outcome.is_ok and line.granted.missing:
-        remarks.append(
-            f"It was not given {', '.join(line.granted.missing)}; a person can: "
-            f"'habitus secrets grant {line.granted.missing[0]} {line.skill}'."
-        )
-    return remarks
+    return remarks if outcome.is_ok else [*remarks, *line.granted.missing]
 
 
 def _exit_code(run: ToolRun) -> int:

@@ -55,9 +55,10 @@ class Granted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandLine:
-    """A skill's `scripts/cli.py` as it may be run now, for one user."""
+    """A skill's command line as it may be run now, for one user: a Python file whose `main()` is called."""
 
     skill: str
+    script: str  # which of its files
     content_hash: str  # of all its files; the grants are bound to it
     files: Tree
     folders: Mapping[str, Path]  # where the files lie that are too large for a tree

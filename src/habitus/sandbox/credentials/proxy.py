@@ -22,13 +22,7 @@ from habitus.sandbox.model import MIB
 
 LONGEST_LINE = MIB
 _LINE_S, _MOST_AT_ONCE = 10.0, 16
-_CLIENT = """\
-#!{python} -IS
-import sys
-sys.path.insert(0, {inside!r})
-from inside.habitus_skill import main
-main()
-"""
+_CLIENT = INSIDE / "habitus_skill.py"
 
 
 class Proxy:
@@ -69,7 +63,8 @@ class Proxy:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         command = self._folder / COMMAND
         half = command.with_name(f".{COMMAND}-{os.getpid()}")
-        half.write_text(_CLIENT.format(python=base_python(), inside=str(INSIDE.parent)))
+        # The whole of it, because a call may have its own /tmp where our package lies.
+        half.write_text(f"#!{base_python()} -IS\n{_CLIENT.read_text(encoding='utf-8')}\n\nmain()\n", encoding="utf-8")
         half.chmod(0o500)
         half.rename(command)
         door = bound(self._folder / SOCKET)

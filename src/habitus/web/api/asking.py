@@ -1,21 +1,20 @@
-"""Parts of every request: Habitus behind the application, pages of a list, versions, and requests sent twice."""
+"""Parts of every request: Habitus behind the application, pages of a list, and versions."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Header, Query
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from habitus.app import Habitus
+from habitus.app.talking import Talks
 from habitus.errors import Invalid
 from habitus.plain import plain
 from habitus.text import encodable_value
-from habitus.web.desks import habitus_of
+from habitus.web.desks import habitus_of, talks_of
 from habitus.web.problems import PreconditionRequired
 
 Json = dict[str, Any]
@@ -23,6 +22,7 @@ T = TypeVar("T")
 
 
 Opened = Annotated[Habitus, Depends(habitus_of)]
+Talking = Annotated[Talks, Depends(talks_of)]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
 After = Annotated[str, Query(description="What 'next' of the page before said.")]
 IfMatch = Annotated[str | None, Header(description="The ETag that the change starts from.")]
@@ -69,34 +69,3 @@ def expected(if_match: str | None) -> int:
     if found is None:
         raise Invalid(f"'{if_match}' is no ETag of ours.", mend="Send it as it came, quotes included.")
     return int(found[1])
-
-
-class Answers:
-    """What was answered to requests with a key: the same request gets the same answer, and nothing is done twice."""
-
-    MOST = 1000
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[object, Json]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def once(self, key: str, asked: object, make: Callable[[], Json]) -> Json:
-        if not key:
-            return make()
-        with self._lock:
-            if key not in self._known:
-                self._known[key] = (asked, make())
-                while len(self._known) > self.MOST:
-                    self._known.popitem(last=False)
-            before, answer = self._known[key]
-        if before != asked:
-            raise Invalid("This Idempotency-Key belongs to another request.", mend="Take a new one for a new request.")
-        return answer
-
-
-async def _answers(request: Request) -> Answers:
-    answers: Answers = request.app.state.answers
-    return answers
-
-
-Once = Annotated[Answers, Depends(_answers)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from habitus.app import json_of
+from habitus.app.once import once
 from habitus.app.undoing import of_lessons
-from habitus.errors import Stale
-from habitus.memory.model import Kind, Scope
+from habitus.memory.model import Cause, Kind, LessonState, Scope, Status
+from habitus.web.api.answers import Lesson, Undo, answer, many, page_of
 from habitus.web.api.asking import (
     After,
     Body,
@@ -15,7 +16,6 @@ from habitus.web.api.asking import (
     Json,
     Limit,
     Line,
-    Once,
     OnceKey,
     Opened,
     etag,
@@ -27,6 +27,11 @@ from habitus.web.api.asking import (
 router = APIRouter(prefix="/lessons", tags=["lessons"])
 
 _ALL = 100_000
+
+
+Kept = answer("KeptLesson", status=Status, lesson=Lesson, redacted=dict[str, int], undo=Undo)
+Changed = answer("LessonAfter", base=Lesson, undo=Undo)
+LessonVersion = answer("LessonVersion", number=int, text=str, state=LessonState, cause=Cause | None)
 
 
 class NewLesson(Body):
@@ -43,7 +48,7 @@ class ChangedLesson(Body):
     topic: Line | None = None
 
 
-@router.get("")
+@router.get("", response_model=page_of("lessons", Lesson))
 def list_lessons(
     habitus: Opened, kind: Kind | None = None, since: str = "all", limit: Limit = 100, after: After = ""
 ) -> Json:
@@ -53,8 +58,8 @@ def list_lessons(
     return {"lessons": [told(json_of.lesson(engram)) for engram in page], **around}
 
 
-@router.post("", status_code=201)
-def add(habitus: Opened, wanted: NewLesson, once: Once, key: OnceKey = "") -> Json:
+@router.post("", status_code=201, response_model=Kept)
+def add(habitus: Opened, wanted: NewLesson, key: OnceKey = "") -> Json:
     """Remember something; what is known already is made stronger."""
 
     def make() -> Json:
@@ -70,17 +75,17 @@ def add(habitus: Opened, wanted: NewLesson, once: Once, key: OnceKey = "") -> Js
             "undo": ("undo", *of_lessons(made)) if made else (),
         }
 
-    return once.once(key, wanted, make)
+    return once(habitus, key, ["lessons", wanted.model_dump(mode="json")], make)
 
 
-@router.get("/archive")
+@router.get("/archive", response_model=answer("LessonArchive", archived=many(Lesson), next=str | None, total=int))
 def archive(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """What was put away, the last first."""
     around, page = paged("the archive", habitus.memory.archived(), lambda engram: engram.id, limit, after)
     return {"archived": [told(json_of.lesson(engram)) for engram in page], **around}
 
 
-@router.get("/{id}")
+@router.get("/{id}", response_model=answer("LessonWhole", base=Lesson, history=many(LessonVersion)))
 def show(habitus: Opened, id: str, response: Response) -> Json:
     """One lesson, and how it came to be as it is."""
     engram = habitus.memory.get(id)
@@ -93,28 +98,30 @@ def show(habitus: Opened, id: str, response: Response) -> Json:
     return answer
 
 
-@router.patch("/{id}")
+@router.patch("/{id}", response_model=Changed)
 def edit(habitus: Opened, id: str, wanted: ChangedLesson, response: Response, if_match: IfMatch = None) -> Json:
     """Change it; from then on it is yours. 412 where somebody was faster."""
-    before, version = habitus.memory.get(id), expected(if_match)
-    if before.version != version:
-        raise Stale(f"'{before.id}' is at version {before.version}.", mend="Read it again, then change it.")
+    version = expected(if_match)
     with habitus.memory.noting() as made:
         after = habitus.memory.edit(
-            id, by=habitus.settings.signature, project=habitus.project, **wanted.model_dump(exclude_unset=True)
+            id,
+            by=habitus.settings.signature,
+            project=habitus.project,
+            expected_version=version,
+            **wanted.model_dump(exclude_unset=True),
         )
     response.headers["ETag"] = etag(after.version)
     return {**told(json_of.lesson(after)), "undo": ("undo", *of_lessons(made)) if made else ()}
 
 
-@router.delete("/{id}")
+@router.delete("/{id}", response_model=Changed)
 def remove(habitus: Opened, id: str) -> Json:
     """Put it into the archive; it is not learned again by itself."""
     gone = habitus.memory.remove(id, by=habitus.settings.signature)
     return {**told(json_of.lesson(gone)), "undo": ("lessons", "restore", gone.id)}
 
 
-@router.post("/{id}/restore")
+@router.post("/{id}/restore", response_model=Changed)
 def restore(habitus: Opened, id: str) -> Json:
     """Bring it back from the archive."""
     back = habitus.memory.restore(id, by=habitus.settings.signature)

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
 
-from habitus.app.judging import judge
-from habitus.app.past_sessions import past_session, past_sessions
-from habitus.web.api.asking import Body, Json, Limit, Line, Opened, told
+from fastapi import APIRouter, Query
+from pydantic import Field
+from starlette.responses import StreamingResponse
+
+from habitus.agent.consent import Consent
+from habitus.app.judging import Judged, judge
+from habitus.app.past_sessions import PastSession, past_session, past_sessions
+from habitus.app.talking import Over
+from habitus.journal.model import KeptSession, Turn
+from habitus.web.api.answers import answer
+from habitus.web.api.asking import Body, Json, Limit, Line, Opened, Talking, Words, told
 
 router = APIRouter(tags=["sessions"])
+
+
+Begun = answer("Begun", id=str)
+
+
+class Said(Body):
+    text: Words
+
+
+class Word(Body):
+    number: int = Field(ge=0, le=10**9)
+    word: Consent
 
 
 class NewOutcome(Body):
@@ -17,27 +39,70 @@ class NewOutcome(Body):
     by: Line = "api"
 
 
-@router.get("/sessions")
+@router.get("/sessions", response_model=answer("Sessions", sessions=list[KeptSession]))
 def list_sessions(habitus: Opened, limit: Limit = 50) -> Json:
     """Your last conversations, the latest first."""
     return {"sessions": told(past_sessions(habitus, limit))}
 
 
-@router.get("/sessions/{id}")
+@router.get("/sessions/{id}", response_model=PastSession)
 def show_session(habitus: Opened, id: str) -> Json:
     """One conversation: what was asked, shown, done and answered, and how it went."""
     answer: Json = told(past_session(habitus, id))
     return answer
 
 
-@router.get("/turns/{id}")
+@router.post("/sessions", status_code=202, response_model=Begun)
+def begin(talks: Talking, wanted: Said) -> Json:
+    """Begin a conversation; what comes of it is heard under its events, and then stands in it."""
+    return {"id": talks.say(wanted.text)}
+
+
+@router.post("/sessions/{id}/say", status_code=202, response_model=Begun)
+def go_on(talks: Talking, id: str, wanted: Said) -> Json:
+    """Go on with a conversation."""
+    return {"id": talks.say(wanted.text, id)}
+
+
+@router.post("/sessions/{id}/stop", status_code=204)
+def stop(talks: Talking, id: str) -> None:
+    """End the turn that runs."""
+    talks.stop(id)
+
+
+@router.post("/sessions/{id}/answer", status_code=204)
+def answer_question(talks: Talking, id: str, wanted: Word) -> None:
+    """The person's word on what a turn waits for."""
+    talks.answer(id, wanted.number, wanted.word)
+
+
+@router.get("/sessions/{id}/events", response_class=StreamingResponse)
+async def events(talks: Talking, id: str, after: Annotated[int, Query(ge=0, le=10**9)] = 0) -> StreamingResponse:
+    """What happens in the turn that runs, a JSON each as server-sent events, until it is over; `after` skips some."""
+    first = await talks.heard(id, after)  # one that is not there is said before anything is sent
+
+    async def told_on() -> AsyncIterator[str]:
+        number, heard = after, first
+        while True:
+            for happening in heard:
+                number += 1
+                data = {"kind": type(happening).__name__, **told(happening)}
+                yield f"id: {number}\nevent: {data['kind']}\ndata: {json.dumps(data)}\n\n"
+                if isinstance(happening, Over):
+                    return
+            heard = await talks.heard(id, number)
+
+    return StreamingResponse(told_on(), media_type="text/event-stream")
+
+
+@router.get("/turns/{id}", response_model=Turn)
 def show_turn(habitus: Opened, id: str) -> Json:
     """One turn."""
     answer: Json = told(habitus.journal.turn(id, user=habitus.settings.user))
     return answer
 
 
-@router.post("/turns/{id}/outcome")
+@router.post("/turns/{id}/outcome", response_model=Judged)
 def outcome(habitus: Opened, id: str, wanted: NewOutcome) -> Json:
     """Say how a turn went, by its id or the one you gave it; a second word of the same source corrects the first."""
     answer: Json = told(judge(habitus, id, ok=wanted.ok, by=wanted.by, reason=wanted.reason))

@@ -9,11 +9,14 @@ from pydantic import Field
 
 from habitus.agent.background import in_thread
 from habitus.app import going_back, json_of, listing, uploading, writing
+from habitus.app.once import once
+from habitus.app.updating import TakenIn
 from habitus.errors import Refused, Stale
 from habitus.skills import names
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.library import Fields
-from habitus.skills.model import State
+from habitus.skills.model import Archived, History, State
+from habitus.web.api.answers import ShownSkill, SkillEntry, Undo, answer, page_of
 from habitus.web.api.asking import (
     After,
     Body,
@@ -21,7 +24,6 @@ from habitus.web.api.asking import (
     Json,
     Limit,
     Line,
-    Once,
     OnceKey,
     Opened,
     Reason,
@@ -33,6 +35,11 @@ from habitus.web.api.asking import (
 )
 
 router = APIRouter(tags=["skills"])
+
+
+Written = answer("WrittenSkill", name=str, layer=str, version=int, undo=Undo)
+Moved = answer("MovedSkill", name=str, layer=str, undo=Undo)
+Switched = answer("SwitchedSkill", name=str, layer=str, state=State, undo=Undo)
 
 
 class NewSkill(Body):
@@ -62,7 +69,7 @@ class NewName(Body):
     name: Line | None = None
 
 
-@router.get("/skills")
+@router.get("/skills", response_model=page_of("skills", SkillEntry), response_model_exclude_unset=True)
 def list_skills(
     habitus: Opened,
     tag: str | None = None,
@@ -78,8 +85,8 @@ def list_skills(
     return {"skills": [told(json_of.skill(habitus, item, counted)) for item in page], **around}
 
 
-@router.post("/skills", status_code=201)
-def create(habitus: Opened, wanted: NewSkill, response: Response, once: Once, key: OnceKey = "") -> Json:
+@router.post("/skills", status_code=201, response_model=Written)
+def create(habitus: Opened, wanted: NewSkill, response: Response, key: OnceKey = "") -> Json:
     """Write a new skill."""
 
     def make() -> Json:
@@ -93,13 +100,13 @@ def create(habitus: Opened, wanted: NewSkill, response: Response, once: Once, ke
             raise Refused(error.message, mend="Choose another name, or edit the one that is there.") from None
         return {"name": made.name, "layer": made.layer, "version": made.version, "undo": made.undo}
 
-    answer = once.once(key, wanted, make)
+    answer = once(habitus, key, ["skills", wanted.model_dump(mode="json")], make)
     response.headers["Location"] = f"/api/v1/skills/{answer['name']}"
     response.headers["ETag"] = etag(answer["version"], answer["layer"])
     return answer
 
 
-@router.get("/skills/{name}")
+@router.get("/skills/{name}", response_model=ShownSkill, response_model_exclude_unset=True)
 def show(habitus: Opened, name: str, response: Response) -> Json:
     """One skill whole."""
     shown = listing.shown(habitus, name)
@@ -109,7 +116,7 @@ def show(habitus: Opened, name: str, response: Response) -> Json:
     return answer
 
 
-@router.patch("/skills/{name}")
+@router.patch("/skills/{name}", response_model=Written)
 def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, if_match: IfMatch = None) -> Json:
     """Change its text and fields; 412 where somebody was faster."""
     change = Edit() if wanted.body is None else Edit(operation=Operation.REPLACE, content=wanted.body)
@@ -121,20 +128,20 @@ def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, i
     return {"name": done.after.name, "layer": done.after.layer, "version": done.version, "undo": done.undo}
 
 
-@router.delete("/skills/{name}")
+@router.delete("/skills/{name}", response_model=Moved)
 def remove(habitus: Opened, name: str, reason: Line = "") -> Json:
     """Move it to the archive, from which it can be brought back."""
     (gone,) = writing.remove(habitus, [name], reason)
     return {"name": gone.item.name, "layer": gone.item.layer, "undo": gone.undo}
 
 
-@router.post("/skills/{name}/enable")
+@router.post("/skills/{name}/enable", response_model=Switched)
 def enable(habitus: Opened, name: str) -> Json:
     """Switch it on."""
     return _switched(habitus, name, on=True)
 
 
-@router.post("/skills/{name}/disable")
+@router.post("/skills/{name}/disable", response_model=Switched)
 def disable(habitus: Opened, name: str) -> Json:
     """Switch it off: it stays, and no agent sees it."""
     return _switched(habitus, name, on=False)
@@ -146,14 +153,14 @@ def _switched(habitus: Opened, name: str, *, on: bool) -> Json:
     return {"name": after.name, "layer": after.layer, "state": after.state, "undo": done.undo}
 
 
-@router.get("/skills/{name}/history")
+@router.get("/skills/{name}/history", response_model=answer("SkillHistory", History, name=str, layer=str))
 def history(habitus: Opened, name: str) -> Json:
     """Everything that was done to it, oldest first; also of one in the archive."""
     found, layer, done = listing.history(habitus, name)
     return {"name": found, "layer": layer, **told(done)}
 
 
-@router.get("/skills/{name}/diff")
+@router.get("/skills/{name}/diff", response_model=answer("Difference", name=str, diff=str))
 def diff(
     habitus: Opened,
     name: str,
@@ -164,7 +171,7 @@ def diff(
     return {"name": name, "diff": told(habitus.skills.diff(name, before, after))}
 
 
-@router.post("/skills/{name}/rollback")
+@router.post("/skills/{name}/rollback", response_model=going_back.RolledBack)
 def rollback(habitus: Opened, name: str, wanted: ToVersion) -> Json:
     """Make an earlier version the current one, as a new version."""
     answer: Json = told(going_back.roll_back(habitus, name, wanted.to, wanted.reason))
@@ -178,7 +185,7 @@ def file(habitus: Opened, name: str, path: str) -> Response:
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 
 
-@router.put("/skills/{name}/files/{path:path}")
+@router.put("/skills/{name}/files/{path:path}", response_model=answer("WrittenFile", name=str, version=int))
 async def put_file(
     habitus: Opened, name: str, path: str, request: Request, if_match: IfMatch = None, reason: Line = ""
 ) -> Json:
@@ -193,14 +200,14 @@ def _put_file(habitus: Opened, name: str, path: str, content: bytes, version: in
     return {"name": name, "version": made}
 
 
-@router.get("/archive")
+@router.get("/archive", response_model=page_of("archived", Archived))
 def archive(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """What can be brought back, newest first."""
     around, page = paged("the archive", habitus.skills.archived(), lambda one: str(one.id), limit, after)
     return {"archived": told(page), **around}
 
 
-@router.post("/archive/{id}/restore")
+@router.post("/archive/{id}/restore", response_model=Moved)
 def restore(habitus: Opened, id: int, wanted: NewName | None = None) -> Json:
     """Bring a skill back."""
     new_name = None if wanted is None or wanted.name is None else names.checked(wanted.name)
@@ -208,7 +215,7 @@ def restore(habitus: Opened, id: int, wanted: NewName | None = None) -> Json:
     return {"name": name, "layer": layer, "undo": ("skills", "remove", f"{name}@{layer}")}
 
 
-@router.post("/uploads")
+@router.post("/uploads", response_model=uploading.Looked | TakenIn)
 def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False) -> Json:
     """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well."""
     sent = uploading.Upload(name=file.filename or "", content=file.file.read())

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Form, Header, Request
+from fastapi import APIRouter, Form, Header, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.responses import StreamingResponse
 
@@ -17,20 +17,11 @@ from habitus.app.habitus import Habitus
 from habitus.app.past_sessions import past_sessions, shown_turn
 from habitus.app.talking import Happening, Over, Talks, Wanted
 from habitus.errors import NotFound, UserError
-from habitus.web.api.asking import Opened
-from habitus.web.desks import Desks
+from habitus.web.api.asking import Opened, Talking
 from habitus.web.rendering import page, part
 from habitus.web.streams import Happened, Put, streamed
 
 router = APIRouter(include_in_schema=False)
-
-
-def _talks(request: Request, habitus: Opened) -> Talks:
-    desks: Desks = request.app.state.desks
-    return desks.talks(habitus)
-
-
-Talking = Annotated[Talks, Depends(_talks)]
 
 
 @router.get("/chat")

@@ -1,0 +1,77 @@
+"""Models of what REST answers, made from the dataclasses that `app` returns, so that nothing is described twice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, create_model
+
+from habitus.memory.model import Engram, Kind, LessonCounters, Scope
+from habitus.skills.listing import Listed
+from habitus.skills.model import Author, Counters, Summary
+
+Undo = tuple[str, ...]
+
+
+def answer(
+    title: str,
+    /,
+    *parts: type,
+    base: type[BaseModel] = BaseModel,
+    maybe: type | None = None,
+    without: Collection[str] = (),
+    **more: Any,
+) -> Any:
+    """An object with the fields of these dataclasses, and more; those of `maybe` may be missing, and (type, None)."""
+    fields: dict[str, Any] = (
+        {} if maybe is None else {key: (kind | None, None) for key, kind in get_type_hints(maybe).items()}
+    )
+    for part in parts:
+        fields |= {key: (kind, ...) for key, kind in get_type_hints(part).items()}
+    kept = {key: kind for key, kind in fields.items() if key not in without}
+    added: dict[str, Any] = {key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in more.items()}
+    return create_model(title, __base__=base, **(kept | added))
+
+
+def page_of(name: str, entry: Any) -> Any:
+    """A page of a list, with what to ask for next."""
+    more: dict[str, Any] = {name: many(entry), "next": str | None, "total": int}
+    return answer(f"{entry.__name__}Page", **more)
+
+
+def many(entry: Any) -> Any:
+    return list[entry]
+
+
+# The shapes of `json_of`.
+SkillEntry = answer(
+    "SkillEntry",
+    Listed,
+    maybe=Summary,
+    without=("summary", "tree_hash", "fills", "stated"),
+    counters=Counters,
+    manifest=(dict[str, Any], None),
+)
+_WORDS: dict[str, Any] = dict.fromkeys(("files", "told", "lacks", "known"), list[str])
+ShownSkill = answer("ShownSkill", base=SkillEntry, body=(str, None), **_WORDS)
+Lesson = answer("Lesson", Engram, LessonCounters, without=("counters",), utility=float)
+Waiting = answer(
+    "Waiting",
+    state=str,
+    action=str,
+    reasons=list[str],
+    id=int | str,
+    name=str,
+    by=Author | str,
+    made_on=datetime | None,
+    layer=(str, None),
+    decided_on=(datetime | None, None),
+    decided_by=(str, None),
+    decision=(str, None),
+    files=(list[str], None),
+    text=(str, None),
+    kind=(Kind, None),
+    scope=(Scope, None),
+)
