@@ -189,8 +189,8 @@ def _files(habitus: Habitus, person: Person) -> list[Path]:
         for folder in pads
         if folder.name in person.conversations or (person.is_owner and folder.name not in others)
     ]
-    found += [path for path in [habitus.place / standing_in.FILE] if path.exists()]  # it is copied anew
     found += [own] if (own := habitus.place / FILES / harmless(person.name)).exists() else []
+    found += [path for path in [habitus.place / standing_in.FILE] if path.exists()]  # it is copied anew
     return found + [path for name in _OWNERS if person.is_owner and (path := habitus.place / name).exists()]
 
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import sqlalchemy as sa
 
-from habitus import search, sql
+from habitus import search
 from habitus import settings as settings_module
 from habitus.errors import Refused, StorageFailed
 
@@ -110,13 +110,6 @@ def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = 
     if environ is not None:
         return settings_module.load(environ, Path.cwd(), home)
     return settings_module.load(os.environ, Path.cwd(), home, account=settings_module.account_name())
-
-
-def open_shared(settings: settings_module.Settings, local: sa.Engine) -> sa.Engine:
-    """What every host shares, in the name of this user; the home's own database where there is only one host."""
-    if not settings.database_url:
-        return local
-    return sql.acting_as(sql.open_engine(settings.database_url), settings.user, is_admin=settings.is_admin)
 
 
 def open_index(settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills") -> search.Index:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
 from habitus.agent.outage import ANSWERS_S
-from habitus.app import home
 from habitus.app.reaching import silence
 from habitus.errors import Refused, StorageFailed
 from habitus.pause import switches
@@ -43,13 +41,17 @@ _LEFT_OUT = frozenset(
 
 
 def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
-    """The database that every host shares; where its server is away, what stands in for it here."""
+    """What every host shares, in the name of this user; where its server is away, what stands in for it here.
+
+    Where there is only one host, the home's own database.
+    """
+    if not settings.database_url:
+        return local
     file = settings.home / FILE
-    if settings.database_url and file.exists():
-        with suppress(sa.exc.ArgumentError):  # no address at all: that is said below
-            if silence(sa.make_url(settings.database_url), ANSWERS_S) and (found := _read_only(file)) is not None:
-                return found
-    return home.open_shared(settings, local)
+    is_away = file.exists() and silence(sql.create_engine(settings.database_url).url, ANSWERS_S)
+    if is_away and (found := _read_only(file)) is not None:
+        return found
+    return sql.acting_as(sql.open_engine(settings.database_url), settings.user, is_admin=settings.is_admin)
 
 
 def stands_in(habitus: Habitus) -> bool:
