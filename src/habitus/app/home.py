@@ -23,6 +23,8 @@ from habitus.errors import Refused, StorageFailed
 DATABASE = "habitus.db"
 HOST = "host"  # the name of this home
 CHAT_HISTORY = "chat-history"  # what was typed at the prompt
+PADS = "sessions"  # where the files of each session's scratchpads lie
+WAITING = "spool"  # turns that wait for a database that is away
 
 
 def can_write(home: Path) -> bool:

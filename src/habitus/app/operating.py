@@ -13,10 +13,11 @@ from habitus.agent.outage import ANSWERS_S
 from habitus.app import backing_up, standing_in
 from habitus.app.check_state import Check, CheckState
 from habitus.app.habitus import Habitus
+from habitus.app.home import WAITING
 from habitus.app.reaching import silence
-from habitus.app.sessions import open_spool
 from habitus.errors import UserError
 from habitus.hosts.hook import SOCKET, SPOOL
+from habitus.journal.spool import Spool
 from habitus.sandbox.credentials.vault import FILE as VAULT
 
 _PARKED = ("ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
@@ -45,7 +46,7 @@ def _shared(habitus: Habitus) -> Check:
 
 
 def _spool(habitus: Habitus) -> Iterator[Check]:
-    spool = open_spool(habitus)
+    spool = Spool(habitus.place / WAITING, habitus.redactor)
     waiting, dropped = spool.waiting, spool.dropped
     if not waiting and not dropped:
         return
