@@ -9,14 +9,15 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from habitus.agent.budget import EAGER_SHARE
 from habitus.app import recipes
+from habitus.app.check_state import Check, CheckState
 from habitus.app.command_lines import CommandLines
 from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
+from habitus.app.operating import operation
 from habitus.app.selecting import select
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
@@ -28,23 +29,6 @@ from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.selection import Request
 from habitus.skills.stores.files import DirectoryShelf
-
-
-class CheckState(StrEnum):
-    OK = "ok"
-    PAUSED = "paused"
-    MISSING = "missing"  # optional
-    BROKEN = "broken"  # in use
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    """One line of the doctor's report."""
-
-    name: str
-    state: CheckState
-    detail: str
-    mend: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +68,7 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
         _memory(habitus),
         _spending(habitus),
         _withholding(habitus),
+        *operation(habitus),
         _git(),
         *_sandbox(habitus),
         _runtime(habitus),
