@@ -10,7 +10,6 @@ import psycopg
 import sqlalchemy as sa
 
 _LONGEST_WAIT_S = 30.0  # from here on a wait has no end: somebody migrates, or copies everything
-_CONNECT_S = 3
 
 
 def make_impatient(engine: sa.Engine, patience: Callable[[], float]) -> None:
@@ -29,7 +28,7 @@ def make_impatient(engine: sa.Engine, patience: Callable[[], float]) -> None:
                 raise psycopg.OperationalError(said) from None
 
     def connect(dialect: object, record: object, given: list[Any], more: dict[str, Any]) -> psycopg.Connection[Any]:
-        return Impatient.connect(*given, **{"connect_timeout": _CONNECT_S, **more})
+        return Impatient.connect(*given, **more)
 
     sa.event.listen(engine, "do_connect", connect)
 

@@ -11,8 +11,7 @@ import pytest
 from habitus.agent.session import Session
 from habitus.agent.stream import Noticed
 from habitus.app import Habitus, read_settings, standing_in
-from habitus.app.home import DATABASE
-from habitus.app.sessions import SPOOL, open_spool
+from habitus.app.home import DATABASE, WAITING
 from habitus.errors import Refused
 from habitus.journal.spool import Spool
 from habitus.llm.scripted import ScriptedModel, says
@@ -25,6 +24,10 @@ from tests.contracts.cable import through_a_cable
 from tests.planted import KEYS
 
 RULE = "Never pour before the water boils."
+
+
+def spool_of(habitus: Habitus) -> Spool:
+    return Spool(habitus.place / WAITING, habitus.redactor)
 
 
 async def notices(session: Session, text: str) -> list[str]:
@@ -64,7 +67,7 @@ async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_
                 assert "brew-tea" in prompt
             with pytest.raises(Refused, match="Nothing can be changed until it is back"):
                 habitus.skills.remove("brew-tea", habitus.person())
-            assert open_spool(habitus).waiting >= 3
+            assert spool_of(habitus).waiting >= 3
         cable.mend()
         with Habitus.open(settings) as habitus:
             async with habitus.session(model, id="fourth") as session:
@@ -73,7 +76,7 @@ async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_
             words = ("first", "second", "third", "fourth", "fifth")
             assert [turn.request for turn in kept] == [f"the {word} thing" for word in words]
             assert all(turn.ended_on and turn.outcomes for turn in kept)
-            assert (open_spool(habitus).waiting, standing_in.stands_in(habitus)) == (0, False)
+            assert (spool_of(habitus).waiting, standing_in.stands_in(habitus)) == (0, False)
 
 
 @pytest.mark.req("OP-03")
@@ -88,7 +91,7 @@ async def test_turns_wait_on_the_disk_and_what_is_damaged_there_is_set_aside(
     database.mkdir()  # so that nobody makes a new one in its place
     await session.turn("the second thing, key " + KEYS["anthropic"])
     await session.turn("the third thing")
-    files = [habitus.settings.home / SPOOL / name for name in ("replaying", "waiting")]
+    files = [habitus.settings.home / WAITING / name for name in ("replaying", "waiting")]
     second, third = [file.read_bytes() for file in files]
     assert (KEYS["anthropic"].encode() in second, [file.stat().st_mode & 0o077 for file in files]) == (False, [0, 0])
     files[1].write_bytes(b"half a li\n" + third.replace(b"third", b"bird!") + second)
@@ -100,7 +103,7 @@ async def test_turns_wait_on_the_disk_and_what_is_damaged_there_is_set_aside(
     assert kept == ["the first thing", "the second thing", "the fourth thing"]
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("2 lines of") and "unreadable" in said  # noqa: PT018
-    assert (habitus.settings.home / SPOOL / "unreadable").read_bytes().count(b"\n") == 2
+    assert (habitus.settings.home / WAITING / "unreadable").read_bytes().count(b"\n") == 2
 
 
 @pytest.mark.req("OP-03")

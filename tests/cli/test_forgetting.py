@@ -18,8 +18,7 @@ import pytest
 import habitus
 from habitus import sql
 from habitus.app import Habitus, jobs, personal, read_settings, reminding, tombstones
-from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS
-from habitus.app.sessions import PADS
+from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS, PADS
 from habitus.hosts.hook import SPOOL
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Evidence, Kind, Producer

@@ -24,8 +24,7 @@ from typing import Any
 from habitus import sql
 from habitus.app import tombstones
 from habitus.app.habitus import Habitus
-from habitus.app.home import DATABASE, can_write, refuse_to_write
-from habitus.app.sessions import PADS
+from habitus.app.home import DATABASE, PADS, can_write, refuse_to_write
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.settings import Settings
 

@@ -13,8 +13,8 @@ from habitus.agent.conversation import new_id
 from habitus.agent.stream import Done, ToolFinished, ToolStarted
 from habitus.app import models
 from habitus.app.habitus import Habitus
+from habitus.app.home import PADS
 from habitus.app.running_code import open_scratchpads, readable
-from habitus.app.sessions import PADS
 from habitus.events import OK, Outcome, failed, infra
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum

@@ -18,15 +18,14 @@ import sqlalchemy as sa
 from habitus import extras, sql
 from habitus.app import standing_in, tombstones
 from habitus.app.command_lines import FILES
-from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS
+from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS, PADS, WAITING
 from habitus.app.people import People
 from habitus.app.personal import ROWS, Person
-from habitus.app.sessions import PADS, open_spool
-from habitus.app.sessions import SPOOL as TURNS
 from habitus.app.spool import TAKEN
 from habitus.app.tombstones import Tombstone
 from habitus.errors import Refused
 from habitus.hosts.hook import LOG, SPOOL
+from habitus.journal.spool import Spool
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
 from habitus.memory.stores.sql import SqlEngramStore
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
 
 _ARCHIVE = "archive"
-_OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, TURNS, "pads")  # files of the home without a name in them
+_OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, WAITING, "pads")  # files of the home without a name in them
 _USERS = (turns, seen, exposures, lasting_outcomes)
 _MOST_WORDS = 50  # texts of theirs that are looked for at the end
 _LEAST_LETTERS, _MOST_LETTERS = 16, 80  # of such a text: what is shorter is found anywhere
@@ -65,7 +64,7 @@ def forget(habitus: Habitus, user: str, *, dry_run: bool = False) -> Forgotten:
     habitus.refuse_if_read_only()
     if user != habitus.settings.user and not habitus.settings.is_admin:
         raise Refused(f"Only an admin may have '{user}' forgotten.", mend="Ask one, or forget yourself.")
-    open_spool(habitus).replay(habitus.journal)  # what waits is theirs, too
+    Spool(habitus.place / WAITING, habitus.redactor).replay(habitus.journal)  # what waits is theirs, too
     person = _person(habitus, user)
     erased, in_use = _counted(habitus, person), _in_use(habitus, person)
     if dry_run:

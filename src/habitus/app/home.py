@@ -24,6 +24,8 @@ DATABASE = "habitus.db"
 JOBS = "jobs.db"  # what was left to workers, where only this machine has some
 HOST = "host"  # the name of this home
 CHAT_HISTORY = "chat-history"  # what was typed at the prompt
+PADS = "sessions"  # where the files of each session's scratchpads lie
+WAITING = "spool"  # turns that wait for a database that is away
 
 
 def can_write(home: Path) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import pause
+from habitus.app.once import answered
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.learning.remedies.store import studied_files
 from habitus.memory.tables import engram_versions
@@ -74,9 +75,7 @@ ROWS = (
     Rows(place="evidence", table=exposures, theirs=_owned(exposures)),
     Rows(place="evidence", table=lasting_outcomes, theirs=_owned(lasting_outcomes)),
     Rows(place="skills they have seen", table=seen, theirs=_owned(seen)),
-    Rows(place="grants", table=granted, theirs=_owned(granted)),
-    Rows(place="signatures", table=granted, theirs=_signed(granted.c.granted_by), becomes={"granted_by": NOBODY}),
-    Rows(place="calls of skills", table=calls, theirs=_signed(calls.c.who)),
+    Rows(place="answered requests", table=answered, theirs=_owned(answered)),
     Rows(
         place="studied transcripts",
         table=studied_files,

@@ -8,9 +8,8 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from habitus.agent.outage import ANSWERS_S
-from habitus.app.home import can_write
+from habitus.app.home import WAITING, can_write
 from habitus.app.reaching import silence
-from habitus.app.sessions import SPOOL
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
 from habitus.redact import Redactor
@@ -37,7 +36,7 @@ def readiness(settings: Settings) -> Readiness:
         return Readiness(state=ReadyState.UNUSABLE, reasons=(error.message,))
     if settings.database_url and (silent := silence(sa.make_url(settings.database_url), ANSWERS_S)):
         reasons.append(silent)
-    spool = Spool(settings.home / SPOOL, Redactor(()))
+    spool = Spool(settings.home / WAITING, Redactor(()))
     if waiting := spool.waiting:
         reasons.append(f"{waiting} {'turn waits' if waiting == 1 else 'turns wait'} to be written down.")
     if dropped := spool.dropped:

@@ -29,6 +29,7 @@ from habitus.agent.view import View
 from habitus.app import packages, standing_in
 from habitus.app.calling import SessionCalls
 from habitus.app.curating import tidy
+from habitus.app.home import PADS, WAITING
 from habitus.app.layers import may_have_tools
 from habitus.app.learning import open_learner
 from habitus.app.reaching import silence
@@ -51,9 +52,6 @@ from habitus.tools.tools import Tools
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
-
-SPOOL = "spool"
-PADS = "sessions"  # where the files of each session's scratchpads lie
 
 
 def open_session(
@@ -179,7 +177,7 @@ def open_conversation(
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
-        spool=open_spool(habitus),
+        spool=Spool(habitus.place / WAITING, habitus.redactor),
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
         tools=OfferedTools(
@@ -221,11 +219,6 @@ def open_conversation(
 def open_outage(habitus: Habitus) -> Outage:
     frozen = standing_in.AWAY if standing_in.stands_in(habitus) else ""
     return Outage(partial(silence, habitus.shared.url), frozen=frozen)
-
-
-def open_spool(habitus: Habitus) -> Spool:
-    """Where turns of this host wait while the database is away."""
-    return Spool(habitus.place / SPOOL, habitus.redactor)
 
 
 def lots(habitus: Habitus, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:

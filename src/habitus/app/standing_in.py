@@ -35,7 +35,16 @@ _AT_A_TIME = 1000
 _LEFT_OUT = frozenset(
     {
         *("turns", "turn_messages", "turn_events", "turn_selections", "turn_outcomes", "exposures", "lasting_outcomes"),
-        *("blobs", "skill_intents", "skill_proposals", "engram_versions", "learned_turns", "studied_files"),
+        *(
+            "blobs",
+            "skill_intents",
+            "skill_proposals",
+            "engram_versions",
+            "learned_turns",
+            "studied_files",
+            "skill_calls",
+            "answered_requests",
+        ),
     }
 )
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from habitus import tracing
 from habitus.cli import completion, logs, output
 from habitus.cli.commands import commands
 from habitus.cli.lazy import Group
@@ -55,6 +56,7 @@ def options(
     context.obj = home
     if not context.resilient_parsing:
         context.with_resource(logs.listening(completion.home_of(home), is_verbose=verbose))
+        context.with_resource(tracing.exporting(os.environ))
     if context.invoked_subcommand is None:
         output.explain(context)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dbos import DBOS, DBOSConfig
 
+from habitus import tracing
 from habitus.errors import StorageFailed, UserError
 from habitus.jobs.engine import APPLICATION, FORMAT, PLAN, WORKFLOW, Json, own_queue
 from habitus.jobs.model import Work
@@ -119,7 +120,8 @@ class _Hands:
             with self._changed:
                 self._at.append(id)
             try:
-                return self._done(id, self.kinds[kind], given)
+                with tracing.about(job=id):
+                    return self._done(id, self.kinds[kind], given)
             except _Failed as failed:
                 self._report(id, str(failed))
                 raise _Leaving from None

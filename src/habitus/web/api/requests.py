@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 
 from habitus.agent.explaining import Why
 from habitus.app import checking, configuring, explaining, faring, json_of, remedies, secrets, taking_back, today
+from habitus.app.check_state import Check
 from habitus.app.faring import Fared
 from habitus.app.remedies import Repeated
 from habitus.evidence.findings import Finding, Findings
@@ -145,7 +146,7 @@ def resume(habitus: Opened) -> Json:
     return {"paused": None}
 
 
-@router.get("/doctor", response_model=answer("Checks", checks=tuple[checking.Check, ...]))
+@router.get("/doctor", response_model=answer("Checks", checks=tuple[Check, ...]))
 def doctor(habitus: Opened) -> Json:
     """What works, what is missing, and the exact mend."""
     return {"checks": told(checking.doctor(habitus))}

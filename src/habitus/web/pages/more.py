@@ -11,7 +11,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, Response
 
 from habitus.app import checking, explaining, taking_back
-from habitus.app.checking import CheckState
+from habitus.app.check_state import CheckState
 from habitus.app.explaining import Prospect
 from habitus.app.habitus import Habitus
 from habitus.search.model import Hit
