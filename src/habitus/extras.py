@@ -20,6 +20,7 @@ BRINGS: Mapping[str, str] = {
     "mcp_types": "mcp",
     "nh3": "web",
     "openai": "openai",
+    "opentelemetry.sdk": "telemetry",
     "pocketsphinx": "audio",
     "prompt_toolkit": "chat",
     "psycopg": "postgres",

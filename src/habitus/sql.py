@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,13 +17,14 @@ from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import extras
-from habitus.errors import StorageFailed
+from habitus.errors import Invalid, StorageFailed
 
 log = logging.getLogger(__name__)
 
@@ -85,15 +87,58 @@ def create_engine(url: str) -> sa.Engine:
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.get_backend_name() == "postgresql":
-        return _postgresql_engine(parsed)
+        return _servers.get(parsed) or _servers.setdefault(parsed, _postgresql_engine(parsed))
     raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")
 
 
+# By address: all that a process opens there shares two connections, one of which may be listening (see `news`).
+_servers: WeakValueDictionary[sa.URL, sa.Engine] = WeakValueDictionary()
+_CONNECTIONS = 2
+_TO_SERVERS = {
+    "connect_timeout": 5,
+    "tcp_user_timeout": 10_000,  # so that a cut line is noticed
+    "fallback_application_name": "habitus",
+}
+
+
 def _postgresql_engine(url: sa.URL) -> sa.Engine:
+    options = {name: value for name, value in _TO_SERVERS.items() if name not in url.query}
     try:
-        return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        engine = sa.create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            pool_pre_ping=True,
+            pool_size=_CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=_BUSY_SECONDS,
+            connect_args={**options, "prepare_threshold": None},  # a pooler may give every transaction another one
+        )
+        from habitus.impatient import make_impatient  # the driver, for those who have a server
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
+    make_impatient(engine, _patience.get)
+    sa.event.listen(engine, "begin", _say_in_whose_name)
+    return engine
+
+
+def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
+    """The same connections, every transaction in the name of a user, who sees only their own rows unless an admin.
+
+    SQLite has nobody to keep apart: whoever can read the file can read all of it.
+    """
+    if engine.dialect.name != "postgresql":
+        return engine
+    if "\0" in user or not user.isprintable():
+        raise Invalid(f"{user!r} is no name that a database can hold.", mend="Set HABITUS_USER to another one.")
+    return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
+
+
+def _say_in_whose_name(connection: sa.Connection) -> None:
+    """For the row-level security that the migrations set up; what Habitus does by itself is done as an admin."""
+    options = connection.get_execution_options()
+    names = (options.get("habitus_user", ""), options.get("habitus_role", "admin"))
+    connection.exec_driver_sql(
+        "SELECT set_config('habitus.user', %s, true), set_config('habitus.role', %s, true)", names
+    )
 
 
 def sqlite_url(path: Path) -> str:
@@ -116,9 +161,8 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
     SQLite has one write lock; PostgreSQL takes the one called `lock`. `durable` survives a power cut, not only a
     killed process.
     """
-    joined = _open_transactions.get().get(id(engine))
-    if joined is not None:
-        yield joined
+    if is_writing(engine):
+        yield _open_transactions.get()[id(engine)]
         return
     with storage_errors(engine), engine.connect() as plain, _waiting(plain):
         connection = plain.execution_options(habitus_writing=True)
@@ -128,6 +172,7 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
             if lock and engine.dialect.name == "postgresql":
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": lock})
             yield connection
+    _commits[engine.url] += 1
 
 
 @contextmanager
@@ -137,16 +182,31 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
     if joined is not None:
         yield joined
         return
-    with storage_errors(engine), engine.connect() as connection, _waiting(connection), connection.begin():
+    with (
+        storage_errors(engine),
+        engine.connect() as connection,
+        _waiting(connection),
+        connection.begin(),
+        _announced(engine, connection),
+    ):
         yield connection
 
 
 def is_writing(engine: sa.Engine) -> bool:
     """Whether a writing transaction is open in this context, so that others wait for us."""
-    return id(engine) in _open_transactions.get()
+    joined = _open_transactions.get().get(id(engine))
+    return joined is not None and bool(joined.get_execution_options().get("habitus_writing"))
 
 
-# The writing transaction that is open in this context, by engine: whoever writes further joins it.
+_commits: Counter[sa.URL] = Counter()
+
+
+def commits(engine: sa.Engine) -> int:
+    """How often this process has written there."""
+    return _commits[engine.url]
+
+
+# The transaction that is open in this context, by engine: whoever reads or writes further joins it.
 _open_transactions: ContextVar[Mapping[int, sa.Connection]] = ContextVar(
     "open_transactions", default=MappingProxyType({})
 )
@@ -168,6 +228,9 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         raise _explained(engine, error) from error
+    except sa.exc.TimeoutError:
+        what = f"All {_CONNECTIONS} connections to {place(engine)} have been in use for {_BUSY_SECONDS} s."
+        raise StorageFailed(what, mend="Retry, or start another process.") from None
     except OverflowError:
         raise StorageFailed("A number is too large for the database.", mend="Give a smaller one.") from None
 
@@ -311,7 +374,7 @@ def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
     said = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
     where = place(engine)
     match said.lower():
-        case text if "disk is full" in text:
+        case text if "disk is full" in text or "no space left" in text:
             return StorageFailed(f"No space left for {where}; nothing was changed.", mend="Free some space and retry.")
         case text if "readonly" in text or "read-only" in text:
             return StorageFailed(f"{where} can't be written.", mend="Check the permissions of its directory.")
@@ -327,7 +390,10 @@ def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
                 f"{where} has been busy for {_patience.get():g} s.",
                 mend="Look for a stuck habitus process, then retry.",
             )
-        case text if "connection" in text:  # to a server: which one is in what it says
+        case text if "permission denied" in text or "no schema has been selected" in text:
+            what = f"{where} does not let this role in: {said.rstrip('.')}."
+            return StorageFailed(what, mend="Have its owner grant the role the schema and its tables.")
+        case text if "connection" in text or "resolve host" in text:  # to a server: which one is in what it says
             said = f"The database is away: {said.removeprefix('connection is bad: ')}"
             return StorageFailed(f"{said.rstrip('.')}.", mend="Nothing was changed; run 'habitus doctor'.")
     return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")

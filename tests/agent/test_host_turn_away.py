@@ -22,7 +22,7 @@ RULE = "Never pour before the water boils."
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("habitus.agent.outage.PATIENCE_S", 0.05)
+    monkeypatch.setattr("habitus.agent.outage.PATIENCE_S", 0.3)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def test_the_same_holds_for_a_server_that_was_stopped(
         with Habitus.open(read_settings(home, environ)) as habitus:
             furnished(habitus)
             running.pop_all().close()
-            with opened_while_away(habitus, "connection") as turn:
+            with opened_while_away(habitus, "The database is away") as turn:
                 assert not turn.run("recall_skill", {"name": "brew-tea"}).outcome.is_ok  # its text lies on the server
             assert running.enter_context(postgres.server(tmp_path_factory)) == url
             goes_on(habitus)

@@ -47,10 +47,8 @@ def site(home: Path, tmp_path: Path) -> Iterator[Site]:
         furnish_with_life(habitus)
         door.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{door.getsockname()[1]}"
-        keys = keys_of(home)
-        server = uvicorn.Server(
-            uvicorn.Config(make_app(Desks(habitus), keys, [host]), log_level="warning", lifespan="off")
-        )
+        keys, desks = keys_of(home), Desks(habitus)
+        server = uvicorn.Server(uvicorn.Config(make_app(desks, keys, [host]), log_level="warning", lifespan="off"))
         serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
         serving.start()
         try:
@@ -58,6 +56,7 @@ def site(home: Path, tmp_path: Path) -> Iterator[Site]:
         finally:
             server.should_exit = True
             serving.join()
+            desks.close()
 
 
 @pytest.fixture

@@ -72,11 +72,13 @@ def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path:
 @pytest.mark.req("CL-02")
 def test_what_waits_is_approved_and_turned_down(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/review")
+    expect(page.get_by_label("2 waiting")).to_be_visible()
     page.get_by_role("button", name="Approve").first.click()
     expect(page.get_by_role("status")).to_contain_text("Approved.")
     page.get_by_placeholder("Why not?").fill("Too small.")
     page.get_by_role("button", name="Turn down").click()
     expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+    expect(page.locator("#waiting")).to_be_hidden()
 
 
 @pytest.mark.full

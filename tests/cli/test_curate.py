@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -139,6 +140,10 @@ def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stay
     (tested,) = direct.json("curate", "--apply")["steps"]
     assert tested["reason"].endswith("its cases pass again")
     assert direct.ok("curate") == "Nothing has aged.\n"
+    with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:
+        database.execute("UPDATE tool_health SET proved_on = '2020-01-02T03:04:05.000000+00:00'")
+    (tested,) = direct.json("curate", "--apply")["steps"]
+    assert tested["reason"] == "its cases last passed on 2020-01-02: its cases pass again"
 
     for _ in range(3):
         assert direct("tools", "run", "shout", '{"text": "ho"}').code == 1
@@ -216,3 +221,47 @@ async def test_all_that_one_conversation_taught_is_withdrawn_and_can_be_had_back
     assert len(direct.json("lessons", "list")["lessons"]) == 2
     told = direct.json("lessons", "retract", "--turn", left["evidence"]["trace"])
     assert [each["text"] for each in told["retracted"]] == ["Invoices are numbered by year."]
+
+
+@pytest.mark.req("LA-04", "SK-12")
+def test_of_two_skills_that_say_the_same_one_takes_what_the_other_adds_and_the_other_goes(direct: Direct) -> None:
+    steps = "1. Read the file.\n2. Add the amounts up.\n3. Write the total below the last row.\n"
+    for name, more in (("sum-up", ""), ("sum-up-rows", "4. Say which rows were left out.\n")):
+        given = ("-d", "Sums up the amounts of a CSV file.", "-w", "Totals of a CSV file are asked for", "-f", "-")
+        direct.ok("skills", "new", name, *given, stdin=steps + more)
+    (step,) = direct.json("curate")["steps"]
+    assert (step["action"], step["text"]) == ("merge", "put what only sum-up-rows says into sum-up")
+    assert "decide with 'habitus review show" in direct("curate", "--apply").out
+    assert "+## From sum-up-rows" in direct.ok("review", "diff", "1")
+    direct.ok("review", "approve", "1")
+    assert direct.skill_file("sum-up").read_text().endswith("4. Say which rows were left out.\n")
+    (step,) = direct.json("curate")["steps"]
+    assert step["text"] == "remove sum-up-rows, which adds nothing"
+    direct("curate", "--apply")
+    undo = direct.ok("review", "approve", "2").splitlines()[-1].removeprefix("Undo: habitus ")
+    assert direct.ok("curate") == "Nothing has aged.\n"
+    direct.ok(*shlex.split(undo))
+    assert direct.skill_file("sum-up-rows").read_text().endswith("4. Say which rows were left out.\n")
+
+
+@pytest.mark.req("LA-04")
+def test_a_case_that_a_skill_fails_now_is_named_and_changes_nothing(stocked: Direct) -> None:
+    stocked.ok("skills", "eval", "csv-summary", "--record", "totals of a CSV file by region")
+    assert stocked.ok("curate") == "Nothing has aged.\n"
+    assert stocked("skills", "eval", "csv-summary", "--record", "bake a cake").code == 1
+    (step,) = stocked.json("curate", "--apply")["steps"]
+    assert (step["action"], step["item"]) == ("mend", "csv-summary")
+    assert step["text"].startswith("'bake a cake': ")
+    stocked.skill_file("csv-summary").with_name("evals").joinpath("evals.json").write_text("{")
+    (step,) = stocked.json("curate")["steps"]
+    assert step["text"].startswith("evals/evals.json of 'csv-summary' is not JSON")
+
+
+@pytest.mark.req("LP-07", "ME-05")
+def test_lessons_that_say_the_same_after_an_edit_are_one_again(direct: Direct) -> None:
+    ids = taught(direct)
+    direct.ok("lessons", "edit", ids[3], "--text", LESSONS[2])
+    said_twice = [step for step in direct.json("curate")["steps"] if step["reason"] == f"{ids[3]} says the same"]
+    assert [step["item"] for step in said_twice] == [ids[2]]
+    direct.ok("curate", "--apply")
+    assert ids[2] in {each["id"] for each in direct.json("lessons", "archive")["archived"]}

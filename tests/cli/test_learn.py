@@ -21,6 +21,7 @@ from habitus.llm.scripted import ScriptedModel, says
 from habitus.skills.model import Stage
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
+from tests.learning.hosts import Did, claude_code
 from tests.learning.logs import Line, asked, came, clean, failing, used, write
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
@@ -103,6 +104,7 @@ def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
             }
         ],
         "skills": {},
+        "procedures": [],
         "redacted": {"github": 2},
         "post_mortems": [],
         "stopped": "",
@@ -398,3 +400,26 @@ def test_commands_that_fail_in_codex_are_failures(direct: Direct) -> None:
     write(direct.cli.cwd / "rollout-1.jsonl", rows)
     fired = {each["detector"]: each for each in direct.json("learn", "rollout-1.jsonl")["detectors"]}
     assert fired["repeated_tool_error"]["firings"][0]["evidence"][-1].endswith("shell failed: make: no rule")
+
+
+@pytest.mark.req("EL-08", "LA-03")
+def test_what_was_done_the_same_way_in_three_sessions_is_proposed_as_a_skill(direct: Direct) -> None:
+    for version in ("1.4.0", "1.5.0", "2.0.0"):
+        claude_code(
+            direct.cli.cwd / f"v{version[0]}{version[2]}",
+            [
+                Did(said=f"release {version}"),
+                Did(command=f"git tag v{version}", said="ok"),
+                Did(command=f"git push origin v{version}", said="ok"),
+                Did(command=f"make announce VERSION={version}", said="ok"),
+            ],
+        )
+    said = direct.ok("learn", ".")
+    assert "What was done the same way again and again:" in said
+    assert "done in 3 turns of 3 sessions" in said
+    assert direct.json("review", "list")["proposals"] == []
+    (proposed,) = json.loads(direct("learn", ".", "--apply", "--json").out)["procedures"]
+    (waiting,) = direct.json("review", "list")["proposals"]
+    assert waiting["id"] == proposed["proposal"]
+    assert "git push origin v${version}" in direct.ok("review", "show", str(waiting["id"]))
+    assert direct.json("learn", ".", "--apply")["procedures"] == []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from pathlib import Path
 
 import pytest
 
 from habitus.cli.logs import listening
+from habitus.sandbox.credentials.vault import open_vault
 from tests.cli.conftest import Direct
 
 _LINE = "INFO habitus.agent.composer: selection count="
@@ -38,13 +41,16 @@ def test_a_file_takes_the_lines(direct: Direct, model: str) -> None:
 
 
 @pytest.mark.req("SC-02")
-def test_no_secret_is_in_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_secret_is_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HABITUS_VAULT_KEY", "a-long-random-text-of-a-variable")
+    open_vault(tmp_path, os.environ).set("tea", "of the vault")
     monkeypatch.setenv("MY_API_KEY", _SECRET)
-    with listening(is_verbose=True):
-        logging.getLogger("somebody.else").info("asked with %s", _SECRET)
+    with listening(tmp_path, is_verbose=True):
+        logging.getLogger("somebody.else").info("asked with %s and of the vault", _SECRET)
     said = capsys.readouterr().err
-    assert said.startswith("INFO somebody.else: asked with [redacted")
-    assert _SECRET not in said
+    assert said == "INFO somebody.else: asked with [redacted:known] and [redacted:known]\n"
 
 
 def test_a_place_that_cannot_be_written_is_one_line(direct: Direct) -> None:

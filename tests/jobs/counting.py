@@ -1,31 +1,36 @@
-"""Workers as processes of their own, two at a time, for jobs that kill them: whoever dies is replaced.
+"""Workers as processes of their own, some at a time, for jobs that kill them: whoever dies is replaced.
 
-`python -m tests.jobs.counting ROOT` goes on until its standard input is closed. The work writes down each part that
-begins and each effect it has; it kills its process where the part says so, once.
+`python -m tests.jobs.counting ROOT [SECONDS]` goes on until its standard input is closed, and kills a worker every so
+many seconds. The work writes down each part that begins and each effect it has; it kills its process where a part says
+so, once. ROOT/url names the database, if it is not SQLite.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import select
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from habitus.errors import Invalid
-from habitus.jobs.owners import Locks
+from habitus.jobs.model import Job, JobState
+from habitus.jobs.owners import Hearts, Locks, Owners
 from habitus.jobs.queue import JobQueue
+from habitus.jobs.rules import Limits
 from habitus.jobs.worker import Manner, working
 
 LOOK_S = 0.05
+GONE_S = 1.0
 
 
 class Counting:
-    """Parts are {"die": "before" | "after" | ""}."""
+    """Parts are {"die": "before" | "after" | "always" | ""}."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -44,10 +49,15 @@ class Counting:
             raise OSError("The line is dead.")
         if part["die"] == "before":
             self._die_once(key)
+        if part["die"] == "always":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if part.get("takes_s"):
+            time.sleep(part["takes_s"])
         with contextlib.suppress(FileExistsError):  # not twice under one key
             (self._root / "effects" / key.replace("/", ":")).touch(exist_ok=False)
         if part["die"] == "after":
             self._die_once(key)
+        self._write("ended", key)
         return {"done": 1, "tokens": part.get("tokens", 0)}
 
     def sum_up(self, results: Sequence[Any]) -> Any:
@@ -66,18 +76,48 @@ class Counting:
 
 
 def url(root: Path) -> str:
-    return f"sqlite:///{root / 'jobs.db'}"
+    named = root / "url"
+    return named.read_text() if named.exists() else f"sqlite:///{root / 'jobs.db'}"
 
 
 @contextlib.contextmanager
-def counting(root: Path, *, concurrency: int = 2, kinds: Collection[str] = ("count",)) -> Iterator[str]:
+def counting(
+    root: Path, *, concurrency: int = 2, kinds: Collection[str] = ("count",), per_model: int = 0
+) -> Iterator[str]:
     queue = JobQueue(url(root), connections=concurrency)
-    manner = Manner(concurrency=concurrency, look_s=LOOK_S, first_wait_s=0.001)
+    manner = Manner(
+        concurrency=concurrency, look_s=LOOK_S, first_wait_s=0.001, limits=Limits(per_model=per_model), patience_s=1
+    )
+    owners: Owners = Hearts(gone_s=GONE_S) if queue.store.is_shared else Locks(root / "workers")
     try:
-        with working(queue, dict.fromkeys(kinds, Counting(root)), Locks(root / "workers"), manner) as name:
+        with working(queue, dict.fromkeys(kinds, Counting(root)), owners, manner) as name:
             yield name
     finally:
         queue.close()
+
+
+def until(is_so: Callable[[], bool], *, longest_s: float = 120) -> None:
+    end = time.monotonic() + longest_s
+    while not is_so():
+        assert time.monotonic() < end, "It took too long."
+        time.sleep(0.05)
+
+
+def begun(root: Path) -> list[str]:
+    return (root / "began").read_text().splitlines()
+
+
+def check(root: Path, jobs: Sequence[Job]) -> None:
+    """No job is lost, no effect is there twice, and no part begins again once the next one has begun: then it was
+    kept."""
+    lines = begun(root)
+    for job in jobs:
+        assert (job.state, job.result) == (JobState.DONE, job.of), job
+        keys = [f"{job.id}/plan", *(f"{job.id}/{number}" for number in range(job.of or 0))]
+        order = [keys.index(key) for key in lines if key in set(keys)]
+        assert order == sorted(order), order
+        assert set(order) == set(range(len(keys)))
+    assert len(list((root / "effects").iterdir())) == sum(job.of or 0 for job in jobs)
 
 
 def _work(root: Path) -> None:
@@ -86,13 +126,17 @@ def _work(root: Path) -> None:
             time.sleep(60)
 
 
-def _nurse(root: Path) -> None:
+def _nurse(root: Path, kills_s: float) -> None:
     alive: set[int] = set()
+    due = time.monotonic() + kills_s
     while not select.select([sys.stdin], [], [], 0.02)[0]:
         while len(alive) < 2:
             if (child := os.fork()) == 0:
                 _work(root)
             alive.add(child)
+        if kills_s and time.monotonic() > due:
+            os.kill(random.choice(sorted(alive)), signal.SIGKILL)
+            due = time.monotonic() + kills_s * random.uniform(0.2, 1.8)
         dead, _ = os.waitpid(-1, os.WNOHANG)
         alive.discard(dead)
     for child in alive:
@@ -101,4 +145,4 @@ def _nurse(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    _nurse(Path(sys.argv[1]))
+    _nurse(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.0)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +12,9 @@ import pytest
 from habitus.errors import NotFound, Refused
 from habitus.jobs.model import Job, JobState
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.rules import MOST_TRIES
-from tests.jobs.counting import counting, url
-
-_LONGEST_S = 120
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    for name in ("effects", "deaths"):
-        (tmp_path / name).mkdir()
-    return tmp_path
+from habitus.jobs.rules import MOST_TRIES, Lanes
+from tests.jobs.conftest import Nursed
+from tests.jobs.counting import begun, check, counting, until, url
 
 
 @pytest.fixture
@@ -36,28 +24,8 @@ def queue(root: Path) -> Iterator[JobQueue]:
     opened.close()
 
 
-@contextmanager
-def _nursed(root: Path) -> Iterator[None]:
-    command = [sys.executable, "-m", "tests.jobs.counting", str(root)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as nurse:
-        yield
-        assert nurse.stdin is not None
-        nurse.stdin.close()
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + _LONGEST_S
-    while not is_so():
-        assert time.monotonic() < end, "It took too long."
-        time.sleep(0.05)
-
-
 def _all_over(queue: JobQueue) -> bool:
     return all(job.state.is_over for job in queue.all())
-
-
-def _begun(root: Path) -> list[str]:
-    return (root / "began").read_text().splitlines()
 
 
 def _add(queue: JobQueue, *deaths: str, plan: str = "") -> str:
@@ -67,40 +35,35 @@ def _add(queue: JobQueue, *deaths: str, plan: str = "") -> str:
 
 
 def _check(root: Path, jobs: list[Job]) -> None:
-    """No job is lost, nothing is done twice, and no part begins again once the next one has begun: then it was kept."""
-    begun = _begun(root)
-    for job in jobs:
-        assert (job.state, job.result) == (JobState.DONE, job.of), job
-        keys = [f"{job.id}/plan", *(f"{job.id}/{number}" for number in range(job.of or 0))]
-        order = [keys.index(key) for key in begun if key in set(keys)]
-        assert order == sorted(order), order
-        assert set(order) == set(range(len(keys)))
+    """What is more: only what a worker died in is begun twice."""
+    check(root, jobs)
     deaths = {path.name.replace(":", "/") for path in (root / "deaths").iterdir()}
-    twice = {key for key, times in Counter(begun).items() if times > 1}
+    twice = {key for key, times in Counter(begun(root)).items() if times > 1}
     assert twice <= deaths | {f"{death}/plan" for death in deaths}
-    assert len(list((root / "effects").iterdir())) == sum(job.of or 0 for job in jobs)
 
 
 @pytest.mark.req("OP-01")
-def test_a_worker_killed_in_a_part_is_replaced_by_the_other(root: Path, queue: JobQueue) -> None:
+def test_a_worker_killed_in_a_part_is_replaced_by_the_other(root: Path, queue: JobQueue, nursed: Nursed) -> None:
     _add(queue, "", "after", "")
-    with _nursed(root):
-        _until(lambda: _all_over(queue))
+    with nursed():
+        until(lambda: _all_over(queue))
     _check(root, queue.all())
     assert len(list((root / "deaths").iterdir())) == 1
 
 
 @pytest.mark.full
 @pytest.mark.req("OP-01")
-def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(root: Path, queue: JobQueue) -> None:
+def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(
+    root: Path, queue: JobQueue, nursed: Nursed
+) -> None:
     parts = 4
     for at in range(parts):
         for die in ("before", "after"):
             _add(queue, *(die if number == at else "" for number in range(parts)))
     _add(queue, *["after"] * parts, plan="plan")
     _add(queue, *["before"] * parts)
-    with _nursed(root):
-        _until(lambda: _all_over(queue))
+    with nursed():
+        until(lambda: _all_over(queue))
     _check(root, queue.all())
     assert len(list((root / "deaths").iterdir())) == 2 * parts + 2 * parts + 1
 
@@ -109,11 +72,11 @@ def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(root: Path
 def test_a_worker_that_leaves_hands_over_what_it_began(root: Path, queue: JobQueue) -> None:
     ids = [_add(queue, *[""] * 20) for _ in range(2)]
     with counting(root):
-        _until(lambda: any(job.done for job in queue.all()))
+        until(lambda: any(job.done for job in queue.all()))
     left = [queue.get(id) for id in ids]
     assert {job.state for job in left} == {JobState.WAITING}  # not only when somebody finds out that it is gone
     with counting(root):
-        _until(lambda: _all_over(queue))
+        until(lambda: _all_over(queue))
     _check(root, queue.all())
 
 
@@ -122,17 +85,17 @@ def test_a_job_that_failed_is_tried_again_from_the_part_that_failed(root: Path, 
     given: dict[str, Any] = {"job": "j", "parts": [{"die": ""}, {"die": "", "fails": True}, {"die": ""}]}
     with counting(root):
         assert queue.add("count", given, id="j") == queue.add("count", given, id="j")  # once, though asked for twice
-        _until(lambda: _all_over(queue))
+        until(lambda: _all_over(queue))
         failed = queue.get("j")
         assert (failed.state, failed.done, failed.of) == (JobState.FAILED, 1, 3)
         assert failed.reason == "It is not mended yet."
         (root / "mended").touch()
         assert not queue.retry("j").state.is_over
-        _until(lambda: _all_over(queue))
+        until(lambda: _all_over(queue))
         assert (queue.get("j").state, queue.get("j").result) == (JobState.DONE, 3)
         with pytest.raises(Refused, match="nothing to try again"):
             queue.retry("j")
-    assert Counter(_begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": 2, "j/2": 1}
+    assert Counter(begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": 2, "j/2": 1}
 
 
 @pytest.mark.req("OP-01")
@@ -143,7 +106,7 @@ def test_a_cancelled_job_can_go_on_later(root: Path, queue: JobQueue) -> None:
         queue.cancel(id)
     queue.retry(id)
     with counting(root):
-        _until(lambda: _all_over(queue))
+        until(lambda: _all_over(queue))
     assert queue.get(id).result == 2
 
 
@@ -161,11 +124,11 @@ def test_a_kind_that_a_worker_does_not_know_is_left_to_others_and_said_once(
 ) -> None:
     known, unknown = _add(queue, ""), queue.add("knit", {"job": "knit", "parts": [{"die": ""}]}, id="knit")
     with counting(root):
-        _until(lambda: queue.get(known).state.is_over)
+        until(lambda: queue.get(known).state.is_over)
     assert queue.get(unknown).state is JobState.WAITING
     assert caplog.text.count("Jobs of the kind 'knit' are left to other workers") == 1
     with counting(root, kinds=("knit",)):
-        _until(lambda: _all_over(queue))
+        until(lambda: _all_over(queue))
     assert queue.get(unknown).result == 1
 
 
@@ -173,21 +136,45 @@ def test_a_kind_that_a_worker_does_not_know_is_left_to_others_and_said_once(
 def test_a_part_that_fails_by_accident_is_tried_again_later_and_parked_at_last(root: Path, queue: JobQueue) -> None:
     id = queue.add("count", {"job": "j", "parts": [{"die": ""}, {"die": "", "stumbles": True}]}, id="j")
     with counting(root):
-        _until(lambda: _all_over(queue))
+        until(lambda: _all_over(queue))
     parked = queue.get(id)
     assert (parked.state, parked.done) == (JobState.PARKED, 1)
     assert parked.reason == f"OSError: The line is dead. (try {MOST_TRIES} of {MOST_TRIES})"
-    assert Counter(_begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": MOST_TRIES}
+    assert Counter(begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": MOST_TRIES}
     (root / "mended").touch()
     assert queue.retry(id).reason == ""
     with counting(root):
-        _until(lambda: _all_over(queue))
+        until(lambda: _all_over(queue))
     assert queue.get(id).result == 2
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01")
+def test_a_job_that_kills_every_worker_is_parked_and_the_others_are_done(
+    root: Path, queue: JobQueue, nursed: Nursed
+) -> None:
+    deadly, harmless = _add(queue, "", "always"), _add(queue, "", "")
+    with nursed():
+        until(lambda: _all_over(queue))
+    assert (queue.get(deadly).state, queue.get(deadly).done) == (JobState.PARKED, 1)
+    assert queue.get(deadly).reason.endswith(f"died with it ({MOST_TRIES} of {MOST_TRIES})")
+    assert queue.get(harmless).state is JobState.DONE
 
 
 @pytest.mark.req("OP-01")
 def test_a_job_ends_early_when_its_tokens_are_spent(root: Path, queue: JobQueue) -> None:
     id = queue.add("count", {"job": "j", "parts": [{"die": "", "tokens": 60}] * 4, "tokens": 100})
     with counting(root):
-        _until(lambda: _all_over(queue))
+        until(lambda: _all_over(queue))
     assert (queue.get(id).state, queue.get(id).result) == (JobState.DONE, 2)
+
+
+@pytest.mark.req("OP-01")
+def test_no_more_jobs_than_allowed_ask_one_model_at_a_time(root: Path, queue: JobQueue) -> None:
+    for number in range(3):
+        given = {"job": f"j{number}", "parts": [{"die": ""}] * 3}
+        queue.add("count", given, id=f"j{number}", lanes=Lanes(model="openai:gpt"))
+    with counting(root, concurrency=3, per_model=1):
+        until(lambda: _all_over(queue))
+    jobs = [line.partition("/")[0] for line in begun(root)]
+    assert jobs == sorted(jobs)  # one after the other, though there were hands for all

@@ -50,14 +50,14 @@ def test_two_schedulers_start_a_job_once_and_a_clock_that_goes_back_starts_none_
     clock.now += timedelta(minutes=2)
     for each in two:
         each.look()
-    assert [job.id for job in queue.all()] == ["scheduled-curate-2026-03-29"]
+    assert [job.id for job in queue.all()] == ["scheduled-curate-ann-2026-03-29"]
     clock.now -= timedelta(days=1)
     for each in two:
         each.look()
     clock.now += timedelta(days=1)
     for each in (*two, Scheduler(habitus, queue)):
         each.look()
-    assert len([job for job in queue.all() if job.id == "scheduled-curate-2026-03-29"]) == 1
+    assert len([job for job in queue.all() if job.id == "scheduled-curate-ann-2026-03-29"]) == 1
     assert len(queue.all()) <= 2  # of the night that the wrong clock told
 
 
@@ -69,8 +69,24 @@ def test_a_night_that_everybody_slept_through_is_made_up_for_once(
     clock.now += timedelta(minutes=2)
     first.look()
     clock.now += timedelta(days=3, hours=6)
-    assert Scheduler(habitus, queue).look() == ["scheduled-curate-2026-04-01"]
+    assert Scheduler(habitus, queue).look() == ["scheduled-curate-ann-2026-04-01"]
     assert len(queue.all()) == 2
+
+
+@pytest.mark.req("OP-01")
+def test_jobs_that_were_over_long_ago_are_forgotten_and_those_that_wait_are_not(
+    habitus: Habitus, queue: JobQueue, clock: Clock
+) -> None:
+    over, waiting = (jobs.leave(habitus, queue, "index") for _ in range(2))
+    queue.cancel(over)
+    scheduler = Scheduler(habitus, queue)
+    clock.now = datetime.now(UTC) + timedelta(days=29)  # the engine has the time of the machine
+    scheduler.look()
+    assert {over, waiting} < {job.id for job in queue.all()}
+    clock.now += timedelta(days=2)
+    scheduler.look()
+    assert over not in {job.id for job in queue.all()}
+    assert waiting in {job.id for job in queue.all()}
 
 
 @pytest.mark.req("OP-01")

@@ -136,3 +136,18 @@ async def test_nobody_else_is_let_in(place: Path, habitus: Habitus) -> None:
         port = int(server.url.rpartition(":")[2].partition("/")[0])
         with pytest.raises(Invalid, match="Choose another --port"):
             await serve_http(Scope(home=place), port, lambda text: None)
+
+
+@pytest.mark.req("OP-03")
+async def test_whoever_watches_over_the_process_hears_that_it_lives_and_what_it_lacks(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(home) as at, httpx2.AsyncClient() as web:
+        base = at.url.removesuffix("/mcp")
+        assert (await web.get(f"{base}/healthz")).json() == {"status": "ok"}
+        assert (await web.get(f"{base}/readyz")).json() == {"status": "ready", "reasons": []}
+        monkeypatch.setenv("HABITUS_DATABASE_URL", "postgresql://somebody:secret@127.0.0.1:9/none")
+        degraded = await web.get(f"{base}/readyz")
+        assert degraded.status_code == 200
+        assert degraded.json() == {"status": "degraded", "reasons": ["The database is away (Connection refused)."]}
+        assert (await web.post(f"{base}/readyz")).status_code == 401

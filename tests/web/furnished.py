@@ -15,6 +15,8 @@ from habitus.skills.library import Fields
 from habitus.skills.model import Actor, Author, Skill, Source
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
+from habitus.tools.code_stage import with_tool
+from habitus.tools.model import Case, ToolProgram
 
 AGENT = Author(actor=Actor.AGENT, name="helper", reason="worked it out in a conversation about sales")
 
@@ -63,6 +65,7 @@ def furnish_with_life(habitus: Habitus) -> None:
         ("Ann works in Vienna and keeps the books of three shops.", "profile"),
     ):
         habitus.memory.add(words, kind=kind)
+    _equip(habitus)
     _talk(habitus)
     _weigh(habitus)
 
@@ -102,14 +105,53 @@ def _talk(habitus: Habitus) -> None:
     )
 
 
+CHUNKS = """## look around
+
+Looks for skills that fit.
+
+```yaml
+params: {query: What to look for}
+steps:
+  - tool: search_skills
+    description: Look
+    params: {query: $query}
+```
+"""
+
+
+def _equip(habitus: Habitus) -> None:
+    """A skill with a recipe, and one with code that nobody has approved."""
+    habitus.skills.create(
+        Skill(name="look-around", description="Finds what fits.", body="1. Look.\n"), habitus.person()
+    )
+    folder = habitus.settings.home / "skills"
+    (folder / "look-around" / "chunks.md").write_text(CHUNKS)
+    program = ToolProgram(
+        name="shout",
+        description="Makes it loud.",
+        parameters={"properties": {"text": {"type": "string"}}, "required": ["text"]},
+        code='import json, sys\nprint(json.loads(sys.argv[1])["text"].upper())\n',
+        cases=(Case(payload={"text": "hi"}, shape={"type": "string"}),),
+    )
+    tree = with_tool({}, program, is_automatic=False)
+    habitus.skills.write_tree("user", "shout", tree, habitus.person("made by hand"))
+
+
 def _weigh(habitus: Habitus) -> None:
     """Conversations that were offered a skill, or kept from it at random, and mostly went as it had promised."""
     for number in range(16):
         is_offered = number % 2 == 0
         went = OutcomeKind.OK if is_offered is (number != 3) else OutcomeKind.FAILED
         shown = Exposure(
-            kind="skill", item="close-the-month", version=3, is_offered=is_offered, propensity=0.5, is_used=is_offered
+            kind="skill",
+            item="close-the-month",
+            version=3,
+            is_offered=is_offered,
+            propensity=0.5,
+            is_used=is_offered,
+            tokens=20,
         )
+        unsure = Exposure(kind="skill", item="weekly-report", version=1, is_offered=True, is_used=number < 3)
         habitus.journal.record(
             Turn(
                 id=f"w{number}",
@@ -118,7 +160,7 @@ def _weigh(habitus: Habitus) -> None:
                 request="Close the books.",
                 started_on=habitus.clock() - timedelta(days=1, minutes=number),
                 user="ben",
-                exposures=(shown,),
+                exposures=(shown, unsure),
                 outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),),
             )
         )

@@ -5,14 +5,25 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Collection
+from enum import Enum
 
 import pytest
 from fastapi.testclient import TestClient
 
+from habitus.agent.consent import Consent
 from habitus.app import Habitus, secrets
-from habitus.events import OK
+from habitus.events import OK, OutcomeKind, tool_called, tool_returned
+from habitus.evidence.policy import Verdict
+from habitus.jobs.model import JobState
+from habitus.journal.model import Place, Turn
+from habitus.memory.model import Kind, Producer, Scope
+from habitus.recipes.catalogue import RecipeStatus
 from habitus.sandbox.credentials.model import Call
-from habitus.skills.model import Manifest, Skill
+from habitus.skills.model import Manifest, Skill, Source, Stage, State
+from habitus.skills.review import Action
+from habitus.tools.model import ToolStatus
+from habitus.web import words
 from tests.web.furnished import furnish_with_life
 
 PAGES = (
@@ -26,6 +37,11 @@ PAGES = (
         for tab in ("edit", "files", "fared", "history&version=2", "history&version=1")
     ),
     "/skills/close-the-month?tab=fits&request=close+the+books",
+    "/skills/close-the-month?tab=files&file=SKILL.md",
+    "/skills/weekly-report?tab=fared",
+    "/skills/look-around?tab=recipes",
+    "/skills/shout?tab=code",
+    "/skills/shout?tab=trust",
     "/new",
     "/review",
     "/lessons",
@@ -56,7 +72,7 @@ def seen(text: str) -> str:
 @pytest.mark.req("CL-02")
 def test_every_page_opens_on_a_home_with_life_and_on_an_empty_one(browser: TestClient, habitus: Habitus) -> None:
     empty = {path: browser.get(path).status_code for path in PAGES}
-    gone = ("/skills/close", "/activity/s1", "/chat/s1")
+    gone = ("/skills/close", "/skills/weekly", "/skills/look", "/skills/shout", "/activity/s1", "/chat/s1")
     assert {path for path, status in empty.items() if status != 200} == {p for p in PAGES if p.startswith(gone)}
     furnish_with_life(habitus)
     assert [path for path in PAGES if browser.get(path).status_code != 200] == []
@@ -110,8 +126,10 @@ def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus
     furnish_with_life(habitus)
     page = browser.get("/skills/close-the-month?tab=fared").text
     (finding,) = habitus.evidence.of_skill(habitus.skills.find("close-the-month"))
-    assert html.escape(finding.sentence) in page
+    assert html.escape(finding.sentence.partition(" Costs")[0]) in page
     assert 'aria-label="Of a hundred conversations. v3: +' in page
+    assert finding.judgement.verdict is Verdict.PROMOTE
+    assert re.search(r">Close the month</a>.*?>helps<", browser.get("/skills").text, flags=re.DOTALL)
     assert "v3: 3 went well, 1 went wrong" in page
     told = browser.get("/api/v1/skills/close-the-month/evidence").json()["items"]
     assert [one["sentence"] for one in told] == [finding.sentence]
@@ -216,6 +234,62 @@ def assert_harmless(text: str) -> None:
         assert not re.search(r"(?:^|\s)on\w+\s*=", re.sub(r"\"[^\"]*\"|'[^']*'", "", attributes)), (name, attributes)
         assert not re.search(r"(?:href|src)\s*=\s*[\"']?\s*javascript:", attributes, flags=re.IGNORECASE)
     assert "alert(1)</script>" not in text
+
+
+@pytest.mark.req("CL-02")
+def test_everything_that_a_page_names_has_a_word() -> None:
+    """A page with a thing that has none would not open."""
+    named: dict[type[Enum], Collection[object]] = {
+        State: words.STATES,
+        Source: words.SOURCES,
+        Stage: words.STAGES,
+        Kind: words.KINDS,
+        Scope: words.SCOPES,
+        Producer: words.PRODUCERS,
+        OutcomeKind: words.OUTCOMES,
+        Place: words.PLACES,
+        Action: words.ACTIONS,
+        Consent: words.CONSENTS,
+        JobState: words.JOB_STATES,
+        ToolStatus: words.TOOL_STATES,
+        RecipeStatus: words.RECIPE_STATES,
+        Verdict: words.VERDICTS,
+    }
+    assert {kind.__name__: set(kind) - set(known) for kind, known in named.items() if set(kind) - set(known)} == {}
+
+
+@pytest.mark.req("CL-02", "CL-08")
+def test_what_fails_again_and_again_stands_on_the_first_page_with_what_helps(
+    browser: TestClient, stranger: TestClient, habitus: Habitus
+) -> None:
+    for number in range(2):
+        failed = tool_returned("bash", success=False, error="bash: pnpm: command not found")
+        worked = tool_returned("bash", success=True)
+        events = (
+            tool_called("bash", {"command": "pnpm install"}),
+            failed,
+            tool_called("bash", {"command": "npm install"}),
+            worked,
+        )
+        habitus.journal.record(
+            Turn(
+                id=f"f{number}",
+                session=f"f{number}",
+                request="Install it.",
+                started_on=habitus.clock(),
+                ended_on=habitus.clock(),
+                user=habitus.settings.user,
+                events=events,
+            )
+        )
+    assert 'hx-get="/today/failing"' in browser.get("/").text
+    (told,) = browser.get("/api/v1/failing").json()["failing"]
+    assert told["failure"]["sessions"] == 2
+    text = seen(f"<main>{browser.get('/today/failing').text}")
+    assert "2 times in 2 conversations" in text
+    assert told["remedy"] in text
+    assert told["remedy"] == "Run `npm`; `pnpm` is not found."
+    assert [stranger.get(path).status_code for path in ("/today/failing", "/api/v1/failing")] == [401, 401]
 
 
 @pytest.mark.req("SB-11")

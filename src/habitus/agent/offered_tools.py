@@ -8,7 +8,6 @@ from functools import partial
 
 from habitus.agent.ladder import Ladder
 from habitus.agent.outage import Outage
-from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.tools.code_tools import code_tools
 from habitus.agent.tools.recipe_tools import recipe_tools
 from habitus.agent.tools.registry import Registry, Tool
@@ -17,6 +16,7 @@ from habitus.evidence.model import Item
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus
 from habitus.sandbox.given import Given
 from habitus.sandbox.model import ToolRun
+from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext, is_barred
 from habitus.skills.menu import tokens
@@ -45,10 +45,12 @@ class OfferedTools:
         ladder: Ladder,
         given: Given | None = None,
         *,
+        services: Services = NO_SERVICES,
         steady: bool = True,
         may_have_tools: Callable[[], bool] = lambda: True,
     ) -> None:
         self._given = given
+        self._services = services  # what their code may ask
         self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
         self._built_in = tuple(built_in)
         self._tools = tools
@@ -133,14 +135,13 @@ class OfferedTools:
         gates = self._with_tools(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
         usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
-        services = sandbox_services(self._view)
-        run = partial(self._tools.run, services=services, given=self._given)
+        run = partial(self._tools.run, services=self._services, given=self._given)
         self._degraded = code_tools([tool for tool in usable if tool.status is ToolStatus.DEGRADED], run, self._below)
         waiting = [tool for tool in self._tools.waiting(conversation) if tool.name not in active]
 
         async def run_waiting(name: str, payload: object) -> ToolRun:
             run = self._tools.run_waiting
-            return await run(conversation, name, payload, services=services, given=self._given)
+            return await run(conversation, name, payload, services=self._services, given=self._given)
 
         self._steps = code_tools(active.values(), run, self._below)
         waiting_tools = code_tools(waiting, run_waiting, self._below)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
+from habitus import tracing
 from habitus.agent.background import in_thread
 from habitus.agent.composer import Composer
 from habitus.agent.outcome import MODEL
@@ -86,7 +87,8 @@ class OpenTurn:
         self._remembered = self._composer.recall(self.said.request)
 
     def select(self) -> None:
-        self.selection = self._composer.select(self.said.request)
+        with tracing.span("select"):
+            self.selection = self._composer.select(self.said.request)
 
     def compose(self) -> None:
         assert self.selection is not None
@@ -105,8 +107,9 @@ class OpenTurn:
         if told is not None:
             self.composed, self.context = told, self._parts.redactor.redact(told.prompt.context_text).text
         steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
-        for step in (*steps, self.begin):
-            await in_thread(step)
+        with tracing.about(turn=self.id):
+            for step in (*steps, self.begin):
+                await in_thread(step)
 
     @property
     def shows_pad(self) -> bool:
@@ -155,7 +158,9 @@ class OpenTurn:
             redactor=redactor,
             sees_images=self.said.sees_images,
         )
-        result = await tools.run(call, running)
+        await self._parts.ready()
+        with tracing.span("tool", tool=call.name):
+            result = await tools.run(call, running)
         self._returned(call, result)
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
         self._emit(
@@ -243,6 +248,7 @@ class OpenTurn:
         Meanwhile the directories are looked at, so that what was changed by hand shows in the next turn.
         """
         self.loaded = tuple(self._parts.view.loaded.values())
+        self._count()
         told = await in_thread(lambda: self._recorder.finish(self, has_news=self._composer.has_news))
         if not self.is_cancelled:
             self._recorder.teach(self)
@@ -254,6 +260,11 @@ class OpenTurn:
         if self._parts.view.is_large:
             self._parts.background.spawn(asyncio.to_thread(self._parts.view.look_ahead))
         return told.waiting
+
+    def _count(self) -> None:
+        tracing.count("turns", outcome=self.outcome.kind.value)
+        tracing.count("tokens", self.usage.input_tokens, direction="input")
+        tracing.count("tokens", self.usage.output_tokens, direction="output")
 
     def _tell(self, what: Callable[[TurnObserver], None]) -> None:
         for observer in self._parts.observers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import mimetypes
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from habitus.agent.view import View
@@ -48,10 +48,14 @@ class OtherFile:
 class OtherFiles:
     """Of the skills that a conversation has in view. Every method looks into the database: call it beside the loop."""
 
-    def __init__(self, view: View, given: Given | None = None) -> None:
-        """Without `given` they are only read: nobody runs code beside them."""
+    def __init__(
+        self, view: View, given: Given | None = None, how_to_call: Callable[[Skill], str] = lambda skill: ""
+    ) -> None:
+        """Without `given` they are only read: nobody runs code beside them. `how_to_call` tells of a skill's command
+        line, where code may call it."""
         self._view = view
         self._given = given
+        self._how_to_call = how_to_call
         self._seen: Snapshot | None = None
 
     def put(self, skill: Skill) -> str:
@@ -62,6 +66,7 @@ class OtherFiles:
         placed = self._placed(skill.name, files)
         shown = _first(listed(files.others[:_MOST_LINES], files, placed), _MOST_CHARACTERS)
         lines = [
+            self._how_to_call(skill),
             _where(skill.name, placed),
             *shown,
             _rest(skill.name, len(files.others) - len(shown)),

@@ -1,8 +1,9 @@
-"""A database that is away or busy: the turn makes do without it, and the person is told once."""
+"""A database that is away or slow: the turn makes do without it, and the person is told once."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,13 +15,35 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE_S = 3.0  # with a database that somebody else keeps busy, while a person waits
+ANSWERS_S = 0.2  # within this a server has to answer anything at all
+_ASKED_EVERY_S = 0.5
 
 
 class Outage:
-    """`trouble` says why the database could not be used in this turn; empty while it can."""
+    """`trouble` says why the database could not be used in this turn; empty while it can.
 
-    def __init__(self) -> None:
+    `silence` says why a database on another machine does not answer in time: then it is left alone. `frozen` is why
+    nothing can be written at all.
+    """
+
+    def __init__(self, silence: Callable[[float], str] = lambda within: "", *, frozen: str = "") -> None:
         self.trouble = ""
+        self._silence = silence
+        self._frozen = frozen
+        self._asked = (float("-inf"), "")  # when, and what it said
+        self._is_told = False
+
+    def begin(self) -> None:
+        """A turn begins, and things may be better."""
+        if not self.trouble:
+            self._is_told = False
+        self.trouble = ""
+        self._asked = (float("-inf"), "")
+
+    def is_first_to_tell(self) -> bool:
+        """Whether nobody has heard of this outage yet."""
+        is_first, self._is_told = not self._is_told, True
+        return is_first
 
     @property
     def _patience(self) -> float:
@@ -30,6 +53,7 @@ class Outage:
     def unless_away(self, look: Callable[[], T], otherwise: T) -> T:
         """What the database says; while it can't be used, what is known without it."""
         try:
+            self._check_answers()
             with sql.patience(self._patience):
                 return look()
         except away() as error:
@@ -37,9 +61,12 @@ class Outage:
             log.info("The database is away: %s", error)  # the person is told at the end of the turn
             return otherwise
 
-    def safely(self, what: Callable[[], object], saying: str) -> None:
-        """The person has the answer; what fails now is logged and takes nothing away."""
+    def safely(self, what: Callable[[], object], saying: str) -> bool:
+        """The person has the answer; what fails now is logged and takes nothing away. Whether it was done."""
         try:
+            if self._frozen:
+                raise StorageFailed(self._frozen)
+            self._check_answers()
             with sql.patience(self._patience):
                 what()
         except away() as error:
@@ -47,6 +74,17 @@ class Outage:
             log.info("Could not %s: %s", saying, error)
         except Exception:
             log.warning("Could not %s.", saying, exc_info=True)
+        else:
+            return True
+        return False
+
+    def _check_answers(self) -> None:
+        at, silence = self._asked
+        if (now := time.monotonic()) - at >= _ASKED_EVERY_S:
+            silence = self._silence(ANSWERS_S)
+            self._asked = (now, silence)
+        if silence:
+            raise StorageFailed(silence)
 
 
 def away() -> tuple[type[Exception], ...]:

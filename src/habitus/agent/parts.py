@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +19,7 @@ from habitus.agent.transcription import Transcriber
 from habitus.agent.view import View
 from habitus.events import TurnObserver
 from habitus.journal.journal import Journal
+from habitus.journal.spool import Spool
 from habitus.memory.model import Encoded
 from habitus.redact import Redactor
 from habitus.sandbox.given import Given
@@ -34,6 +36,7 @@ class Parts:
     finder: Finder
     review: Review
     journal: Journal
+    spool: Spool
     memory: SessionMemory
     identity: Identity
     tools: OfferedTools
@@ -50,6 +53,7 @@ class Parts:
     project: str = ""
     source_type: str = "repl"
     background: Background = field(default_factory=Background)
+    ready: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # what code needs besides, before a call runs any
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)  # what else ends with the conversation
 
     @property

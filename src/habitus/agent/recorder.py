@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from habitus.agent import outcome
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offers import of_skill
-from habitus.agent.outage import away
 from habitus.agent.parts import Parts
 from habitus.agent.record import journal_turn
 from habitus.errors import NotFound
@@ -32,8 +31,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_UNWRITTEN = 100  # turns that wait for a database that is away
 _LOOKING = frozenset({"recall_skill", "search_skills", "read_skill", "list_skills"})  # no trace of following a skill
+_CONSEQUENCE = {
+    True: "This turn made do with what was known before; it is written down when the database is back.",
+    False: "This turn made do with what was known before, and could not be kept: 'habitus doctor' counts such.",
+}
 _SEEMED_GOOD, _SAID_GOOD = 0.5, 1.0  # how much a request that went well teaches search
 
 
@@ -50,7 +52,6 @@ class TurnRecorder:
         self._parts = parts
         self._outage = parts.outage
         self._session = session
-        self._unwritten: list[Turn] = []  # turns that wait for the database
 
     def begin(self, turn: OpenTurn) -> None:
         """Write down what was asked, so that not even a killed process loses it."""
@@ -67,12 +68,14 @@ class TurnRecorder:
             exposures=self._exposures(turn),
             withheld=parts.view.offers.withheld_skills,
         )
-        self._unwritten = [*self._unwritten, kept][-MOST_UNWRITTEN:]
-        self.write_down()
-        if not turn.is_cancelled and not outage.trouble:
-            outage.safely(lambda: self._count(turn, has_news), "count what was used")
+        is_kept = self._write_down(kept)
+        if not turn.is_cancelled and (
+            outage.trouble or not outage.safely(lambda: self._count(turn, has_news), "count what was used")
+        ):
+            parts.spool.drop()
         waiting = outage.unless_away(lambda: parts.review.waiting_count() + parts.memory.waiting(), 0)
-        notices = (f"{outage.trouble} {self._consequence()}",) if outage.trouble else ()
+        is_told = bool(outage.trouble) and outage.is_first_to_tell()
+        notices = (f"{outage.trouble} {_CONSEQUENCE[is_kept]}",) if is_told else ()
         return Recorded(notices=notices, waiting=waiting)
 
     def _exposures(self, turn: OpenTurn) -> tuple[Exposure, ...]:
@@ -95,30 +98,22 @@ class TurnRecorder:
         tools = [tool.name for tool in self._parts.tools.code if tool.skill == skill.name]
         return left_trace(skill.body, tools, request=turn.said.request.text, done="\n".join(done))
 
-    def _consequence(self) -> str:
-        if not self._unwritten:
-            return "This turn made do with what was known before."
-        return "This turn made do with what was known before; it is written down when the database is back."
+    def catch_up(self) -> None:
+        """Write what waits since the database was away, whichever process left it."""
+        if not self._parts.spool.is_empty:
+            self._outage.safely(lambda: self._parts.spool.replay(self._parts.journal), "write what waits")
 
-    def write_down(self) -> None:
-        """The last turn, and those before it that the database did not take."""
-
-        def record() -> None:
-            while self._unwritten:
-                first = self._unwritten.pop(0)
-                try:
-                    self._parts.journal.record(first)
-                except away():
-                    self._unwritten.insert(0, first)  # it waits; what can't be written for another reason does not
-                    raise
-
-        self._outage.safely(record, "write the turn down")
+    def _write_down(self, turn: Turn) -> bool:
+        """After those that wait; where the database takes none, it waits, too. Whether it is kept at all."""
+        parts = self._parts
+        self.catch_up()
+        if not parts.spool.is_empty or not self._outage.safely(lambda: parts.journal.record(turn), "write it down"):
+            return parts.spool.keep_turn(turn)
+        return True
 
     def close(self) -> None:
-        """The last chance to write down what waits; what is lost is said."""
-        self.write_down()
-        if self._unwritten:
-            log.warning("Turns that could not be written down: %d. %s", len(self._unwritten), self._outage.trouble)
+        """The last chance to write down what waits."""
+        self.catch_up()
 
     def _count(self, turn: OpenTurn, has_news: bool) -> None:
         parts, request, view = self._parts, turn.said.request, self._parts.view
@@ -183,8 +178,14 @@ class TurnRecorder:
             return
         id, before = previous
         judged = outcome.by_next_request(before, request)
-        if judged is not None:
-            self._outage.safely(lambda: self._parts.journal.judge(id, judged), "judge the turn before")
+        if judged is None:
+            return
+        self.catch_up()
+        is_waiting = not self._parts.spool.is_empty
+        if is_waiting or not self._outage.safely(
+            lambda: self._parts.journal.judge(id, judged), "judge the turn before"
+        ):
+            self._parts.spool.keep_judgement(id, judged)
 
 
 def judge(

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from habitus import tracing
 from habitus.agent import budget, prompt
 from habitus.agent.background import in_thread
 from habitus.agent.history import History, size
@@ -121,7 +122,8 @@ async def _ask(now: _Now, tools: tuple[ToolSpec, ...] = ()) -> Answered:
     while True:
         ask = Ask(system=now.turn.system, messages=tuple(now.history.messages), tools=tools, max_tokens=room)
         try:
-            answer, said = await _stream(ask, now)
+            with tracing.span("model", model=now.model.name):
+                answer, said = await _stream(ask, now)
         except ContextOverflow:
             if not _drop_more(now):
                 raise

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from habitus.app.habitus import Habitus
 from habitus.app.listing import listing, used
+from habitus.evidence.policy import Verdict
+from habitus.skills.layers import address
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, Source, Stage, State
 
@@ -39,8 +41,11 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
+    """A skill, how it fared, and whether it is known to help; None while that is not known."""
+
     item: Listed
     counters: Counters
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,15 +65,36 @@ def browse(habitus: Habitus, filters: Filters, limit: int) -> Browsed:
     if filters.q.strip():
         chosen, fits = _searched(habitus, filters.q, chosen)
     page = chosen[:limit]
-    counted = used(habitus, page)
+    counted, known = used(habitus, page), _known(habitus, page)
     tags = Counter(tag for item in everything if item.summary is not None for tag in item.summary.tags)
     return Browsed(
-        rows=tuple(Row(item=item, counters=counted.get((item.layer, item.name), Counters())) for item in page),
+        rows=tuple(
+            Row(
+                item=item,
+                counters=counted.get((item.layer, item.name), Counters()),
+                verdict=known.get(address(item.name, item.layer)),
+            )
+            for item in page
+        ),
         found=len(chosen),
         total=len(everything),
         tags=dict(tags.most_common()),
         fits=fits,
     )
+
+
+def _known(habitus: Habitus, items: Sequence[Listed]) -> dict[str, Verdict]:
+    """Of the version that is there now, what evidence says; its arithmetic is done where anybody has judged."""
+    versions = {address(item.name, item.layer): item.summary.version for item in items if item.summary is not None}
+    kept = habitus.journal.exposures(list(versions))
+    if not any(one.said for one in kept):
+        return {}
+    found = ((one.item, one.judgement.verdict) for one in habitus.evidence.findings(kept).items)
+    return {
+        item.name: verdict
+        for item, verdict in found
+        if verdict is not Verdict.UNKNOWN and versions.get(item.name) == item.version
+    }
 
 
 def _searched(habitus: Habitus, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:

@@ -7,7 +7,7 @@ were followed with code, become its code. What fails its trial is not proposed, 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -18,12 +18,12 @@ from habitus.app.habitus import Habitus
 from habitus.app.mining import Mining
 from habitus.app.studying import open_models
 from habitus.app.verdicts import Due
-from habitus.errors import HabitusError, Invalid
+from habitus.errors import HabitusError, Invalid, Refused
 from habitus.evidence.model import ItemKind
 from habitus.files import Tree, file_of
 from habitus.learning.spending import CapReached
 from habitus.llm.model import Asked, Message, Model, ProviderFault, Text
-from habitus.memory.model import Engram, LessonState
+from habitus.memory.model import Engram, LessonState, Scope
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
 from habitus.skills import evals, names, trees
 from habitus.skills.climbs import FailedClimbs
@@ -32,7 +32,7 @@ from habitus.skills.layers import USER
 from habitus.skills.lifecycle import Transition, above
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Skill, Source, Stage, State
-from habitus.skills.review import Action, Change, ProposalState
+from habitus.skills.review import Action, Change, Proposal, ProposalState
 from habitus.text import one_line
 from habitus.tools.model import CouldNotTest, Grounds
 
@@ -77,29 +77,32 @@ class Climbing:
     def due(self, found: Iterable[Due]) -> list[Climb]:
         """What has earned it, was not brought up before, and did not fail its trial as it is."""
         earned = [one for one in found if one.transition is Transition.CLIMB]
-        if not earned:
-            return []
-        proposals = self._habitus.review.list(None, with_contents=False)
-        waiting = {one.change.name for one in proposals if one.state is ProposalState.WAITING}
-        settled = {
-            (one.change.details[_CLIMB]["item"], one.change.details[_CLIMB]["to"])
-            for one in proposals
-            if _CLIMB in one.change.details and one.state is not ProposalState.STALE
-        }
-        failed = self._failed.all()
-        return [
-            climb
-            for climb in map(self._of, earned)
-            if climb is not None
-            and climb.skill not in waiting  # approving one would make the other stale
-            and (climb.item, climb.to) not in settled
-            and (climb.item, climb.to, climb.version) not in failed
-        ]
+        climbs = {(climb.item, climb.to): climb for one in earned if (climb := self._of(one)) is not None}
+        return [climb for climb in climbs.values() if not self._is_settled(climb.item, climb.to, climb.version)]
+
+    def _is_settled(self, item: str, to: Stage, version: int) -> bool:
+        return (item, to) in self._brought_up or (item, to, version) in self._refused
+
+    @functools.cached_property
+    def _refused(self) -> Collection[tuple[str, Stage, int]]:
+        return self._failed.all().keys()
+
+    @functools.cached_property
+    def _proposals(self) -> Sequence[Proposal]:
+        found = self._habitus.review.list(None, with_contents=False)
+        return [one for one in found if one.state is not ProposalState.STALE]
+
+    @functools.cached_property
+    def _brought_up(self) -> set[tuple[str, str]]:
+        told = (one.change.details[_CLIMB] for one in self._proposals if _CLIMB in one.change.details)
+        return {(climb["item"], climb["to"]) for climb in told}
 
     def _of(self, due: Due) -> Climb | None:
         match due.item.kind:
             case ItemKind.LESSON:
-                return _of_lesson(self._habitus.memory.get(due.item.name), due.reason)
+                lesson = self._habitus.memory.get(due.item.name)
+                is_private = lesson.scope is Scope.USER and self._habitus.settings.database_url is not None
+                return None if is_private else _of_lesson(lesson, due.reason)  # only a person shows it to the others
             case ItemKind.SKILL:
                 skill = self._own(due.item.name)
                 if skill is None or skill.summary is None or skill.summary.stages != {Stage.STEPS}:
@@ -144,18 +147,20 @@ class Climbing:
     def _of_skill(self, skill: Listed, why: str, *, to: Stage | None = None, is_asked: bool = False) -> Climb | None:
         """To the nearest stage that there is something to make of."""
         assert skill.summary is not None
+        item, version = f"{skill.name}@{skill.layer}", skill.summary.version
         for stage in above(skill.summary.stages):
-            made_of = self._material(skill, stage, is_asked=is_asked) if to in (None, stage) else ""
-            if made_of:
-                return Climb(
-                    item=f"{skill.name}@{skill.layer}",
-                    version=skill.summary.version,
-                    to=stage,
-                    skill=skill.name,
-                    why=why,
-                    text=made_of,
-                )
+            if to not in (None, stage):
+                continue
+            if not is_asked and (self._is_settled(item, stage, version) or self._waits(skill)):
+                return None
+            if made_of := self._material(skill, stage, is_asked=is_asked):
+                return Climb(item=item, version=version, to=stage, skill=skill.name, why=why, text=made_of)
         return None
+
+    def _waits(self, skill: Listed) -> bool:
+        """Whether another change of it waits: approving one would make the other stale."""
+        where = (skill.name, skill.layer, ProposalState.WAITING)
+        return any((one.change.name, one.change.layer, one.state) == where for one in self._proposals)
 
     def _material(self, skill: Listed, stage: Stage, *, is_asked: bool) -> str:
         """What a stage would be made of, in words."""
@@ -188,8 +193,8 @@ class Climbing:
     async def carry_out(self, climb: Climb, model: Model | None) -> Climb:
         """Draft it, put it to its trial, and propose it; without a model where that can be done."""
         author = Author(actor=Actor.JOB, name="climb", reason=climb.why)
-        self._habitus.allow(author)
         try:
+            self._habitus.allow(author)
             match climb.to:
                 case Stage.STEPS:
                     return await self._as_skill(climb, author, model)
@@ -198,7 +203,7 @@ class Climbing:
                     return replace(climb, text=made.text, proposal=made.proposal)
                 case Stage.CODE:
                     return await self._as_code(climb, author, model)
-        except (CapReached, CouldNotTest, ProviderFault, TimeoutError) as fault:  # nobody's fault: another time
+        except (CapReached, CouldNotTest, ProviderFault, Refused, TimeoutError) as fault:  # not its own: another time
             return replace(climb, problem=str(fault) or "the model took too long")
         except HabitusError as error:
             self._failed.note(climb.item, climb.to, climb.version, self._habitus.redacted(str(error)))
@@ -240,7 +245,8 @@ class Climbing:
             return replace(climb, problem=f"A model has to draft its code. {mend}")
         uses = self._uses(self._habitus.skills.find(climb.item), is_asked=True)
         assert uses is not None  # what is followed with nothing can still be asked for
-        passed = f"drafted by {model.name}; it passed {len(uses.cases) or 'its own'} recorded cases in the sandbox"
+        cases = f"{len(uses.cases)} recorded cases" if uses.cases else "the case it came with"
+        passed = f"drafted by {model.name}; it passed {cases} in the sandbox"
         grounds = Grounds(cases=uses.cases, reasons=(climb.why, uses.evidence, passed), details=_details(climb))
         async with self._habitus.tools:
             made = await coding.tried(self._habitus, climb.skill, uses, model, author, grounds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from habitus.skills.model import State
 from habitus.skills.selection import User
 from habitus.skills.trees import CLI_CODE
 from habitus.skills.trust import APPROVED
+from habitus.tools.header import dependencies_of
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -51,7 +53,13 @@ class CommandLines:
         for value in granted.sensitive:
             self._habitus.vault.keep_out_of_sight(value)
         return CommandLine(
-            skill=item.name, content_hash=digest, files=files.tree, folders=files.folders, granted=granted
+            skill=item.name,
+            script=CLI_CODE,
+            content_hash=digest,
+            files=files.tree,
+            folders=files.folders,
+            granted=granted,
+            dependencies=_dependencies(item, files),
         )
 
     def _find(self, name: str) -> Listed:
@@ -95,12 +103,12 @@ class CommandLines:
             environ=os.environ,
             file=lambda path: self._own_file(item.name, path, files),
         )
-        specs = env_specs.read(item.summary.manifest.env).specs
-        granted = resolve(item.name, specs, grants, values)
+        declared = env_specs.read(item.summary.manifest.env)
+        granted = resolve(item.name, declared.specs, grants, values)
         if granted.waiting and not any(grant.kind is GrantKind.SECRET for grant in grants):
             mend = f"Run: habitus secrets grant {' '.join(granted.waiting)} {item.name}"
             raise Refused(f"'{item.name}' asks for secrets, and was granted none.", mend=mend)
-        return granted
+        return replace(granted, missing=(*granted.missing, *declared.problems))
 
     def _secret(self, name: str) -> str | None:
         return self._habitus.vault.get(name) if name in self._habitus.vault.names() else None
@@ -112,13 +120,22 @@ class CommandLines:
             return None
         if not own.exists():
             own.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            own.write_bytes(content_of(path, files.tree[path], files.folders.get(path)))
-            own.chmod(0o600)
+            half = own.with_name(f".{own.name}-{os.getpid()}")
+            half.write_bytes(content_of(path, files.tree[path], files.folders.get(path)))
+            half.chmod(0o600)
+            half.rename(own)
         return own
 
 
 def _has_cli(item: Listed) -> bool:
     return item.summary is not None and item.summary.manifest.cli
+
+
+def _dependencies(item: Listed, files: SkillFiles) -> tuple[str, ...]:
+    """What its manifest names, and the header of the script."""
+    assert item.summary is not None
+    script = (files.tree[CLI_CODE].content or b"").decode("utf-8", "replace")
+    return tuple(dict.fromkeys((*item.summary.manifest.dependencies, *dependencies_of(script))))
 
 
 def _refuse_if_changed(skill: str, grants: Sequence[Grant], digest: str) -> None:

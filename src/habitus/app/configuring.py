@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from habitus import settings as settings_module
 from habitus.app import home
-from habitus.errors import Invalid, NotFound, StorageFailed, did_you_mean
-from habitus.redact import Redactor, secret_values
+from habitus.errors import Invalid, NotFound, Refused, StorageFailed, did_you_mean
+from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import FILE, Settings
 
 
@@ -33,6 +33,8 @@ class Value:
     value: Any
     origin: Origin
     shown: str
+    what: str = ""
+    choices: tuple[str, ...] = ()  # all it may be, where they are few
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +45,21 @@ class Configured:
     is_changed: bool
     is_overruled: bool
     undo: tuple[str, ...]
+
+
+# What the page may set. The rest names commands, addresses and places, which whoever owns the machine decides.
+FROM_AFAR = (
+    *("model", "cheap_model", "memory", "acc_mode", "learning_tokens", "review.auto", "evidence.withhold"),
+    *("layers", "disabled_skills", "reliable", "search.encoder", "bot_name"),
+    *("retention.turn_days", "retention.lessons", "retention.degraded_tool_days"),
+)
+
+
+def put_from_afar(settings: Settings, environ: Mapping[str, str], key: str, text: str | None) -> Configured:
+    """The same as `put` for whoever is not at the machine."""
+    if key not in FROM_AFAR:
+        raise Refused(f"'{key}' is not set on the page.", mend=f"Use 'habitus config set {key} …', or edit {FILE}.")
+    return put(settings, environ, key, text)
 
 
 def values(settings: Settings, environ: Mapping[str, str]) -> tuple[Value, ...]:
@@ -60,9 +77,11 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
     if environ.get(settings_module.variable(key)):
         origin = Origin.ENVIRONMENT
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _plain(value)
-    clean = _clean(key, shown, environ)
+    clean = _clean(settings, environ, key, shown)
     is_secret = clean != shown
-    return Value(key=key, value=clean if is_secret else _json(value), origin=origin, shown=clean)
+    what, choices = settings_module.described(key)
+    told = clean if is_secret else _json(value)
+    return Value(key=key, value=told, origin=origin, shown=clean, what=what, choices=choices)
 
 
 def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | None) -> Configured:
@@ -77,30 +96,34 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
     new = edited(old, key, written)
     if new != old:
         _write(file, new)
-    after = settings_module.load(environ, settings.cwd, settings.home)
-    now = get(after, environ, key)
+    now = get(read_again(settings, environ), environ, key)
     return Configured(
         now=now,
         is_changed=new != old,
         is_overruled=bool(environ.get(settings_module.variable(key))),
-        undo=_undo(key, before, environ) if new != old else (),
+        undo=_undo(settings, environ, key, before) if new != old else (),
     )
 
 
-def _undo(key: str, before: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
+def read_again(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """The settings of the same home as the file has them now."""
+    return settings_module.load(environ, settings.cwd, settings.home)
+
+
+def _undo(settings: Settings, environ: Mapping[str, str], key: str, before: Any) -> tuple[str, ...]:
     if before is None:
         return ("config", "unset", key)
     text = ", ".join(map(str, before)) if isinstance(before, list) else _plain(before)
-    is_secret = _clean(key, text, environ) != text
+    is_secret = _clean(settings, environ, key, text) != text
     return () if is_secret else ("config", "set", key, text)
 
 
-def _clean(key: str, text: str, environ: Mapping[str, str]) -> str:
+def _clean(settings: Settings, environ: Mapping[str, str], key: str, text: str) -> str:
     """Without secrets; whoever knows the whole of an address that is told things can tell it things."""
     if key == "notify_url" and text:
         address = urlsplit(text)
         text = f"{address.scheme}://{address.hostname}/…"
-    return Redactor(secret_values(environ)).redact(text).text
+    return open_redactor(settings.home, environ).redact(text).text
 
 
 def _known(key: str) -> str:

@@ -15,10 +15,20 @@ from habitus.skills.trust import APPROVED
 
 CHUNK = 200
 
-# What is of one machine: its index, its pages, what it has read. Others make their own.
+# What is of one machine: its index, its pages, what it has read, its secrets. Others make their own.
 OF_ONE_MACHINE = frozenset(
-    ("indexed_skills", "memory_views", "search_collections", "search_documents", "search_learned", "search_vectors")
-) | {"studied_files"}
+    (
+        "granted_credentials",
+        "indexed_skills",
+        "memory_views",
+        "search_collections",
+        "search_documents",
+        "search_learned",
+        "search_vectors",
+        "skill_calls",
+        "studied_files",
+    )
+)
 # Written by what is copied: the shelf, the trees of versions, and the counters that only grow.
 _FOLLOWS = frozenset(("agent_skills", "agent_skill_files", "blobs", "memory_revision", "sequences", "skill_intents"))
 _OF_THE_SCHEMA = frozenset(("alembic_version", "schema_compatibility"))

@@ -7,17 +7,20 @@ What goes is in the archive. The end of a session tidies memory as well, without
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from habitus.errors import Invalid
 from habitus.evidence.model import ItemKind
 from habitus.memory.model import Engram
 from habitus.skills.lifecycle import Transition
-from habitus.skills.model import Author
+from habitus.skills.model import State
 from habitus.tools.model import ToolStatus
 
 if TYPE_CHECKING:
     from habitus.app.climbing import Climb
+    from habitus.app.duplicates import Duplicate
     from habitus.app.habitus import Habitus
     from habitus.app.verdicts import Due
     from habitus.memory.cortex import Cortex
@@ -30,8 +33,10 @@ class CuratorAction(StrEnum):
     RETIRE = "retire"  # a degraded tool
     TEST = "test"  # run the cases of a tool again
     COMPACT = "compact"  # too many rules of a kind
-    PRUNE = "prune"  # a lesson that never helped
+    PRUNE = "prune"  # a lesson that never helped, has expired, or is said by another
     PROPOSE = "propose"  # what evidence or use says of a skill
+    MERGE = "merge"  # two skills that say the same
+    MEND = "mend"  # a skill's own case fails, and a person has to look at it
     CLIMB = "climb"  # a lesson to a skill, a skill to a recipe, a recipe or steps to code
     ARCHIVE = "archive"  # a lesson that does harm
 
@@ -59,30 +64,60 @@ async def curate(habitus: Habitus, *, apply: bool, model: str = "") -> Curation:
     `model`, as provider:model, drafts what climbs; without one what takes no model does.
     """
     # The arithmetic of evidence and the reading of the journal, for those who curate.
-    from habitus.app import verdicts
+    from habitus.app import duplicates, verdicts
     from habitus.app.climbing import Climbing, drafting
 
+    climbing = Climbing(habitus)
     if not apply:
         due = verdicts.due(habitus)
-        proved = (_proved(one) for one in due if one.transition is not Transition.CLIMB)
-        climbs = map(_climb, Climbing(habitus).due(due))
-        aged = tidy(habitus.memory, dry_run=True)
-        return Curation(is_done=False, steps=(*_due_tools(habitus.tools), *proved, *climbs, *aged))
+        known = (_proved(one) for one in due if one.transition is not Transition.CLIMB)
+        same = (_merged(pair) for pair in duplicates.found(habitus))
+        climbs = map(_climb, climbing.due(due))
+        aged = tidy(habitus.memory, dry_run=True, is_thorough=True)
+        tools = _due_tools(habitus)
+        return Curation(is_done=False, steps=(*tools, *_missed(habitus), *known, *same, *climbs, *aged))
     habitus.refuse_if_read_only()
-    async with habitus.tools as tools:
-        looked_at = await _curated_tools(tools, habitus.person())
-    due = verdicts.due(habitus)
-    known = [one for one in due if one.transition is not Transition.CLIMB]
-    proposed = tuple(_proved(one, proposal) for one, proposal in verdicts.carry_out(habitus, known))
-    climbing = Climbing(habitus)
     async with drafting(habitus, model) as drafter:
+        looked_at = await _curated_tools(habitus)
+        due = verdicts.due(habitus)
+        steps = [one for one in due if one.transition is not Transition.CLIMB]
+        proposed = [_proved(one, proposal) for one, proposal in verdicts.carry_out(habitus, steps)]
+        pairs = duplicates.found(habitus)
+        merged = [_merged(pair, made) for pair in pairs if (made := duplicates.propose(habitus, pair))]
         climbed = [_climb(await climbing.carry_out(one, drafter)) for one in climbing.due(due)]
-    return Curation(is_done=True, steps=(*looked_at, *proposed, *climbed, *tidy(habitus.memory)))
+    aged = tidy(habitus.memory, is_thorough=True)
+    return Curation(is_done=True, steps=(*looked_at, *_missed(habitus), *proposed, *merged, *climbed, *aged))
+
+
+def _missed(habitus: Habitus) -> list[CuratorStep]:
+    """Requests that should bring a skill up, as it says itself, and do not."""
+    from habitus.app.evaluating import tried
+
+    steps = []
+    for item in habitus.skills.listing():
+        if item.state is not State.OK or not habitus.skills.layer(item.layer).can_write:
+            continue
+        try:
+            missed = [f"'{one.query}': {one.detail}" for one in tried(habitus, item) if not one.passed]
+        except Invalid as problem:
+            missed = [str(problem)]
+        reason = "its own case in evals/evals.json fails"
+        steps += [CuratorStep(action=CuratorAction.MEND, item=item.name, reason=reason, text=one) for one in missed]
+    return steps
+
+
+def _merged(pair: Duplicate, proposal: Proposal | None = None) -> CuratorStep:
+    text = f"{pair.change}{_decides(proposal.id if proposal else None)}"
+    return CuratorStep(action=CuratorAction.MERGE, item=pair.lesser.name, reason=pair.reason, text=text)
+
+
+def _decides(proposal: int | None) -> str:
+    return f"; decide with 'habitus review show {proposal}'" if proposal is not None else ""
 
 
 def _climb(climb: Climb) -> CuratorStep:
-    decides = f"; decide with 'habitus review show {climb.proposal}'" if climb.proposal is not None else ""
-    text = f"to {climb.to.value}: {climb.problem}" if climb.problem else f"to {climb.to.value}{decides}"
+    came_to = f": {climb.problem}" if climb.problem else _decides(climb.proposal)
+    text = f"to {climb.to.value}{came_to}"
     return CuratorStep(action=CuratorAction.CLIMB, item=climb.skill or climb.item, reason=climb.why, text=text)
 
 
@@ -94,19 +129,18 @@ def _proved(due: Due, proposal: Proposal | None = None) -> CuratorStep:
             action=CuratorAction.ARCHIVE, item=name, reason=due.reason, undo=("lessons", "restore", name)
         )
     to = f" to version {due.to}" if due.to else ""
-    decides = f"; decide with 'habitus review show {proposal.id}'" if proposal is not None else ""
-    text = f"{due.transition}{to}{decides}"
+    text = f"{due.transition}{to}{_decides(proposal.id if proposal else None)}"
     return CuratorStep(action=CuratorAction.PROPOSE, item=name, reason=due.reason, text=text)
 
 
-def tidy(memory: Cortex, *, dry_run: bool = False) -> tuple[CuratorStep, ...]:
-    """Compact the rules and prune the lessons."""
+def tidy(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
+    """Compact the rules and prune the lessons; if thorough, look for what is said twice."""
     compacted = memory.compact(dry_run=dry_run)
-    pruned = memory.prune(dry_run=dry_run)
+    pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough)
     too_many = "there are too many {} entries for {}, and others are more useful"
     return (
         *(_step(CuratorAction.COMPACT, e, too_many.format(e.kind.value, e.scope.value)) for e in compacted),
-        *(_step(CuratorAction.PRUNE, e, f"shown {e.counters.retrievals} times, and it never helped") for e in pruned),
+        *(_step(CuratorAction.PRUNE, e, e.reason) for e in pruned),
     )
 
 
@@ -118,8 +152,8 @@ def _step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:
 _STALE = "code, dependencies or interpreter are not those that its cases passed with"
 
 
-def _due_tools(tools: Tools) -> list[CuratorStep]:
-    return [*_degraded(tools), *_stale(tools)]
+def _due_tools(habitus: Habitus) -> list[CuratorStep]:
+    return [*_degraded(habitus.tools), *_unproved(habitus)]
 
 
 def _degraded(tools: Tools) -> list[CuratorStep]:
@@ -127,26 +161,32 @@ def _degraded(tools: Tools) -> list[CuratorStep]:
     return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=f"degraded: {tool.reason}") for tool in found]
 
 
-def _stale(tools: Tools) -> list[CuratorStep]:
-    active = [tool for tool in tools.all() if tool.status is ToolStatus.ACTIVE]
-    found = [tool for tool in active if tool.cases and tool.proved_on is None]
-    return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=_STALE) for tool in found]
+def _unproved(habitus: Habitus) -> list[CuratorStep]:
+    """Tools whose cases did not pass as they are, or passed long ago."""
+    long_ago = habitus.clock() - timedelta(days=habitus.settings.retention.proof_days)
+    steps = []
+    for tool in habitus.tools.all():
+        if tool.status is ToolStatus.ACTIVE and tool.cases and (tool.proved_on is None or tool.proved_on <= long_ago):
+            reason = f"its cases last passed on {tool.proved_on:%Y-%m-%d}" if tool.proved_on else _STALE
+            steps.append(CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=reason))
+    return steps
 
 
-async def _curated_tools(tools: Tools, author: Author) -> list[CuratorStep]:
-    degraded, stale = _degraded(tools), _stale(tools)
-    steps = [
-        CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
-        for gone in await tools.curate(author)
-    ]
-    left = {tool.name: tool.status for tool in tools.all()}
-    for due in degraded:
-        if due.item in left:
-            came_to = "it has some time yet" if left[due.item] is ToolStatus.DEGRADED else "its cases pass again"
+async def _curated_tools(habitus: Habitus) -> list[CuratorStep]:
+    async with habitus.tools as tools:
+        degraded, unproved = _degraded(tools), _unproved(habitus)
+        steps = [
+            CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
+            for gone in await tools.curate(habitus.person())
+        ]
+        left = {tool.name: tool.status for tool in tools.all()}
+        for due in degraded:
+            if due.item in left:
+                came_to = "it has some time yet" if left[due.item] is ToolStatus.DEGRADED else "its cases pass again"
+                steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
+        for due in unproved:  # what is degraded only now has its time until a later run
+            came_to = _came_to(due.item, await tools.renew(due.item))
             steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
-    for due in stale:  # what is degraded only now has its time until a later run
-        came_to = _came_to(due.item, await tools.renew(due.item))
-        steps.append(CuratorStep(action=due.action, item=due.item, reason=f"{_STALE}: {came_to}"))
     return steps
 
 

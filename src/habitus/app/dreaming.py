@@ -13,8 +13,8 @@ from habitus.agent.conversation import new_id
 from habitus.agent.stream import Done, ToolFinished, ToolStarted
 from habitus.app import models
 from habitus.app.habitus import Habitus
+from habitus.app.home import PADS
 from habitus.app.running_code import open_scratchpads, readable
-from habitus.app.sessions import PADS
 from habitus.events import OK, Outcome, failed, infra
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
@@ -264,14 +264,15 @@ async def invent(habitus: Habitus, *, model: str = "") -> tuple[Challenge, Sound
     habitus.pause.refuse_if_paused()
     opened = models.models_named(habitus, model) if model else habitus.models
     try:
-        made = await propose(
-            await asyncio.to_thread(_failures, habitus),
-            model=opened.main,
-            spending=habitus.spending,
-            redactor=habitus.redactor,
-        )
+        return await invent_with(habitus, opened.main)
     finally:
         await opened.close()
+
+
+async def invent_with(habitus: Habitus, model: Model) -> tuple[Challenge, Soundness]:
+    """The same with any model."""
+    failures = await asyncio.to_thread(_failures, habitus)
+    made = await propose(failures, model=model, spending=habitus.spending, redactor=habitus.redactor)
     sound = await checked(habitus, made)
     if sound.is_sound:
         folder = habitus.settings.home / OWN

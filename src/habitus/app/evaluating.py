@@ -9,6 +9,7 @@ from habitus.app.habitus import Habitus
 from habitus.app.selecting import select
 from habitus.skills import evals
 from habitus.skills.evals import EvalCase, EvalResult
+from habitus.skills.listing import Listed
 
 
 def record(habitus: Habitus, name: str, case: EvalCase) -> None:
@@ -22,12 +23,13 @@ def evaluate(habitus: Habitus, name: str | None = None) -> tuple[EvalResult, ...
     """Try every case of one skill, or of all."""
     library = habitus.skills
     chosen = [library.find(name)] if name else library.listing()
-    return tuple(
-        _tried(habitus, item.name, case)
-        for item in chosen
-        if item.summary is not None
-        for case in evals.read(item.name, library.tree(f"{item.name}@{item.layer}"))
-    )
+    return tuple(result for item in chosen if item.summary is not None for result in tried(habitus, item))
+
+
+def tried(habitus: Habitus, item: Listed) -> tuple[EvalResult, ...]:
+    """The cases of one skill as it is listed."""
+    tree = habitus.skills.layer(item.layer).store.tree(item.name) or {}
+    return tuple(_tried(habitus, item.name, case) for case in evals.read(item.name, tree))
 
 
 def _tried(habitus: Habitus, name: str, case: EvalCase) -> EvalResult:

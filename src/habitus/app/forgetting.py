@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from habitus import sql
-from habitus.app import tombstones
-from habitus.app.home import CHAT_HISTORY, DATABASE
+from habitus import extras, sql
+from habitus.app import standing_in, tombstones
+from habitus.app.command_lines import FILES
+from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS, PADS, WAITING
 from habitus.app.people import People
 from habitus.app.personal import ROWS, Person
-from habitus.app.sessions import PADS
 from habitus.app.spool import TAKEN
 from habitus.app.tombstones import Tombstone
 from habitus.errors import Refused
 from habitus.hosts.hook import LOG, SPOOL
+from habitus.journal.spool import Spool
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.memory.model import Engram, LessonState
 from habitus.memory.stores.sql import SqlEngramStore
+from habitus.sandbox.given import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.request import own_words
 from habitus.skills import erasing
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
 
 _ARCHIVE = "archive"
-_OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, "pads")  # files of the home without a name in them
+_OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, WAITING, "pads")  # files of the home without a name in them
 _USERS = (turns, seen, exposures, lasting_outcomes)
 _MOST_WORDS = 50  # texts of theirs that are looked for at the end
 _LEAST_LETTERS, _MOST_LETTERS = 16, 80  # of such a text: what is shorter is found anywhere
@@ -62,6 +64,7 @@ def forget(habitus: Habitus, user: str, *, dry_run: bool = False) -> Forgotten:
     habitus.refuse_if_read_only()
     if user != habitus.settings.user and not habitus.settings.is_admin:
         raise Refused(f"Only an admin may have '{user}' forgotten.", mend="Ask one, or forget yourself.")
+    Spool(habitus.place / WAITING, habitus.redactor).replay(habitus.journal)  # what waits is theirs, too
     person = _person(habitus, user)
     erased, in_use = _counted(habitus, person), _in_use(habitus, person)
     if dry_run:
@@ -130,6 +133,7 @@ def _counted(habitus: Habitus, person: Person) -> Mapping[str, int]:
     count["lessons"] = sum(one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(habitus))
     count["learned requests"] = len(_learned(habitus, person))
     count["files"] = len(_files(habitus, person))
+    count["jobs"] = _jobs(habitus, person, dry_run=True)
     count["sign-in"] = int(People(habitus.place).get(person.name) is not None)
     return {place: number for place, number in count.items() if number}
 
@@ -156,9 +160,21 @@ def _erase(habitus: Habitus, person: Person) -> None:
         for folder in traces.folders:
             _remove(habitus.settings.home / _ARCHIVE / folder)
     habitus.memory.forget_user(person.name)
+    _jobs(habitus, person)
     people = People(habitus.place)
     if people.get(person.name) is not None:
         people.remove(person.name)
+
+
+def _jobs(habitus: Habitus, person: Person, *, dry_run: bool = False) -> int:
+    """What they left to workers, with what that came to."""
+    is_shared = habitus.settings.database_url is not None
+    if not extras.has("dbos") or not (is_shared or (habitus.settings.home / JOBS).exists()):
+        return 0
+    from habitus.app.jobs import opened_queue  # the engine, for those who have it
+
+    with opened_queue(habitus) as queue:
+        return queue.forget_user(person.name, dry_run=dry_run)
 
 
 def _learned(habitus: Habitus, person: Person) -> frozenset[str]:
@@ -185,6 +201,8 @@ def _files(habitus: Habitus, person: Person) -> list[Path]:
         for folder in pads
         if folder.name in person.conversations or (person.is_owner and folder.name not in others)
     ]
+    found += [own] if (own := habitus.place / FILES / harmless(person.name)).exists() else []
+    found += [path for path in [habitus.place / standing_in.FILE] if path.exists()]  # it is copied anew
     return found + [path for name in _OWNERS if person.is_owner and (path := habitus.place / name).exists()]
 
 

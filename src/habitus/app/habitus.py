@@ -17,12 +17,11 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
-from habitus.app import home
+from habitus.app import home, standing_in
 from habitus.app.content import high_findings
 from habitus.app.layers import gates_of, open_library
 from habitus.app.notifying import Notifier
 from habitus.app.reviewing import open_review
-from habitus.app.secrets import open_vault
 from habitus.app.tombstones import repeated
 from habitus.events import TurnObserver
 from habitus.files import Tree
@@ -31,6 +30,7 @@ from habitus.learning.spending import Spending
 from habitus.memory.tables import waiting_lessons
 from habitus.pause import Pause
 from habitus.redact import Redactor, secret_values
+from habitus.sandbox.credentials.vault import open_vault
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
 from habitus.skills.finding import Finder
@@ -70,8 +70,10 @@ class Habitus:
         shared: sa.Engine,
         clock: Clock,
         scratch: tempfile.TemporaryDirectory[str] | None = None,
+        has_pages: bool = True,
     ) -> None:
         self.settings, self.clock = settings, clock
+        self.has_pages = has_pages and scratch is None  # whether memory is shown in files of this home
         self.is_read_only = scratch is not None
         self.pause = Pause(shared, clock)
         self.local = local  # what is known of this machine's directories
@@ -82,7 +84,7 @@ class Habitus:
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
         self.skills = open_library(self)
-        self.vault = open_vault(settings, os.environ)
+        self.vault = open_vault(settings.home, os.environ)
         self.redactor = Redactor(secret_values(os.environ), kept=self.vault.known)
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
@@ -105,7 +107,7 @@ class Habitus:
         place = settings.home if scratch is None else Path(scratch.name)
         local = sql.open_engine(sql.sqlite_url(place / home.DATABASE))
         try:
-            shared = sql.open_engine(settings.database_url) if settings.database_url else local
+            shared = standing_in.open_shared(settings, local)
             if scratch is None:
                 home.keep_private(settings.home)
             return repeated(cls(settings, local=local, shared=shared, clock=clock, scratch=scratch))
@@ -327,6 +329,6 @@ class Habitus:
 
     def allow(self, author: Author) -> None:
         """Refuse a change that can't be kept, or that somebody has paused."""
-        self.refuse_if_read_only()
+        standing_in.refuse_changes(self)
         if author.is_automatic:
             self.pause.refuse_if_paused()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +21,11 @@ from habitus import settings as settings_module
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
+JOBS = "jobs.db"  # what was left to workers, where only this machine has some
+HOST = "host"  # the name of this home
 CHAT_HISTORY = "chat-history"  # what was typed at the prompt
+PADS = "sessions"  # where the files of each session's scratchpads lie
+WAITING = "spool"  # turns that wait for a database that is away
 
 
 def can_write(home: Path) -> bool:
@@ -41,6 +47,18 @@ def can_write(home: Path) -> bool:
         raise StorageFailed(
             f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
         ) from None
+
+
+def host_of(home: Path) -> str:
+    """A name for this home among those that share a database, made once and kept in it."""
+    kept = home / HOST
+    if not kept.exists():
+        new = home / f".{HOST}-{secrets.token_hex(4)}"
+        new.write_text(f"{socket.gethostname()}-{secrets.token_hex(4)}", "utf-8")
+        with suppress(FileExistsError):  # another process was first
+            kept.hardlink_to(new)
+        new.unlink()
+    return kept.read_text("utf-8")
 
 
 def refuse_to_write(home: Path) -> NoReturn:

@@ -17,17 +17,17 @@ from habitus.agent.conversation import Conversation, new_id
 from habitus.agent.hosted_turn import HostedTurn
 from habitus.agent.loop_thread import LoopThread
 from habitus.agent.offers import Offers
-from habitus.agent.outage import Outage
 from habitus.agent.prompt import Composed
 from habitus.agent.tools.registry import Tool
 from habitus.agent.turn_door import TurnDoor
 from habitus.agent.user_input import Asking
 from habitus.app.learning import open_adviser, open_learner
 from habitus.app.running_code import open_tools
-from habitus.app.sessions import let_go_of_the_old, open_conversation
+from habitus.app.sessions import let_go_of_the_old, open_conversation, open_outage
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
 from habitus.learning.observer import Learner
+from habitus.news import news_of
 from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class Hosting:
         self._loop = LoopThread("habitus-turns")
         self._open: OrderedDict[str, _Place] = OrderedDict()
         self._background = Background()
+        self._news = news_of(habitus.shared)
+        self._news.start()
 
     def turn(self, request: HostRequest) -> TurnDoor:
         async def begin() -> HostedTurn:
@@ -116,6 +118,7 @@ class Hosting:
             self._loop.wait(self._close())
         finally:
             self._loop.close()
+            self._news.close()
 
     async def _begin(self, request: HostRequest) -> HostedTurn:
         id = request.conversation or new_id()
@@ -166,7 +169,7 @@ class Hosting:
     def _opened(self, id: str, request: HostRequest) -> Conversation:
         habitus = self._habitus
         habitus.refuse_if_read_only()
-        owner, past = Outage().unless_away(lambda: self._known(id), _UNKNOWN)
+        owner, past = open_outage(habitus).unless_away(lambda: self._known(id), _UNKNOWN)
         if owner not in ("", request.user.name):
             raise _somebody_elses(id)
         return open_conversation(

@@ -1,4 +1,4 @@
-"""Kinds of jobs: each is steps over a use case, and says how a person leaves one to a worker."""
+"""Kinds of jobs: each is steps over a use case, and says how a person leaves one to a worker; and leaving one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from habitus.app import curating, dreaming, spool, studying, updating
+from habitus.app import curating, dreaming, home, spool, studying, updating
 from habitus.app.habitus import Habitus
 from habitus.app.mining import Mining
+from habitus.app.whose import acting_as
 from habitus.files import given_path
-from habitus.jobs.model import Work
+from habitus.jobs.model import Priority, Work
+from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Lanes
 from habitus.learning.dream.challenge import Challenge
 from habitus.learning.dream.cycle import Dreamt, DreamVerdict
@@ -33,6 +35,11 @@ class _Kind:
     usage = "It takes none."
     asks_model = False
     scheduled: Mapping[str, Any] = {}
+
+    @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        """Whether only a worker of the home that it was left in can do it, because it is about files there."""
+        return False
 
     def __init__(self, habitus: Habitus) -> None:
         self._habitus = habitus
@@ -74,6 +81,10 @@ class Mine(_Kind):
 class Index(_Kind):
     """Skills that changed are indexed anew, all of them after an upgrade; what is indexed already stays."""
 
+    @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        return True
+
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         self._habitus.finder.catch_up(lambda done: None)
         return {"skills": len(self._habitus.skills.snapshot().by_name)}
@@ -85,6 +96,10 @@ class Learn(_Kind):
 
     takes = range(10_000)
     usage = "Name transcripts: files, folders or patterns."
+
+    @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        return True
 
     @staticmethod
     def given(paths: Sequence[str]) -> dict[str, Any]:
@@ -109,6 +124,10 @@ class Import(_Kind):
 
     takes = range(1, 2)
     usage = "Say where from: a file, directory, archive or database address."
+
+    @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        return "://" not in str(given["source"])
 
     @staticmethod
     def given(paths: Sequence[str]) -> dict[str, Any]:
@@ -150,6 +169,10 @@ class Dream(_Played):
     scheduled: Mapping[str, Any] = {"cycles": 5}
 
     @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        return bool(given.get("challenges"))
+
+    @staticmethod
     def given(paths: Sequence[str]) -> dict[str, Any]:
         return {"cycles": 1}
 
@@ -188,13 +211,45 @@ SCHEDULED = {kind: KINDS[kind] for kind in ("curate", "learn", "mine", "verify",
 
 
 def kinds(habitus: Habitus) -> dict[str, Work]:
-    return {name: kind(habitus) for name, kind in KINDS.items()}
+    return {name: _InTheirName(habitus, kind) for name, kind in KINDS.items()}
 
 
-def lanes_of(habitus: Habitus, kind: str, given: Mapping[str, Any]) -> Lanes:
-    """What a job of this person shares with others."""
-    model = given.get("model") or habitus.settings.model
-    return Lanes(model=model if KINDS[kind].asks_model else "", user=habitus.settings.user)
+class _InTheirName:
+    """Work in the name of whoever left the job, whoever's the worker is."""
+
+    def __init__(self, habitus: Habitus, kind: type[_Any]) -> None:
+        self._habitus = habitus
+        self._kind = kind
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        user = given.get("user", self._habitus.settings.user)
+        return [{"user": user, "part": part} for part in self._of(user).plan(given)]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        return self._of(part["user"]).do(part["part"], key, before)
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return self._of(self._habitus.settings.user).sum_up(results)
+
+    def _of(self, user: str) -> _Any:
+        return self._kind(acting_as(self._habitus, user))
+
+
+def add(
+    habitus: Habitus,
+    queue: JobQueue,
+    kind: str,
+    given: Mapping[str, Any],
+    *,
+    id: str = "",
+    priority: Priority = Priority.NORMAL,
+) -> str:
+    """Leave a job in this person's name, and return its id; what is about files of this home waits for its workers."""
+    of, user = KINDS[kind], habitus.settings.user
+    model = (given.get("model") or habitus.settings.model) if of.asks_model else ""
+    host = home.host_of(habitus.settings.home) if queue.store.is_shared and of.is_local(given) else ""
+    lanes = Lanes(model=model, user=user, host=host)
+    return queue.add(kind, {**given, "user": user}, id=id, lanes=lanes, priority=priority)
 
 
 def _source(given: Mapping[str, Any]) -> Path | str:

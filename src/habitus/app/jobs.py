@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from habitus.agent.background import in_thread
+from habitus.app import home
 from habitus.app.habitus import Habitus
-from habitus.app.job_kinds import KINDS, kinds, lanes_of
+from habitus.app.job_kinds import KINDS, add, kinds
 from habitus.app.scheduling import Scheduler
 from habitus.errors import Invalid, NotFound
 from habitus.files import given_path
@@ -41,23 +41,11 @@ def leave(
     return add(habitus, queue, kind, given, priority=priority)
 
 
-def add(
-    habitus: Habitus,
-    queue: JobQueue,
-    kind: str,
-    given: Mapping[str, Any],
-    *,
-    priority: Priority = Priority.NORMAL,
-) -> str:
-    """Add a job, and return its id."""
-    return queue.add(kind, given, lanes=lanes_of(habitus, kind, given), priority=priority)
-
-
 @contextmanager
 def opened_queue(habitus: Habitus, *, concurrency: int = 1) -> Iterator[JobQueue]:
-    """The queue of this home; a worker has a connection for each job that it does at a time."""
-    habitus.refuse_if_read_only()
-    queue = JobQueue(_url(habitus), connections=concurrency)
+    """The queue of this home, with one's own jobs or for an admin everybody's; a worker has a connection for each job
+    that it does at a time."""
+    queue = _opened(habitus, concurrency)
     try:
         yield queue
     finally:
@@ -69,8 +57,7 @@ async def follow(habitus: Habitus, id: str = "", *, every_s: float = _LOOK_S) ->
 
     Ends when the one is over; of all of them there is no end.
     """
-    habitus.refuse_if_read_only()
-    queue = await in_thread(lambda: JobQueue(_url(habitus)))
+    queue = await in_thread(lambda: _opened(habitus))
     try:
         told: tuple[Job, ...] | None = None
         while True:
@@ -96,16 +83,31 @@ def at_work(
     done = {name: work for name, work in known.items() if not only or name in only}
     limits = Limits(per_model=habitus.settings.jobs.per_model, per_user=habitus.settings.jobs.per_user)
     each_look = Scheduler(habitus, queue).look if starts_due else list
-    manner = Manner(concurrency=concurrency, limits=limits, each_look=each_look)
+    manner = Manner(concurrency=concurrency, host=_host(habitus, queue), limits=limits, each_look=each_look)
     owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
     with working(queue, done, owners, manner) as name:
         yield name
+
+
+def _opened(habitus: Habitus, concurrency: int = 1) -> JobQueue:
+    habitus.refuse_if_read_only()
+    user = None if habitus.settings.is_admin else habitus.settings.user
+    return JobQueue(_url(habitus), connections=concurrency, user=user)
+
+
+def is_idle(habitus: Habitus, queue: JobQueue, only: Collection[str] = ()) -> bool:
+    """Whether no job waits or runs that a worker here would do."""
+    return not queue.left(only or KINDS, host=_host(habitus, queue))
+
+
+def _host(habitus: Habitus, queue: JobQueue) -> str:
+    return home.host_of(habitus.settings.home) if queue.store.is_shared else ""
 
 
 def _url(habitus: Habitus) -> str:
     """Beside what every host shares; on one machine the engine has a database of its own beside ours, as private."""
     if habitus.settings.database_url and habitus.shared.dialect.name == "postgresql":
         return habitus.settings.database_url
-    path = habitus.settings.home / "jobs.db"
+    path = habitus.settings.home / home.JOBS
     path.touch(mode=0o600)
     return f"sqlite:///{path}"

@@ -7,8 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
 import habitus as package
 from habitus.app.whose import refuse_unless_admin
+from habitus.news import Topic, news_of
 from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.gates import GateContext
@@ -38,7 +41,7 @@ def open_library(habitus: Habitus, *, only: str = "") -> Library:
         gate_context=habitus.gates(habitus.user()),
         fill=habitus.fill,
         allow=habitus.allow,
-        newest=lambda: tuple(map(newest_generation, dict.fromkeys((local, shared)))),
+        newest=partial(_newest, local, shared),
         outside=OutsideContent(
             habitus.trust,
             imported=lambda layer: origins(shared, layer),
@@ -65,9 +68,16 @@ def may_have_tools(habitus: Habitus) -> bool:
 
 def revision(habitus: Habitus) -> Hashable:
     """Changes with every change to a skill and to what somebody trusts; it costs no look either."""
-    newest = tuple(map(newest_generation, dict.fromkeys((habitus.local, habitus.shared))))
+    newest = _newest(habitus.local, habitus.shared)
     is_one = habitus.local is habitus.shared
     return newest, habitus.trust.revision(), None if is_one else habitus.approvals.revision()
+
+
+def _newest(local: sa.Engine, shared: sa.Engine) -> Hashable:
+    here = newest_generation(local)
+    if local is shared:
+        return here
+    return here, news_of(shared).fresh(Topic.SKILLS, partial(newest_generation, shared))
 
 
 def _layers(habitus: Habitus, only: str) -> list[Layer]:
@@ -112,7 +122,15 @@ def _user_store(habitus: Habitus, only: str) -> VersionedStore:
     if shared is habitus.local:
         return _open_store(habitus, USER, settings.home / "skills", only=only)
     shelf = SqlShelf(shared, habitus.place / "cache" / "skills", only=only)
-    return VersionedStore(shelf, shared, layer=USER, only=only, clock=habitus.clock, look_every=settings.look_every)
+    return VersionedStore(
+        shelf,
+        shared,
+        layer=USER,
+        only=only,
+        clock=habitus.clock,
+        look_every=settings.look_every,
+        heard=partial(news_of(shared).heard, Topic.ROWS),
+    )
 
 
 def _open_store(

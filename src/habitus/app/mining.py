@@ -86,11 +86,13 @@ class _Draft:
 
 
 class Mining:
-    """One look at the journal of the person: `look`, perhaps `draft` and `propose`, then `report`."""
+    """One look at the journal of the person, or at turns of other agents that it was given to `take`: `look`, perhaps
+    `draft` and `propose`, then `report`."""
 
     def __init__(self, habitus: Habitus) -> None:
         self._habitus = habitus
         self._turns: dict[str, Turn] = {}
+        self._elsewhere: dict[str, ObservedTurn] = {}
         self._drafts: list[_Draft] = []
         self._stopped = ""
         self._earlier = [
@@ -102,10 +104,20 @@ class Mining:
         self._recipes = habitus.recipes.all()
         self._taken = {*self._ours, *(recipe.name for recipe in self._recipes)}
 
-    def look(self, transcripts: Sequence[Path] = ()) -> None:
-        """Find what is worth a proposal, in the journal or in transcripts of other agents; nothing is written."""
-        done = self._read(transcripts) if transcripts else self._journalled()
-        least = SESSIONS_ELSEWHERE if transcripts else SESSIONS
+    def read(self, transcripts: Sequence[Path]) -> None:
+        for path in transcripts:
+            study(path, self._habitus.redactor, self.take)
+
+    def take(self, studied: Studied) -> None:
+        """A turn of another agent."""
+        if len(self._elsewhere) < MOST_TURNS:
+            turn, seen = observing.observed_elsewhere(studied, self._habitus.clock())
+            self._turns[turn.id], self._elsewhere[turn.id] = turn, seen
+
+    def look(self) -> None:
+        """Find what is worth a proposal; nothing is written."""
+        done = self._elsewhere or self._journalled()
+        least = SESSIONS_ELSEWHERE if self._elsewhere else SESSIONS
         for found in mine(list(done.values())):
             if (
                 len(found.sessions) >= least
@@ -113,7 +125,7 @@ class Mining:
                 and (draft := self._of_sequence(found)) is not None
             ):
                 self._add(draft)
-        if transcripts:
+        if self._elsewhere:
             return  # whether a request was served well is not written there
         taken = {turn for draft in self._drafts for turn in draft.suggestion.turns}
         alone = [self._turns[id] for id, one in done.items() if one.ok and one.calls and id not in taken]
@@ -126,18 +138,6 @@ class Mining:
         for turn in self._habitus.journal.past(limit=MOST_TURNS, user=self._habitus.settings.user):
             done[turn.id] = observing.observed(turn, without=recipes)
             self._turns[turn.id] = replace(turn, messages=(), events=())  # all that was said would fill the memory
-        return done
-
-    def _read(self, transcripts: Sequence[Path]) -> dict[str, ObservedTurn]:
-        done: dict[str, ObservedTurn] = {}
-
-        def visit(studied: Studied) -> None:
-            if len(done) < MOST_TURNS:
-                turn, seen = observing.observed_elsewhere(studied, self._habitus.clock())
-                self._turns[turn.id], done[turn.id] = turn, seen
-
-        for path in transcripts:
-            study(path, self._habitus.redactor, visit)
         return done
 
     def _add(self, draft: _Draft) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import json
-import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
-from habitus.errors import Invalid, NotFound, StorageFailed, did_you_mean
+from habitus.errors import Invalid, NotFound, did_you_mean
+from habitus.private_json import PrivateJson
 from habitus.settings import Settings, UserSettings
 
 FILE = "people.json"
@@ -58,10 +53,10 @@ class People:
     """What is kept of links and tokens are hashes; every look sees what another process has written."""
 
     def __init__(self, home: Path) -> None:
-        self._file = home / FILE
+        self._file = PrivateJson(home / FILE)
 
     def list(self) -> tuple[Person, ...]:
-        return tuple(Person(name=name, role=Role(kept["role"])) for name, kept in sorted(self._read().items()))
+        return tuple(Person(name=name, role=Role(kept["role"])) for name, kept in sorted(self._file.read().items()))
 
     def get(self, name: str) -> Person | None:
         return next((person for person in self.list() if person.name == name), None)
@@ -71,21 +66,21 @@ class People:
         if not _NAME.fullmatch(name):
             raise Invalid(f"'{name}' is no name to sign in with.", mend="Use lower-case letters, digits and hyphens.")
         link, token = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
-        with self._changing() as kept:
+        with self._file.changing() as kept:
             kept[name] = {"role": role.value, "link": _hash(link), "token": _hash(token)}
         return Invited(person=Person(name=name, role=role), link=link, token=token)
 
     def remove(self, name: str) -> None:
         """From the next request on they are nobody here."""
-        with self._changing() as kept:
+        with self._file.changing() as kept:
             if kept.pop(name, None) is None:
                 raise NotFound(f"'{name}' can't sign in.", mend=did_you_mean(name, kept) or "See 'habitus users list'.")
 
     def entered(self, link: str) -> Person | None:
         """Whose link it is; it works no more."""
-        if not any(one.get("link") == _hash(link) for one in self._read().values()):
+        if not any(one.get("link") == _hash(link) for one in self._file.read().values()):
             return None
-        with self._changing() as kept:
+        with self._file.changing() as kept:
             for name, one in kept.items():
                 if one.get("link") == _hash(link):
                     one["link"] = ""
@@ -94,38 +89,8 @@ class People:
 
     def with_token(self, token: str) -> Person | None:
         wanted = _hash(token)
-        found = [name for name, one in self._read().items() if secrets.compare_digest(one["token"], wanted)]
+        found = [name for name, one in self._file.read().items() if secrets.compare_digest(one["token"], wanted)]
         return self.get(found[0]) if found else None
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads(self._file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise StorageFailed(f"{self._file} can't be read: {error}.", mend="Mend it, or move it away.") from None
-        return found
-
-    @contextmanager
-    def _changing(self) -> Iterator[dict[str, Any]]:
-        """One process at a time; what is written is there whole or not at all."""
-        try:
-            descriptor = os.open(self._file.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StorageFailed(f"Can't write {self._file}: {error.strerror}.", mend="Check its directory.") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            kept = self._read()
-            before = json.dumps(kept)
-            yield kept
-            if json.dumps(kept) != before:
-                written = self._file.with_suffix(".new")
-                with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                    json.dump(kept, file, indent=2)
-                    os.fsync(file.fileno())
-                written.replace(self._file)
-        finally:
-            os.close(descriptor)
 
 
 def _hash(word: str) -> str:

@@ -12,9 +12,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import pause
+from habitus.app.once import answered
 from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
 from habitus.learning.remedies.store import studied_files
 from habitus.memory.tables import engram_versions
+from habitus.sandbox.credentials.calls import calls
+from habitus.sandbox.credentials.grants import granted
+from habitus.skills.climbs import failed_climbs
 from habitus.skills.erasing import NOBODY
 from habitus.skills.tables import trusted
 from habitus.tools.health import tool_health
@@ -61,11 +65,17 @@ def _signed(column: sa.Column[str]) -> Callable[[Person], sa.ColumnElement[bool]
     return lambda person: column.in_(person.names)
 
 
+def _called_by(name: str) -> sa.ColumnElement[bool]:
+    """At a shell, or in a session, which then stands behind the name."""
+    return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
+
+
 ROWS = (
     Rows(place="turns", table=turns, theirs=_owned(turns)),
     Rows(place="evidence", table=exposures, theirs=_owned(exposures)),
     Rows(place="evidence", table=lasting_outcomes, theirs=_owned(lasting_outcomes)),
     Rows(place="skills they have seen", table=seen, theirs=_owned(seen)),
+    Rows(place="answered requests", table=answered, theirs=_owned(answered)),
     Rows(
         place="studied transcripts",
         table=studied_files,
@@ -84,11 +94,20 @@ ROWS = (
         theirs=lambda person: pause.switches.c.name == f"reminded {person.name}",
     ),
     Rows(place="signatures", table=pause.switches, theirs=_signed(pause.switches.c.set_by), becomes={"set_by": NOBODY}),
+    Rows(place="grants", table=granted, theirs=_owned(granted)),
+    Rows(place="signatures", table=granted, theirs=_signed(granted.c.granted_by), becomes={"granted_by": NOBODY}),
+    Rows(place="calls of command lines", table=calls, theirs=lambda person: _called_by(person.name)),
     Rows(  # in whose turn a tool failed is not known, and the next failure says it again
         place="last failures of tools",
         table=tool_health,
         theirs=lambda person: tool_health.c.last_failure != "",
         becomes={"last_failure": ""},
+    ),
+    Rows(
+        place="why drafts failed",
+        table=failed_climbs,
+        theirs=lambda person: failed_climbs.c.reason != "",
+        becomes={"reason": ""},
     ),
 )
 

@@ -13,7 +13,7 @@ from habitus.app.habitus import Habitus
 from habitus.learning.remedies import known, wording
 from habitus.learning.remedies.calls import Call
 from habitus.learning.remedies.commands import written
-from habitus.learning.remedies.findings import Coverage, Findings, Held, ProposedRule, Recurring, findings
+from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
 from habitus.learning.remedies.store import Stamp, StudiedFiles, stamp_of
 from habitus.learning.transcripts.applying import Taught
@@ -24,6 +24,7 @@ from habitus.memory.cortex import Cortex
 from habitus.memory.model import Draft, Engram, Kind, Scope, TrustLevel
 from habitus.skills.layers import project_root
 
+_LATEST = 100  # sessions of our own that a quick look reads
 MOST_FAILURES = 50  # in a report
 JOURNAL = "journal:"  # how our own sessions are named among the files
 
@@ -62,6 +63,14 @@ class ToldRemedies:
     coverage: Coverage = field(default_factory=Coverage)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repeated:
+    """What fails again and again, with what helped against it; nothing where nobody found a way yet."""
+
+    failure: ToldFailure
+    remedy: str = ""
+
+
 @dataclass
 class Gathering:
     """The facts of the sessions that are read, and those that earlier runs have kept."""
@@ -89,10 +98,10 @@ class Gathering:
             self._readers[key] = SessionReader(session=studied.transcript, project=project, file=studied.file.name)
         self._readers[key].take(studied.turn)
 
-    def take_journal(self) -> int:
-        """Our own sessions, and those of other loops that took turns of ours; how many there are."""
+    def take_journal(self, limit: int = 10_000) -> int:
+        """Our own sessions, and those of other loops that took turns of ours, the latest; how many there are."""
         user, journal = self.habitus.settings.user, self.habitus.journal
-        sessions = journal.sessions(limit=10_000, user=user)
+        sessions = journal.sessions(limit=limit, user=user)
         for kept in sessions:
             if not self._is_wanted(f"{JOURNAL}{kept.id}", (kept.turns, int(kept.last_turn_on.timestamp() * 1e6))):
                 continue
@@ -147,6 +156,21 @@ class Gathering:
     def _store(self) -> StudiedFiles:
         kept_for = timedelta(days=self.habitus.settings.retention.turn_days)
         return StudiedFiles(self.habitus.local, clock=self.habitus.clock, kept_for=kept_for)
+
+
+def repeated(habitus: Habitus, most: int = 10) -> tuple[Repeated, ...]:
+    """What cost most in the last sessions here and in all transcripts that were studied. Nothing is kept by looking."""
+    gathering = Gathering(habitus, only_new=True)
+    gathering.take_journal(_LATEST)
+    found = gathering.found()
+    again = [each for each in found.failures if each.sessions >= ENOUGH][:most]
+    ways = (*found.lessons, *found.candidates)
+    return tuple(Repeated(failure=_failure(each), remedy=_way(each, ways)) for each in again)
+
+
+def _way(failure: Recurring, ways: Iterable[Held]) -> str:
+    fitting = (way for way in ways if failure.signature in way.signatures and way.project in ("", failure.project))
+    return next((wording.lesson(way) for way in fitting), "")
 
 
 def remedy_for(habitus: Habitus, tool: str, arguments: object, error: str, project: str = "") -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from habitus.agent.background import in_thread
 from habitus.agent.outage import Outage
@@ -18,7 +19,7 @@ from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import Given
 from habitus.sandbox.isolation import check_grants, given_at
 from habitus.sandbox.machine import base_python
-from habitus.sandbox.model import Limits, Permissions
+from habitus.sandbox.model import Limits, Permissions, ToolRun
 from habitus.sandbox.runtimes.base import Runtime
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
@@ -27,12 +28,14 @@ from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
 from habitus.tools.health import ToolHealth
+from habitus.tools.model import Json, Regression
 from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 
 ENVIRONMENTS = "cache/environments"  # below the home
 _GIVEN, MADE = ".given", "_made"  # no pad can be called that
 
+Done = TypeVar("Done")
 MayInstall = Callable[[str], Awaitable[bool]]
 
 
@@ -50,8 +53,23 @@ def open_tools(habitus: Habitus) -> Tools:
         redacted=habitus.redacted,
         retention=habitus.settings.retention,
         services=lambda: sandbox_services(_view(habitus)),
-        given=lambda digest: _given(habitus, f"cache/given/{digest}"),
+        given=partial(given_files, habitus),
     )
+
+
+def run_tool(habitus: Habitus, name: str, payload: Json) -> ToolRun:
+    """Call a tool by hand, in an event loop of its own: nothing of the sandbox is left behind."""
+    return asyncio.run(_with_tools(habitus, lambda tools: tools.run(name, payload)))
+
+
+def check_tool(habitus: Habitus, name: str) -> Regression:
+    """Run the kept cases of a tool again, in the same way."""
+    return asyncio.run(_with_tools(habitus, lambda tools: tools.test(name)))
+
+
+async def _with_tools(habitus: Habitus, work: Callable[[Tools], Awaitable[Done]]) -> Done:
+    async with open_tools(habitus) as tools:
+        return await work(tools)
 
 
 def _view(habitus: Habitus) -> View:
@@ -65,6 +83,11 @@ def open_given(habitus: Habitus, folder: str) -> Given:
     if isinstance(runtime, SshRuntime):
         return Given(habitus.place / folder / _GIVEN, seen_at=runtime.given_at)
     return _given(habitus, f"{folder}/{_GIVEN}")
+
+
+def given_files(habitus: Habitus, digest: str) -> Given:
+    """Where the files lie that have this hash, for code that no session gives any."""
+    return _given(habitus, f"cache/given/{digest}")
 
 
 def _given(habitus: Habitus, folder: str) -> Given:
@@ -138,7 +161,7 @@ def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[
     return LocalRuntime(
         habitus.machine,
         habitus.place / folder,
-        _environments(habitus),
+        open_environments(habitus),
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
@@ -147,11 +170,15 @@ def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[
 
 
 def _workshop(habitus: Habitus) -> Workshop:
-    warm = Warm(habitus.machine, habitus.place / "cache" / "calls", allow_weaker=habitus.settings.allow_weaker_sandbox)
-    return Workshop(warm, _environments(habitus))
+    return Workshop(open_warm(habitus), open_environments(habitus))
 
 
-def _environments(habitus: Habitus) -> Environments:
+def open_warm(habitus: Habitus) -> Warm:
+    folder = habitus.place / "cache" / "calls"
+    return Warm(habitus.machine, folder, allow_weaker=habitus.settings.allow_weaker_sandbox)
+
+
+def open_environments(habitus: Habitus) -> Environments:
     """One cache for the tools and the pads of this home."""
     return Environments(habitus.place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
 

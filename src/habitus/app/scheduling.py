@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import zoneinfo
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 
+from habitus.app import home
 from habitus.app.habitus import Habitus
-from habitus.app.job_kinds import SCHEDULED, lanes_of
+from habitus.app.job_kinds import SCHEDULED, add
 from habitus.errors import Invalid
 from habitus.jobs.model import Job, Priority
 from habitus.jobs.queue import JobQueue
@@ -31,12 +32,13 @@ def scheduled(habitus: Habitus, queue: JobQueue) -> tuple[Scheduled, ...]:
         when = str(getattr(habitus.settings.schedule, kind))
         schedule = read(when)
         next_on = schedule.next(now, zone).moment if schedule else None
-        found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(kind))))
+        found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(habitus, queue, kind))))
     return tuple(found)
 
 
 class Scheduler:
-    """Looks again and again; what is due gets a job that bears the slot's key, so it is one whoever else looks.
+    """Looks again and again; what is due gets a job that bears the slot's key, so it is one whoever looks. What was
+    over long ago is forgotten then.
 
     A time that passed while nobody looked is made up for, once. But one that was before the schedule was first followed
     is not: who switches something on in the afternoon does not want last night's.
@@ -52,7 +54,7 @@ class Scheduler:
 
     def look(self) -> list[str]:
         """The ids of the jobs that were added."""
-        now, added = self._habitus.clock(), []
+        now, added = self._habitus.clock(), list[str]()
         for kind, schedule in self._schedules.items():
             slot = schedule.last(now, self._zone) if schedule else None
             if slot is None or self._seen.get(kind) == slot.key:
@@ -60,24 +62,23 @@ class Scheduler:
             if self._is_due(kind, slot):
                 added.append(self._add(kind, slot))
             self._seen[kind] = slot.key
+        if added:
+            self._queue.forget(now - timedelta(days=self._habitus.settings.retention.turn_days))
         return added
 
     def _is_due(self, kind: str, slot: Slot) -> bool:
-        return slot.moment > self._began or self._queue.last(_prefix(kind)) is not None
+        return slot.moment > self._began or self._queue.last(_prefix(self._habitus, self._queue, kind)) is not None
 
     def _add(self, kind: str, slot: Slot) -> str:
-        given = SCHEDULED[kind].scheduled
-        return self._queue.add(
-            kind,
-            given,
-            id=f"{_prefix(kind)}{slot.key}",
-            lanes=lanes_of(self._habitus, kind, given),
-            priority=Priority.LOW,
-        )
+        id = f"{_prefix(self._habitus, self._queue, kind)}{slot.key}"
+        return add(self._habitus, self._queue, kind, SCHEDULED[kind].scheduled, id=id, priority=Priority.LOW)
 
 
-def _prefix(kind: str) -> str:
-    return f"scheduled-{kind}-"
+def _prefix(habitus: Habitus, queue: JobQueue, kind: str) -> str:
+    """Of what many share, each home has the jobs about its files, and each user the others."""
+    is_local = SCHEDULED[kind].is_local(SCHEDULED[kind].scheduled)
+    whose = home.host_of(habitus.settings.home) if is_local and queue.store.is_shared else habitus.settings.user
+    return f"scheduled-{kind}-{whose}-"
 
 
 def _zone(habitus: Habitus) -> tzinfo:

@@ -26,15 +26,19 @@ from habitus.agent.session import Session
 from habitus.agent.toolbox import hosted_tools, standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
-from habitus.app import packages
+from habitus.app import packages, standing_in
+from habitus.app.calling import SessionCalls
 from habitus.app.curating import tidy
+from habitus.app.home import PADS, WAITING
 from habitus.app.layers import may_have_tools
 from habitus.app.learning import open_learner
+from habitus.app.reaching import silence
 from habitus.app.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.evidence.assignment import Fixed, Lots
 from habitus.journal.model import Turn
+from habitus.journal.spool import Spool
 from habitus.learning.observer import Learner, NotingKeeper
 from habitus.llm.model import Model
 from habitus.memory.model import Encoded
@@ -42,13 +46,12 @@ from habitus.sandbox import environments
 from habitus.sandbox.given import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
+from habitus.sandbox.services import Services
 from habitus.skills.selection import User
 from habitus.tools.tools import Tools
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
-
-PADS = "sessions"  # where the files of each session's scratchpads lie
 
 
 def open_session(
@@ -124,7 +127,7 @@ def open_conversation(
     """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
     seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere. `offers` is where
     whoever told its model something before has noted it."""
-    outage, gates, person = Outage(), habitus.gates(user), TimedPerson(ask)
+    outage, gates, person = open_outage(habitus), habitus.gates(user), TimedPerson(ask)
     offers = offers or Offers(lots(habitus, id, outage, fixed))
     view = View(
         habitus.skills,
@@ -138,9 +141,11 @@ def open_conversation(
         offers=offers,
     )
     given = open_given(habitus, f"{PADS}/{id}")
-    files = OtherFiles(view, given)
+    calls = SessionCalls(habitus, view, given, outage, user=user, source_type=source_type)
+    services = {**sandbox_services(view), **calls.services}
+    files = OtherFiles(view, given, calls.how_to_call)
     can_read = readable(habitus, read)
-    pads = _scratchpads(habitus, person, view, given, can_read)
+    pads = _scratchpads(habitus, person, view.conversation, services, given, can_read)
     is_own = user.name == habitus.settings.user
     cortex = habitus.memory if is_own else habitus.open_memory(user=user.name)
     memory = SessionMemory(cortex=cortex, user=user.name, project=habitus.project, outage=outage, offers=offers)
@@ -172,6 +177,7 @@ def open_conversation(
         finder=habitus.finder,
         review=habitus.review,
         journal=habitus.journal,
+        spool=Spool(habitus.place / WAITING, habitus.redactor),
         memory=memory,
         identity=Identity(library=habitus.skills, fill={**habitus.fill, "USER": user.name}),
         tools=OfferedTools(
@@ -184,6 +190,7 @@ def open_conversation(
             habitus.recipes,
             ladder,
             given,
+            services=services,
             steady=shows_prompt,
             may_have_tools=partial(may_have_tools, habitus),
         ),
@@ -199,12 +206,19 @@ def open_conversation(
         given=given,
         project=habitus.project,
         source_type=source_type,
+        ready=calls.ready,
     )
+    parts.closing.push_async_callback(calls.close)
     parts.closing.push_async_callback(pads.close)
     conversation = Conversation(parts, id, past)
     if shows_prompt:
         conversation.settle()
     return conversation
+
+
+def open_outage(habitus: Habitus) -> Outage:
+    frozen = standing_in.AWAY if standing_in.stands_in(habitus) else ""
+    return Outage(partial(silence, habitus.shared.url), frozen=frozen)
 
 
 def lots(habitus: Habitus, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
@@ -220,6 +234,7 @@ def let_go_of_the_old(habitus: Habitus, user: str) -> None:
         memory = habitus.open_memory(user=user)  # this is another thread than the session's
         if memory.is_taking():
             tidy(memory)
+        standing_in.keep(habitus)
         habitus.journal.prune()
         kept = habitus.journal.session_ids()
         limit = (habitus.clock() - habitus.journal.kept_for).timestamp()
@@ -230,13 +245,15 @@ def let_go_of_the_old(habitus: Habitus, user: str) -> None:
                     folders.remove(str(folder))
 
 
-def _scratchpads(habitus: Habitus, ask: AskPerson, view: View, given: Given, read: Sequence[Path]) -> Scratchpads:
+def _scratchpads(
+    habitus: Habitus, ask: AskPerson, session: str, services: Services, given: Given, read: Sequence[Path]
+) -> Scratchpads:
     """Pads of this session's own, so that two sessions never share a process by accident."""
     return open_scratchpads(
         habitus,
-        f"{PADS}/{view.conversation}",
+        f"{PADS}/{session}",
         packages.asking(habitus, ask),
-        sandbox_services(view),
+        services,
         given,
         read,
         begin_with=lambda: packages.allowed(habitus),

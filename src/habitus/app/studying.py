@@ -12,6 +12,7 @@ from pathlib import Path
 
 from habitus.app import learning, models
 from habitus.app.habitus import Habitus
+from habitus.app.mining import Mining, Suggestion
 from habitus.app.remedies import Gathering, ToldRemedies
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
@@ -66,6 +67,7 @@ class StudyReport:
     detectors: tuple[Fired, ...]
     skills: Mapping[str, Mapping[str, int]]  # name → uses, failed
     remedies: ToldRemedies
+    procedures: tuple[Suggestion, ...]  # done the same way again and again, as proposals
     redacted: Mapping[str, int]
     post_mortems: tuple[FileLessons | FileFault, ...]
     stopped: str  # why the model was not asked about everything
@@ -77,7 +79,8 @@ class StudyReport:
     def teaches(self) -> bool:
         """Whether there is anything that memory could keep."""
         drawn = any(isinstance(told, FileLessons) and told.lessons for told in self.post_mortems)
-        return bool(self.detectors or self.skills or drawn or self.remedies.lessons or self.remedies.rules)
+        told = self.remedies.lessons or self.remedies.rules or self.procedures
+        return bool(self.detectors or self.skills or drawn or told)
 
     @property
     def spent(self) -> int:
@@ -150,7 +153,7 @@ class _Seen:
 
 
 class Study:
-    """One look at transcripts: `read`, perhaps `ask`, then `keep` what a person wants kept, and `report`."""
+    """One look at transcripts: `read`, `look`, perhaps `ask`, then `keep` what a person wants kept, and `report`."""
 
     def __init__(
         self,
@@ -170,6 +173,7 @@ class Study:
             habitus.pause.refuse_if_paused()
         self._applier = learning.open_applier(habitus, habitus.memory, self._redactor) if apply else None
         self._gathering = Gathering(habitus, only_new=only_new)
+        self._mining = Mining(habitus)
         self._files: list[FileRead] = []
         self._unchanged = self._own = 0
         self._seen: dict[str, _Seen] = {}
@@ -216,6 +220,7 @@ class Study:
 
     def _take(self, studied: Studied) -> None:
         self._gathering.take(studied)
+        self._mining.take(studied)
         if self._applier is not None and (taught := self._applier.taught(studied)):
             self._taught.append(taught)
         for lesson, firing in zip(studied.lessons, firings(studied), strict=True):
@@ -226,6 +231,11 @@ class Study:
         for use in studied.skill_uses:
             counts = self._skills.setdefault(use.skill, Counter())
             counts.update(uses=1, failed=int(use.success is False))
+
+    def look(self) -> None:
+        """Once all is read: what was done the same way again and again."""
+        if self._files:
+            self._mining.look()
 
     @property
     def sending(self) -> Sending:
@@ -262,6 +272,7 @@ class Study:
         assert self._applier is not None
         for taught in (*self._taught, *self._gathering.proposals()) if wanted is None else wanted:
             self._applier.keep(taught)
+        self._mining.propose()
         self._gathering.keep()
 
     def report(self) -> StudyReport:
@@ -273,6 +284,7 @@ class Study:
             ),
             skills=self._skills,
             remedies=self._gathering.told(),
+            procedures=self._mining.report().suggestions,
             redacted=dict(self._redactor.counts),
             post_mortems=tuple(self._post_mortems),
             stopped=self._stopped,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.app.standing_in import stands_in
 from habitus.errors import StorageFailed
 from habitus.pause import switches
 
@@ -59,7 +60,7 @@ def _digest(salt: str, user: str) -> str:
 def repeated(habitus: Habitus) -> Habitus:
     """A Habitus whose databases hold nobody who was forgotten; costs one look while nobody was."""
     file = habitus.settings.home / FILE
-    if habitus.is_read_only or (habitus.shared is habitus.local and not file.exists()):
+    if habitus.is_read_only or stands_in(habitus) or (habitus.shared is habitus.local and not file.exists()):
         return habitus
     standing = [_in_database(engine) for engine in _engines(habitus)]
     known = {*read(file), *standing[0]}

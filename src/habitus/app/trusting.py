@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from habitus.app import packages
 from habitus.app.habitus import Habitus
 from habitus.errors import NotFound
-from habitus.files import Tree, given_path
+from habitus.files import Tree, given_path, tree_hash
 from habitus.skills import trees
 from habitus.skills.layers import AGENTS, Layer
 from habitus.skills.model import Source, Stage
@@ -71,6 +71,15 @@ def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
     if (item.summary is not None and Stage.CODE in item.summary.stages) or brings_code(tree):
         return {APPROVED: {item.name: tree}}
     raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
+
+
+def is_trusted(habitus: Habitus, found: Trustable) -> bool:
+    """Whether all of them are trusted as they are."""
+    return all(
+        _kept(habitus, root).is_trusted_as_it_is(root, name, tree_hash(tree))
+        for root, skills in found.roots.items()
+        for name, tree in skills.items()
+    )
 
 
 def dangers(habitus: Habitus, found: Trustable) -> tuple[Dangers, ...]:

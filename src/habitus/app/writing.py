@@ -27,6 +27,36 @@ _SKELETON = """# {title}
 2. Give the steps in order, with the decisions in them: if …, do …; else ….
 3. Say how to check the result, and what to do when the check fails.
 """
+_CALLED_SKELETON = """# {title}
+
+Its command line does the work: `skills.run("{name}", "--help")` in the scratchpad says what it takes.
+It prints one JSON object; where its `status` is "error", it says why.
+
+1. Say which command fits which request, and give an example of each.
+2. Say what to make of what it prints, and what to do when it reports an error.
+"""
+_COMMAND_LINE = b'''"""The command line of this skill. It prints one JSON object, whose `status` is "ok" or "error"."""
+
+import argparse
+import json
+
+
+def build_parser():
+    parser = argparse.ArgumentParser(description="Say in a sentence what it is for.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    greet = commands.add_parser("greet", help="an example: put your own in its place")
+    greet.add_argument("name")
+    return parser
+
+
+def main():
+    arguments = build_parser().parse_args()
+    print(json.dumps({"status": "ok", "greeting": f"Hello, {arguments.name}!"}))
+
+
+if __name__ == "__main__":
+    main()
+'''
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,20 +112,31 @@ class IdentityText:
 
 
 def new(
-    habitus: Habitus, name: str, fields: Fields, layer: str | None, *, content: bytes | None = None, file: str = ""
+    habitus: Habitus,
+    name: str,
+    fields: Fields,
+    layer: str | None,
+    *,
+    content: bytes | None = None,
+    file: str = "",
+    cli: bool = False,
 ) -> NewSkill:
-    """Write a new skill: from the content of a file, or a skeleton."""
-    made = habitus.skills.create(_drafted(name, fields, content, file), habitus.person("new"), layer=layer)
+    """Write a new skill: from the content of a file, or a skeleton; with `cli`, one with a command line that runs."""
+    skill = _drafted(name, fields, content, file, _CALLED_SKELETON if cli else _SKELETON)
+    files = {trees.CLI_CODE: file_of(_COMMAND_LINE)} if cli else None
+    if cli:
+        skill = replace(skill, manifest=replace(skill.manifest, cli=True))
+    made = habitus.skills.create(skill, habitus.person("new"), layer=layer, files=files)
     address = f"{made.name}@{made.layer}"
     directory = None if habitus.settings.database_url else habitus.skills.directory(address)
     undo = of_version(address, made.version)
     return NewSkill(name=made.name, version=made.version, layer=made.layer, directory=directory, undo=undo)
 
 
-def _drafted(name: str, fields: Fields, content: bytes | None, file: str) -> Skill:
+def _drafted(name: str, fields: Fields, content: bytes | None, file: str, skeleton: str = _SKELETON) -> Skill:
     """Fields that are given win over those that the file states itself."""
     heading = fields.title or name.replace("-", " ").capitalize()
-    given = Skill(name=name, body=_SKELETON.format(title=heading))
+    given = Skill(name=name, body=skeleton.format(title=heading, name=name))
     if content is not None:
         parsed = skill_md.parse(name, content, file=file)
         if parsed.skill is not None:

@@ -25,6 +25,7 @@ from habitus.cli import output
 from habitus.cli.main import app
 from habitus.cli.opening import opened, shared
 from habitus.cli.options import Features, Paths, Resources
+from habitus.cli.secrets import unlock
 from habitus.errors import Invalid, UserError
 from habitus.files import given_path
 from habitus.repl.chat import Around, Chat
@@ -60,6 +61,7 @@ def chat(
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
     around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
+        unlock(habitus)
         past = past_session(habitus, session) if resume else None
         try:
             is_well = asyncio.run(_chat(context, habitus, past, attach or [], around, as_json))

@@ -16,7 +16,7 @@ from habitus.cli.check_page import page
 from habitus.cli.options import AsJson
 from habitus.errors import StorageFailed
 from habitus.files import given_path
-from habitus.redact import Redactor, secret_values
+from habitus.sandbox.credentials.vault import open_redactor
 from habitus.screening.policy import read_policy
 
 
@@ -39,7 +39,7 @@ def check(
             environ=os.environ,
             cwd=settings.cwd,
             now=datetime.now(UTC),
-            redactor=Redactor(secret_values(os.environ)),
+            redactor=open_redactor(settings.home, os.environ),
             policy=read_policy(settings.home),
             progress=progress,
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import checking as use_case
-from habitus.app.checking import CheckState
+from habitus.app.check_state import CheckState
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

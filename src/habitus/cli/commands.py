@@ -56,9 +56,11 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         Command("doctor", "checking:doctor", panel=_OPERATE),
         Command("forget", "forgetting:forget", panel=_OPERATE),
         Command("worker", "jobs:worker", panel=_OPERATE),
+        _backup(),
         _jobs(),
         _config(),
         _skills(),
+        _skill(),
         _tools(),
         _recipes(),
         _pads(),
@@ -70,6 +72,15 @@ def _commands() -> list[TyperCommand | TyperGroup]:
         _users(),
         _db(),
     ]
+
+
+def _backup() -> TyperGroup:
+    below = [
+        Command("create", "backup:create"),
+        Command("list", "backup:list_backups"),
+        Command("restore", "backup:restore"),
+    ]
+    return group("backup", "The home as one file, and back.", below, panel=_OPERATE)
 
 
 def _jobs() -> TyperGroup:
@@ -126,6 +137,11 @@ def _skills() -> TyperGroup:
     ]
     help = "List, read, write and undo skills. NAME may be 'name' or 'name@layer'."
     return group("skills", help, below, panel=_EVERYDAY)
+
+
+def _skill() -> TyperGroup:
+    below = [_OfSkill("run", "skill_run:run")]
+    return group("skill", "The command line that a skill brings along.", below, panel=_EVERYDAY)
 
 
 def _tools() -> TyperGroup:

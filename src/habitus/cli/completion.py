@@ -34,7 +34,11 @@ def lesson_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]
 
 
 def _home(context: typer.Context) -> Path:
-    given = context.find_root().params.get("home")
+    return home_of(context.find_root().params.get("home"))
+
+
+def home_of(given: Path | None) -> Path:
+    """The home, without the settings, which take too long to read."""
     return Path(given or os.environ.get("HABITUS_HOME") or Path.home() / ".habitus").expanduser()
 
 

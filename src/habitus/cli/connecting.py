@@ -17,7 +17,7 @@ from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
 from habitus.hosts.hooks import Hook
 from habitus.hosts.table import HOSTS, Scope
-from habitus.redact import Redactor, secret_values
+from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import Settings
 
 Agent = Annotated[str, typer.Argument(help=f"One of: {', '.join(HOSTS)}.", autocompletion=lambda: list(HOSTS))]
@@ -70,7 +70,7 @@ def disconnect(
     if _confirmed(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.carry_out(settings, planned)
         undo = _words("connect", planned)
-        output.done(context, as_json, _shown(planned), f"{planned.host.title} is disconnected.", undo=undo)
+        output.done(context, as_json, _shown(settings, planned), f"{planned.host.title} is disconnected.", undo=undo)
 
 
 def _is_wanted(hook: Hook, *, asks: bool, is_quiet: bool) -> bool:
@@ -94,15 +94,15 @@ def _confirmed(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, a
     """Show the difference, and ask; whether to go on."""
     if planned.is_done:
         if as_json:
-            output.print_json(_shown(planned))
+            output.print_json(_shown(settings, planned))
         else:
             output.say(f"{planned.host.title} needs no change.")
         return not dry_run and not as_json  # what is kept about it may
     if not as_json:
-        _print_diffs(planned)
+        _print_diffs(settings, planned)
     if dry_run:
         if as_json:
-            output.print_json(_shown(planned))
+            output.print_json(_shown(settings, planned))
         else:
             output.say("Nothing was changed.")
         return False
@@ -113,8 +113,8 @@ def _confirmed(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, a
     return True
 
 
-def _print_diffs(planned: Plan) -> None:
-    redactor = Redactor(secret_values(os.environ))  # an agent's config may hold keys
+def _print_diffs(settings: Settings, planned: Plan) -> None:
+    redactor = open_redactor(settings.home, os.environ)  # an agent's config may hold keys
     if planned.doubt:
         output.say(f"Experimental: {planned.doubt}.", style="yellow")
     for change in planned.changes:
@@ -130,7 +130,7 @@ def _say_connected(context: typer.Context, settings: Settings, planned: Plan, *,
     lines = [f"{planned.host.title} is connected. It has to be started anew."]
     lines += [planned.note] if planned.note else []
     lines += [f"As it was: {backup}" for backup in backups]
-    output.done(context, as_json, _shown(planned), *lines, undo=_words("disconnect", planned))
+    output.done(context, as_json, _shown(settings, planned), *lines, undo=_words("disconnect", planned))
 
 
 def _words(command: str, planned: Plan) -> tuple[str, ...]:
@@ -138,8 +138,8 @@ def _words(command: str, planned: Plan) -> tuple[str, ...]:
     return (command, planned.host.name, *scope)
 
 
-def _shown(planned: Plan) -> dict[str, object]:
-    redactor = Redactor(secret_values(os.environ))
+def _shown(settings: Settings, planned: Plan) -> dict[str, object]:
+    redactor = open_redactor(settings.home, os.environ)
     return {
         "agent": planned.host.name,
         "scope": planned.scope,

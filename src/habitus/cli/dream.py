@@ -14,6 +14,7 @@ import typer
 
 from habitus.app import dreaming, jobs
 from habitus.app.habitus import Habitus
+from habitus.app.job_kinds import add
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
@@ -58,7 +59,7 @@ def dream(
         dreaming.challenges(habitus, Path(path) if path else None)  # what can't be read is said now
         given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_budget(budget)}
         with jobs.opened_queue(habitus) as queue:
-            id = jobs.add(habitus, queue, "dream", given)
+            id = add(habitus, queue, "dream", given)
             if later:
                 _print(queue.get(id), f"{id} waits for a worker.", as_json)
                 return

@@ -118,7 +118,7 @@ def worker(
         with jobs.at_work(habitus, queue, concurrency=concurrency, only=only) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
             while not stopped.wait(0.5):
-                if until_idle and not queue.left(only or KINDS):
+                if until_idle and jobs.is_idle(habitus, queue, only):
                     break
         left = queue.left()
     output.say("All is done." if not left else f"{output.counted(left, 'job')} left for the next worker.")

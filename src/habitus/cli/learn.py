@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from habitus.app import Habitus, studying
+from habitus.app.mining import Suggestion
 from habitus.app.remedies import ToldRemedies, decided
 from habitus.app.studying import FileFault, FileLessons, Sending, Study, StudyReport
 from habitus.app.undoing import of_lessons
@@ -20,6 +21,7 @@ from habitus.cli import moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson
 from habitus.errors import Refused
+from habitus.learning.remedies.findings import Coverage
 from habitus.learning.transcripts.applying import Applied, Taught
 from habitus.learning.transcripts.study import Firing
 from habitus.llm.roles import Models
@@ -71,6 +73,7 @@ def learn(
                     file_done()
                 if not files:
                     study.read_own()
+                study.look()
             if is_refused:
                 raise Refused(
                     f"{_told(study.sending)} would go to {model}.", mend="Nothing was sent or kept. Say --yes to send."
@@ -150,6 +153,8 @@ def _ask(study: Study, models: Models, *, is_quiet: bool) -> None:
 
 def _print_findings(report: StudyReport) -> None:
     _print_remedies(report.remedies)
+    _print_procedures(report.procedures)
+    _print_coverage(report.remedies.coverage)
     for found in report.detectors:
         output.say(f"{found.detector}: {output.counted(found.fired, 'time')}", style="bold")
         output.say(f"  {found.rule}", style="green")
@@ -195,7 +200,21 @@ def _print_remedies(told: ToldRemedies) -> None:
             for lesson in lessons:
                 where = f"; {lesson.project}" if lesson.project else ""
                 output.say(f"  {lesson.text} ({lesson.evidence}{where})", style=style)
-    covered = told.coverage
+
+
+def _print_procedures(found: Sequence[Suggestion]) -> None:
+    if found:
+        output.say("What was done the same way again and again:", style="bold")
+    for one in found[:MOST_SHOWN]:
+        waits = f"; waits as change {one.proposal}" if one.proposal is not None else ""
+        output.say(f"  {one.name} ({one.evidence[0]}{waits})", style="green")
+    if len(found) > MOST_SHOWN:
+        output.say(
+            f"  and {len(found) - MOST_SHOWN} more; 'habitus recipes mine' with these files shows all", style="dim"
+        )
+
+
+def _print_coverage(covered: Coverage) -> None:
     if covered.failures:
         output.say(
             f"{output.counted(covered.failures, 'failed call')} in {output.counted(covered.sessions, 'session')}: "

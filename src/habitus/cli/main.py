@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.cli import logs, output
+from habitus import tracing
+from habitus.cli import completion, logs, output
 from habitus.cli.commands import commands
 from habitus.cli.lazy import Group
 from habitus.errors import ToolFailed, UserError, did_you_mean
@@ -54,7 +55,8 @@ def options(
         raise typer.Exit
     context.obj = home
     if not context.resilient_parsing:
-        context.with_resource(logs.listening(is_verbose=verbose))
+        context.with_resource(logs.listening(completion.home_of(home), is_verbose=verbose))
+        context.with_resource(tracing.exporting(os.environ))
     if context.invoked_subcommand is None:
         output.explain(context)
 

@@ -32,7 +32,9 @@ def mine(
     with opened(context) as habitus:
         models = studying.open_models(habitus, model) if model else None
         mining = Mining(habitus)
-        mining.look(studying.found_files(files) if files else ())
+        if files:
+            mining.read(studying.found_files(files))
+        mining.look()
         if models is not None and mining.requests_to_draft and _may_send(mining, model, yes, as_json):
             _draft(mining, models)
         if apply:

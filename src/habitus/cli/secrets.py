@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import secrets
+from habitus.app import Habitus, secrets
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
 from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind
+
+_SHORT = 8  # characters: a word of everyday texts may be as long
 
 Name = Annotated[str, typer.Argument(help="What the secret is called, such as smtp.password.")]
 Names = Annotated[
@@ -22,7 +24,7 @@ Names = Annotated[
     ),
 ]
 Hosts = Annotated[list[str] | None, typer.Option("--host", help="A host that it may reach; may be repeated.")]
-Everybody = Annotated[bool, typer.Option("--everybody", help="In everybody's sessions, not only in yours; for admins.")]
+Everybody = Annotated[bool, typer.Option("--everybody", help="In everybody's sessions, not only in yours.")]
 
 
 def set_secret(
@@ -37,13 +39,14 @@ def set_secret(
             "A value is never an argument: it would stay in the shell's history.",
             mend=f"Take it out there, then type it when asked: {output.command(context, 'secrets', 'set', 'NAME')}",
         )
-    with opened(context) as habitus, habitus.vault.asking(_password):
+    with opened(context) as habitus, habitus.vault.asking(password):
         value = _typed(f"Value of {name}") if sys.stdin.isatty() else sys.stdin.read().rstrip("\r\n")
         is_new = secrets.set_secret(habitus, name, value)
         said = (
             f"'{name}' is kept{'' if is_new else ', in place of the value before'}. No skill has it until you grant it."
         )
-        output.done(context, as_json, {"name": name, "is_new": is_new}, said)
+        short = ["It is short: wherever a text happens to hold it, it is taken out."] if len(value) < _SHORT else []
+        output.done(context, as_json, {"name": name, "is_new": is_new}, said, *short)
 
 
 def list_secrets(context: typer.Context, as_json: AsJson = False) -> None:
@@ -59,6 +62,8 @@ def list_secrets(context: typer.Context, as_json: AsJson = False) -> None:
         for request in found.requests:
             if request.mend:
                 output.say(f"{request.skill} asks for {request.secret} ({request.standing.value}): {request.mend}")
+        for problem in found.problems:
+            output.say(problem, style="yellow")
 
 
 def remove(context: typer.Context, name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
@@ -162,7 +167,7 @@ def _typed(prompt: str) -> str:
     return str(typer.prompt(prompt, hide_input=True, err=True))
 
 
-def _password(is_new: bool) -> str | None:
+def password(is_new: bool) -> str | None:
     """The password of a vault that no keyring opens."""
     if not sys.stdin.isatty():
         return None
@@ -170,5 +175,13 @@ def _password(is_new: bool) -> str | None:
         output.complain(
             "There is no keyring here, so a password locks the vault. Without it nothing in it can be read."
         )
-    asked = typer.prompt("Password of the vault", hide_input=True, confirmation_prompt=is_new, err=True)
-    return str(asked)
+    prompt = "Password of the vault" if is_new else "Password of the vault (Enter goes on without)"
+    asked = typer.prompt(prompt, default="", show_default=False, hide_input=True, confirmation_prompt=is_new, err=True)
+    return str(asked) or None
+
+
+def unlock(habitus: Habitus) -> None:
+    """Have a vault open that only a password opens, while somebody is there to type it."""
+    if sys.stdin.isatty() and habitus.vault.is_locked() and (typed := password(is_new=False)) is not None:
+        with habitus.vault.asking(lambda is_new: typed):
+            habitus.vault.unlock()

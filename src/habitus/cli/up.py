@@ -20,6 +20,7 @@ from habitus.app.jobs_beside import jobs_beside
 from habitus.app.people import People
 from habitus.cli import output
 from habitus.cli.opening import opened
+from habitus.cli.secrets import unlock
 from habitus.errors import Refused
 from habitus.mcp import http as mcp_http
 from habitus.mcp.scope import Scope as McpScope
@@ -45,6 +46,7 @@ def up(
     """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
     with opened(context) as habitus:
+        unlock(habitus)
         place = Place(host=host, port=port, names=tuple(name or ()))
         _refuse_strangers(habitus, place)
         with jobs_beside(habitus) if with_jobs else nullcontext():
@@ -93,7 +95,7 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
         config = uvicorn.Config(
-            both,
+            mcp_http.Watched(both, scope),
             log_level="warning",
             lifespan="on",
             proxy_headers=False,  # where a request comes from is what the socket says

@@ -31,6 +31,7 @@ def new(
         str | None, typer.Option("--file", "-f", help="Markdown with the steps ('-' reads standard input).")
     ] = None,
     layer: Annotated[str | None, typer.Option(help="Write it to this layer instead of your own.")] = None,
+    cli: Annotated[bool, typer.Option("--cli", help="With a command line, scripts/cli.py, that already runs.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a new skill; without --file, a skeleton to fill in."""
@@ -40,12 +41,14 @@ def new(
         fields = Fields(
             title=title or None, description=description or None, when_to_use=when or None, tags=_split(tags) or None
         )
-        made = use_case.new(habitus, name, fields, layer, content=content, file=file or "")
+        made = use_case.new(habitus, name, fields, layer, content=content, file=file or "", cli=cli)
         data = {"name": made.name, "version": made.version, "layer": made.layer}
         where = f": {made.directory}/SKILL.md" if made.directory else ""
         lines = [f"Wrote {made.name} (version {made.version}){where}"]
         if file is None:
             lines.append(f"Fill in the steps: {output.command(context, 'skills', 'edit', made.name)}")
+        if cli:
+            lines.append(f"Try it: {output.command(context, 'skill', 'run', made.name)} -- greet you")
         output.done(context, as_json, data, *lines, undo=made.undo)
 
 

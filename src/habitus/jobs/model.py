@@ -48,6 +48,7 @@ class Job:
     result: Any = None
     reason: str = ""  # why it failed, or what went wrong the last time
     worker: str = ""
+    host: str = ""  # the only one whose workers can do it
     added_on: datetime | None = None
     changed_on: datetime | None = None
     not_before: datetime | None = None  # when what failed is tried again

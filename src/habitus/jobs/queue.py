@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,11 +15,14 @@ from habitus.errors import NotFound, Refused
 from habitus.jobs.engine import APPLICATION, FORMAT, PLAN, STATES, WAITING, WORKFLOW, Json, own_queue
 from habitus.jobs.model import Job, JobState, Priority
 from habitus.jobs.rules import ALONE, Lanes, Trouble
-from habitus.jobs.store import JobStore, jobs, parts
+from habitus.jobs.store import JobStore, is_for, jobs, parts
 
 
 class JobQueue:
-    def __init__(self, url: str, *, connections: int = 1) -> None:
+    """`user` is whose jobs are shown and changed; None is everybody's."""
+
+    def __init__(self, url: str, *, connections: int = 1, user: str | None = None) -> None:
+        self._user = user
         self.store = JobStore(url, connections=connections)
         self._client = DBOSClient(
             system_database_engine=self.store.engine,
@@ -52,17 +56,19 @@ class JobQueue:
             "workflow_id": id,
             "app_version": FORMAT,
             "priority": priority.order,
-            "attributes": {"kind": kind, "model": lanes.model, "user": lanes.user},
+            "attributes": {"kind": kind, **asdict(lanes)},
         }
         self._client.enqueue(options, kind, dict(given))
         return id
 
     def all(self, *, limit: int | None = None) -> list[Job]:
         """The newest first."""
-        return self._jobs(self._client.list_workflows(name=WORKFLOW, sort_desc=True, limit=limit))
+        most = limit if self._user is None else None  # of the others' nobody knows how many there are
+        found = self._client.list_workflows(name=WORKFLOW, sort_desc=True, limit=most)
+        return self._jobs(self._seen(found)[:limit])
 
     def get(self, id: str) -> Job:
-        found = self._client.list_workflows(workflow_ids=[id], name=WORKFLOW)
+        found = self._seen(self._client.list_workflows(workflow_ids=[id], name=WORKFLOW))
         if not found:
             raise NotFound(f"There is no job '{id}'.", mend="See 'habitus jobs list'.")
         return self._jobs(found)[0]
@@ -72,18 +78,39 @@ class JobQueue:
         found = self._client.list_workflows(workflow_id_prefix=prefix, name=WORKFLOW, sort_desc=True, limit=1)
         return self._jobs(found)[0] if found else None
 
-    def left(self, kinds: Collection[str] | None = None) -> int:
-        """How many jobs wait or run, of all kinds or of these."""
+    def left(self, kinds: Collection[str] | None = None, *, host: str = "") -> int:
+        """How many jobs wait or run; of these kinds, and not those of other hosts, where that is said."""
         is_left = [jobs.c.name == WORKFLOW, jobs.c.status.in_(("ENQUEUED", "PENDING"))]
         if kinds is not None:
-            is_left.append(jobs.c.attributes["kind"].as_string().in_(kinds))
+            is_left += [jobs.c.attributes["kind"].as_string().in_(kinds), is_for(host)]
         with self.store.reading() as connection:
             found: int = connection.execute(sa.select(sa.func.count()).where(*is_left)).scalar_one()
         return found
 
+    def forget(self, before: datetime) -> int:
+        """Delete what was over by then, with all that it came to; how many jobs it were."""
+        over = [status for status, state in STATES.items() if state.is_over]
+        found = self._client.list_workflows(
+            name=WORKFLOW, status=over, end_time=before.isoformat(), load_input=False, load_output=False
+        )
+        ids = [one.workflow_id for one in found if (_moment(one.updated_at) or before) < before]
+        if ids:
+            self._client.delete_workflows(ids)
+        return len(ids)
+
+    def forget_user(self, user: str, *, dry_run: bool = False) -> int:
+        """Delete what a user left, whether it is over or not; how many jobs it are."""
+        theirs = sa.select(jobs.c.workflow_uuid).where(jobs.c.attributes["user"].as_string() == user)
+        with self.store.reading() as connection:
+            ids = list(connection.execute(theirs).scalars())
+        if ids and not dry_run:
+            self._client.cancel_workflows(ids)
+            self._client.delete_workflows(ids)
+        return len(ids)
+
     def results(self, id: str) -> list[Any]:
         """What the parts came to that are done."""
-        steps = self._client.list_workflow_steps(id)
+        steps = self._client.list_workflow_steps(self.get(id).id)
         return [step["output"] for step in steps if step["error"] is None and step["function_name"] != PLAN]
 
     def cancel(self, id: str) -> Job:
@@ -108,6 +135,9 @@ class JobQueue:
         else:
             raise Refused(f"The job '{id}' is {job.state}: there is nothing to try again.", mend="")
         return self.get(id)
+
+    def _seen(self, found: Sequence[WorkflowStatus]) -> list[WorkflowStatus]:
+        return [one for one in found if self._user is None or (one.attributes or {}).get("user") == self._user]
 
     def _jobs(self, found: Sequence[WorkflowStatus]) -> list[Job]:
         ids = [status.workflow_id for status in found]
@@ -135,6 +165,7 @@ def _job(status: WorkflowStatus, done: int, of: int | None) -> Job:
         result=status.output,
         reason=trouble if status.error is None else str(status.error),
         worker=status.executor_id or "",
+        host=kept.get("host") or "",
         added_on=_moment(status.created_at),
         changed_on=_moment(status.updated_at),
         not_before=_moment(status.delay_until_epoch_ms) if state is JobState.WAITING else None,

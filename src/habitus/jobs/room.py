@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from habitus.jobs.engine import FORMAT, OWN, PLAN, WAITING, WORKFLOW, own_queue
 from habitus.jobs.rules import FIRST_WAIT_S, Lanes, Limits, Trouble, chosen
-from habitus.jobs.store import JobStore, jobs, parts, queues
+from habitus.jobs.store import JobStore, is_for, jobs, parts, queues
 
 _LOOKED_AT = 200  # waiting jobs at a time, beside those whose lanes are full
 
@@ -28,15 +28,16 @@ _kind, _model, _user = (jobs.c.attributes[key].as_string() for key in ("kind", "
 
 
 class Room:
-    def __init__(self, store: JobStore, worker: str, *, first_wait_s: float = FIRST_WAIT_S) -> None:
+    def __init__(self, store: JobStore, worker: str, *, host: str = "", first_wait_s: float = FIRST_WAIT_S) -> None:
         self._store = store
         self._worker = worker
+        self._host = host
         self._first_wait_s = first_wait_s
 
     def take(self, kinds: Collection[str], *, hands: int, limits: Limits) -> int:
         """Take as many jobs as there are hands free, the most urgent and then the oldest first; how many it were."""
         is_due = sa.func.coalesce(jobs.c.delay_until_epoch_ms, 0) <= int(time.time() * 1000)
-        known = sa.and_(_is_waiting, _kind.in_(kinds), is_due)
+        known = sa.and_(_is_waiting, _kind.in_(kinds), is_for(self._host), is_due)
         with self._store.reading() as connection:
             if connection.execute(sa.select(jobs.c.workflow_uuid).where(known).limit(1)).first() is None:
                 return 0

@@ -14,10 +14,12 @@ _GROWTH = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lanes:
-    """What a job shares with others, of which only so many may run at a time; empty where it shares nothing."""
+    """What a job shares with others, of which only so many may run at a time, and the only host that can do it; empty
+    where there is none."""
 
     model: str = ""
     user: str = ""
+    host: str = ""
 
 
 ALONE = Lanes()

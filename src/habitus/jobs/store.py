@@ -51,6 +51,11 @@ queues = sa.Table(
 )
 
 
+def is_for(host: str) -> sa.ColumnElement[bool]:
+    """A job that any host can do, or this one."""
+    return sa.func.coalesce(jobs.c.attributes["host"].as_string(), "").in_(("", host))
+
+
 class JobStore:
     def __init__(self, url: str, *, connections: int = 1) -> None:
         self.url = url
@@ -95,6 +100,7 @@ def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     raw: Any = connection
     raw.isolation_level = "IMMEDIATE"  # as the engine has it: who reads in order to write would else be refused
     raw.execute("PRAGMA foreign_keys = ON")
+    raw.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves nothing in the file
 
 
 def _postgresql(url: str, connections: int) -> sa.Engine:
@@ -103,6 +109,11 @@ def _postgresql(url: str, connections: int) -> sa.Engine:
         pool_size=connections,
         max_overflow=0,
         pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": 5,
+            "tcp_user_timeout": 10_000,  # so that a cut line is noticed
+            "prepare_threshold": None,  # a pooler may give every transaction another connection
+        },
     )
 
 

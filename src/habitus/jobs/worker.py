@@ -12,6 +12,7 @@ from typing import Any
 
 from dbos import DBOS, DBOSConfig
 
+from habitus import tracing
 from habitus.errors import StorageFailed, UserError
 from habitus.jobs.engine import APPLICATION, FORMAT, PLAN, WORKFLOW, Json, own_queue
 from habitus.jobs.model import Work
@@ -28,10 +29,11 @@ _PATIENCE_S = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manner:
-    """How a worker works: how many jobs at a time, within which limits, how often it looks for some, and how soon it
-    tries again. `each_look` is called whenever it looks."""
+    """How a worker works: how many jobs at a time, on which host, within which limits, how often it looks for some, and
+    how soon it tries again. `each_look` is called whenever it looks."""
 
     concurrency: int = 1
+    host: str = ""
     limits: Limits = field(default_factory=Limits)
     look_s: float = 0.5
     first_wait_s: float = FIRST_WAIT_S
@@ -55,7 +57,7 @@ def working(queue: JobQueue, kinds: Mapping[str, Work], owners: Owners, manner: 
     process: the engine is one.
     """
     with owners.alive() as name:
-        room = Room(queue.store, name, first_wait_s=manner.first_wait_s)
+        room = Room(queue.store, name, host=manner.host, first_wait_s=manner.first_wait_s)
         hands = _Hands(kinds, room, manner)
         looking = _Looking(room, owners, hands, manner, partial(_register, queue, name, manner))
         DBOS(config=_config(queue.store, name))
@@ -118,7 +120,8 @@ class _Hands:
             with self._changed:
                 self._at.append(id)
             try:
-                return self._done(id, self.kinds[kind], given)
+                with tracing.about(job=id):
+                    return self._done(id, self.kinds[kind], given)
             except _Failed as failed:
                 self._report(id, str(failed))
                 raise _Leaving from None

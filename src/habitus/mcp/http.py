@@ -10,15 +10,19 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Asked
 
+from habitus.agent.background import in_thread
+from habitus.app import read_settings
+from habitus.app.readiness import ReadyState, readiness
 from habitus.errors import Invalid, UserError
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import Behind, make_server
 
 HOST, PATH = "127.0.0.1", "/mcp"
+ALIVE, READY = "/healthz", "/readyz"
 
 
 async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> None:
@@ -30,7 +34,8 @@ async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> Non
         port = door.getsockname()[1]
         say(f"Habitus listens on http://{HOST}:{port}{PATH}")
         say(f"Send with every request: Authorization: Bearer {token}")
-        app = guarded_app(behind, [f"{name}:{port}" for name in (HOST, "localhost")], scope, token)
+        hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
+        app = Watched(guarded_app(behind, hosts, scope, token), scope)
         config = uvicorn.Config(app, log_level="warning", lifespan="on")
         try:
             await uvicorn.Server(config).serve(sockets=[door])
@@ -81,6 +86,26 @@ class Guarded:
         if asked["method"] == "DELETE" and (client := headers.get("mcp-session-id")):
             await self._behind.leave(person, client)
         await self._app(asked, receive, send)
+
+
+class Watched:
+    """Tells those who watch over processes, who have no token, that this one lives, and what it makes do without."""
+
+    def __init__(self, app: ASGIApp, scope: Scope) -> None:
+        self._app = app
+        self._scope = scope
+
+    async def __call__(self, asked: Asked, receive: Receive, send: Send) -> None:
+        path = asked["path"] if asked["type"] == "http" and asked["method"] in ("GET", "HEAD") else ""
+        if path == ALIVE:
+            await JSONResponse({"status": "ok"})(asked, receive, send)
+        elif path == READY:
+            found = await in_thread(lambda: readiness(read_settings(self._scope.home)))
+            status = 503 if found.state is ReadyState.UNUSABLE else 200
+            told = {"status": found.state, "reasons": found.reasons}
+            await JSONResponse(told, status_code=status)(asked, receive, send)
+        else:
+            await self._app(asked, receive, send)
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -59,7 +59,6 @@ __all__ = ["Choose", "Cortex", "LessonStep", "Looked", "new_id"]
 
 _LETTERS, _SIGNS = "abcdefghijkmnpqrstuvwxyz", "abcdefghijkmnpqrstuvwxyz23456789"
 _DEFAULT_RETENTION = RetentionSettings()
-_SELF_PLAY = (Producer.DREAM.value, "self-play", "self_play", "selfplay")
 
 
 def new_id() -> str:
@@ -211,11 +210,10 @@ class Cortex:
         """Rules, by id or text, whose detector fired again although they were in the prompt."""
         return usage.ignored(self._ledger, rules)
 
-    def prune(self, *, dry_run: bool = False) -> tuple[Engram, ...]:
-        """Archive lessons that were shown again and again and never helped."""
-        self._mirror.sync()
-        gone = tuple(e for e in retention.to_prune(self._mirror.active(), self._ledger.keep) if self._viewer.sees(e))
-        return gone if dry_run else self._put_away(gone, "shown often, and it never helped")
+    def prune(self, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[Engram, ...]:
+        """Archive lessons that never helped or have expired, each with its reason; if thorough, what is said twice."""
+        gone = tuple(e for e in usage.aged(self._ledger, with_twins=is_thorough) if self._viewer.sees(e))
+        return gone if dry_run else self._put_away(gone)
 
     def compact(self, choose: Choose | None = None, *, dry_run: bool = False) -> tuple[Engram, ...]:
         """Where a kind has too many entries in a place, keep those that `choose` names by their place in the list.
@@ -226,12 +224,13 @@ class Cortex:
         gone = tuple(e for e in usage.left_by(self._ledger, choose) if self._viewer.sees(e))
         return gone if dry_run else self._put_away(gone, "a compaction kept others")
 
-    def _put_away(self, engrams: Sequence[Engram], reason: str) -> tuple[Engram, ...]:
+    def _put_away(self, engrams: Sequence[Engram], reason: str = "") -> tuple[Engram, ...]:
         if not engrams:
             return ()
-        ledger = self._ledger
+        ledger, why = self._ledger, {engram.id: reason or engram.reason for engram in engrams}
         with ledger.writing():
-            gone = ledger.archive(ledger.store.get([engram.id for engram in engrams]).values(), "habitus", reason)
+            found = ledger.store.get(list(why)).values()
+            gone = tuple(one for e in found for one in ledger.archive([e], "habitus", why[e.id]))
         self._pages.show()
         return gone
 
@@ -248,7 +247,7 @@ class Cortex:
             for engram in self._mirror.active()
             if (wanted is None or engram.kind is wanted)
             and (since is None or (engram.created_on or since) >= since)
-            and (scope != "self-play" or _is_from_self_play(engram))
+            and (scope != "self-play" or engram.is_from_self_play)
             and self._viewer.sees(engram, user or "")
         ]
         found.sort(key=lambda engram: (str(engram.created_on), engram.id), reverse=True)
@@ -444,7 +443,3 @@ def _since(scope: str, now: datetime) -> datetime | None:
         case "week":
             return midnight - timedelta(days=6)
     raise Invalid(f"There is no time span '{scope}'.", mend="Say today, week, all or self-play.")
-
-
-def _is_from_self_play(engram: Engram) -> bool:
-    return engram.produced_by is Producer.DREAM or engram.source.lower() in _SELF_PLAY

@@ -142,14 +142,16 @@ class Mirror:
         return hit if shares_word or hit.score >= _VERY_SURE else replace(hit, score=hit.score / 2)
 
     def twin(self, wanted: Engram, index: Index) -> Engram | None:
-        """The engram that already says this, in the same place, of the same kind and topic."""
+        """Another engram that already says this, in the same place, of the same kind and topic."""
         plain = wanted.text.casefold()
-        same = [one for one in self.engrams.values() if one.text.casefold() == plain and _is_comparable(one, wanted)]
+        others = (one for one in self.engrams.values() if one.id != wanted.id)
+        same = [one for one in others if one.text.casefold() == plain and _is_comparable(one, wanted)]
         meant = Document(id="", name="", description=wanted.text)
         for hit in index.similar(meant, k=_ALIKE, least_meaning=MEANING - _ROUNDING):
             one = self.engrams.get(hit.id)
             if (
                 one is not None
+                and one.id != wanted.id
                 and _is_comparable(one, wanted)
                 and is_same(one.text, wanted.text, meaning=hit.parts["meaning"])
             ):

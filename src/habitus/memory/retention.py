@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from habitus.errors import Invalid
 from habitus.memory.model import Engram, LessonCounters
@@ -42,16 +43,23 @@ def over_the_cap(lessons: Iterable[Engram], most: int) -> list[Engram]:
     return ranked[most:]
 
 
-def to_prune(lessons: Iterable[Engram], keep: RetentionSettings) -> list[Engram]:
-    """Lessons that were shown again and again and never helped, the worst first, and only a share of all."""
+def to_prune(lessons: Iterable[Engram], keep: RetentionSettings, now: datetime) -> list[Engram]:
+    """Lessons that never helped or have expired, each with its reason, the worst first, and only a share of all."""
     found = [engram for engram in lessons if engram.kind.is_lesson]
-    useless = [
-        engram
-        for engram in found
-        if not engram.is_pinned and engram.counters.retrievals >= keep.tries and not engram.counters.helpful
-    ]
-    useless.sort(key=lambda engram: (utility(engram), engram.id))
-    return useless[: int(len(found) * keep.pruned)]
+    due = [replace(engram, reason=why) for engram in found if (why := _why_pruned(engram, keep, now))]
+    due.sort(key=lambda engram: (utility(engram), engram.id))
+    return due[: int(len(found) * keep.pruned)]
+
+
+def _why_pruned(engram: Engram, keep: RetentionSettings, now: datetime) -> str:
+    counters, shown = engram.counters, engram.counters.last_retrieved or engram.created_on
+    if engram.is_pinned:
+        return ""
+    if counters.retrievals >= keep.tries and not counters.helpful:
+        return f"shown {counters.retrievals} times, and it never helped"
+    if shown is not None and now - shown >= timedelta(days=keep.lesson_days):
+        return f"not shown since {shown:%Y-%m-%d}"
+    return ""
 
 
 def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from habitus.memory import recall as recalling
@@ -57,6 +58,26 @@ def ignored(ledger: EngramLedger, rules: Iterable[str]) -> tuple[str, ...]:
         for id, engram in found.items():
             found[id] = engram.counted(ignored=engram.counters.ignored + 1)
     return tuple(ids)
+
+
+def aged(ledger: EngramLedger, *, with_twins: bool) -> list[Engram]:
+    """Lessons that may go, each with its reason; with twins, also those that another one says."""
+    ledger.mirror.sync()
+    lessons = list(ledger.mirror.active())
+    gone = retention.to_prune(lessons, ledger.keep, ledger.clock())
+    return [*gone, *_said_twice(ledger, lessons, {engram.id for engram in gone})] if with_twins else gone
+
+
+def _said_twice(ledger: EngramLedger, lessons: Iterable[Engram], gone: set[str]) -> Iterator[Engram]:
+    """Of those that say the same, all but the most useful; what a person or a trial stands behind stays."""
+    index = ledger.mirror.index()
+    for engram in sorted(lessons, key=lambda engram: (retention.utility(engram), engram.id)):
+        if engram.is_pinned or engram.id in gone:
+            continue
+        twin = ledger.mirror.twin(engram, index)
+        if twin is not None and twin.state is LessonState.ACTIVE and twin.id not in gone:
+            gone.add(engram.id)
+            yield replace(engram, reason=f"{twin.id} says the same")
 
 
 def left_by(ledger: EngramLedger, choose: Choose | None) -> list[Engram]:

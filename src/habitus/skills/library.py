@@ -172,11 +172,13 @@ class Library:
 
     # Changing
 
-    def create(self, skill: Skill, author: Author, *, layer: str | None = None) -> Skill:
-        """Write a new skill; a taken name in that layer is refused."""
+    def create(self, skill: Skill, author: Author, *, layer: str | None = None, files: Tree | None = None) -> Skill:
+        """Write a new skill, with these files beside its text; a taken name in that layer is refused."""
         self._allow(author)
         place = self._writable(layer)
-        made = place.store.save(skill, author, expected_version=0)
+        if files:
+            place.store.save_tree(skill.name, trees.with_skill(files, skill), author, expected_version=0)
+        made = place.store.save(skill, author, expected_version=None if files else 0)
         self._outside.forget(place, made.name)
         return made
 

@@ -60,6 +60,10 @@ class ToolCatalogue:
         """The text of its `scripts/tool.py`."""
         return self.program(self.item(name)).code
 
+    def cases(self, name: str) -> tuple[Case, ...]:
+        """What it has to go on doing."""
+        return self.program(self.item(name)).cases
+
     def item(self, name: str) -> Listed:
         """The skill whose code stage the tool is."""
         item = self.skill(names.canonical(name))

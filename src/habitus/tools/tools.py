@@ -74,7 +74,7 @@ class Tools:
         curator = ToolCurator(known, library, health, test=runner.test, clock=clock, retention=retention)
 
         self.all, self.active, self.get, self.code = known.all, known.active, known.get, known.code
-        self.objection = known.objection
+        self.cases, self.objection = known.cases, known.objection
         self.create, self.approve, self.approved = maker.create, maker.approve, maker.approved
         self.run, self.test = runner.run, runner.test
         self.waiting, self.run_waiting = runner.waiting, runner.run_waiting

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import lessons, requests, review, sessions, skills
 from habitus.web.desks import Desks
-from habitus.web.pages import activity, chat, entering, jobs, more, new, today
+from habitus.web.pages import activity, chat, entering, jobs, more, new, settings, today, trying
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import review as review_pages
 from habitus.web.pages import secrets as secrets_page
@@ -51,12 +51,14 @@ def doors() -> FastAPI:
         today,
         skill_pages,
         skill_page,
+        trying,
         new,
         review_pages,
         lesson_pages,
         activity,
         chat,
         jobs,
+        settings,
         more,
         secrets_page,
     ):

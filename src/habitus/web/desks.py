@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from fastapi import Request
 
-from habitus.app import Habitus
+from habitus.app import Habitus, configuring
+from habitus.app.configuring import Configured
 from habitus.app.people import Person, settings_of
 from habitus.app.talking import Talks
+from habitus.news import news_of
 
 
 class Desks:
-    """The owner's is given; another's is opened when they first come, and kept until `close`."""
+    """The owner's is given; another's is opened when they first come. What was opened here is kept until `close`."""
 
     def __init__(self, own: Habitus) -> None:
         self.own = own
+        self._news = news_of(own.shared)
+        self._news.start()
         self._opened: dict[Person, Habitus] = {}
+        self._left: list[Habitus] = []  # what was opened with settings that have changed since
         self._talks: dict[Habitus, Talks] = {}
         self._lock = threading.Lock()
 
@@ -30,6 +36,18 @@ class Desks:
                 self._opened[person] = Habitus.open(theirs, clock=self.own.clock)
             return self._opened[person]
 
+    def put(self, habitus: Habitus, key: str, text: str | None) -> Configured:
+        """Change a setting in the file, or take it out; everybody works on with it, what runs ends as it began."""
+        done = configuring.put_from_afar(habitus.settings, os.environ, key, text)
+        name = key.partition(".")[0]
+        with self._lock:
+            known = self.own.settings
+            new = configuring.read_again(known, os.environ)
+            self.own = Habitus.open(known.model_copy(update={name: getattr(new, name)}), clock=self.own.clock)
+            self._left += [self.own, *self._opened.values()]
+            self._opened.clear()
+        return done
+
     def talks(self, habitus: Habitus) -> Talks:
         """The conversations that whoever works at this desk has open."""
         with self._lock:
@@ -38,19 +56,23 @@ class Desks:
             return self._talks[habitus]
 
     def close(self) -> None:
+        self._news.close()
         for talks in self._talks.values():
             talks.close()
-        for habitus in self._opened.values():
+        for habitus in (*self._opened.values(), *self._left):
             habitus.close()
+
+
+def desks_of(request: Request) -> Desks:
+    desks: Desks = request.app.state.desks
+    return desks
 
 
 def habitus_of(request: Request) -> Habitus:
     """The home as whoever asks has it. Opens it where they are new, so never on the event loop."""
-    desks: Desks = request.app.state.desks
-    return desks.of(request.state.person)
+    return desks_of(request).of(request.state.person)
 
 
 def talks_of(request: Request) -> Talks:
     """The conversations that whoever asks has open."""
-    desks: Desks = request.app.state.desks
-    return desks.talks(habitus_of(request))
+    return desks_of(request).talks(habitus_of(request))

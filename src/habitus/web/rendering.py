@@ -96,7 +96,6 @@ def _templates() -> Environment:
         "markdown": markdown,
         "moment": moment,
         "counted": words.counted,
-        "waits": words.waits,
         "twice": lambda text: (text, text),
     }
     made.globals |= {"words": words, "version": version("habitus")}

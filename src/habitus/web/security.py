@@ -29,8 +29,9 @@ SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of o
 UPLOADS = ("/api/v1/uploads", "/new/")
 # What people said to an agent, and what is done for them, is not read by every account of the machine.
 PRIVATE = (
-    *("/activity", "/chat", "/review/effect/", "/more/jobs", "/more/secrets"),
-    *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/jobs", "/api/v1/secrets"),
+    *("/activity", "/chat", "/review/effect/", "/today/failing", "/more/jobs", "/more/secrets"),
+    *("/api/v1/sessions", "/api/v1/turns", "/api/v1/review/effect/", "/api/v1/failing"),
+    *("/api/v1/jobs", "/api/v1/secrets"),
 )
 FREE = ("/enter", "/static/")
 DECIDING = ("/review/", "/activity/", "/api/v1/review/", "/api/v1/turns/")

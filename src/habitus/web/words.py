@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from habitus.agent.consent import Consent
 from habitus.app.inbox import InboxItem
 from habitus.events import OutcomeKind
+from habitus.evidence.plan import Plan
+from habitus.evidence.policy import Verdict
 from habitus.jobs.model import JobState
 from habitus.journal.model import Place
 from habitus.memory.model import Engram, Kind, Producer, Scope
+from habitus.recipes.catalogue import RecipeStatus
+from habitus.recipes.counts import RecipeCounts
+from habitus.recipes.plan import Parameter
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
 from habitus.skills.review import Action, Proposal
+from habitus.tools.model import ToolStatus
 
 STATES = {
     State.OK: "on",
@@ -50,6 +57,7 @@ PRODUCERS = {
     Producer.CEREBELLUM: "learned from an error",
     Producer.DREAM: "learned by practice",
     Producer.IMPORT: "brought in",
+    Producer.TRANSCRIPTS: "learned from past conversations",
 }
 OUTCOMES = {OutcomeKind.OK: "went well", OutcomeKind.FAILED: "went wrong", OutcomeKind.INFRA: "was interrupted"}
 PLACES = {
@@ -78,8 +86,12 @@ JOBS = {
 }
 JOB_HELP = {
     "curate": "What has aged goes into the archive; nothing is lost.",
-    "learn": "Files or folders with conversations of other agents, one on each line.",
+    "learn": "Files or folders with conversations of other agents, one on each line; without, what has come since.",
     "import": "A folder, an archive or an address with skills.",
+    "dream": "An agent solves exercises and learns from its mistakes. It asks a model.",
+    "mine": "Steps that conversations have in common become recipes, which wait for you.",
+    "verify": "Exercises with a lesson and without it. It asks a model.",
+    "index": "Reads every skill anew, should the search miss something.",
 }
 JOB_STATES = {
     JobState.WAITING: ("waits", ""),
@@ -88,6 +100,37 @@ JOB_STATES = {
     JobState.FAILED: ("failed", "bad"),
     JobState.CANCELLED: ("ended", "warn"),
     JobState.PARKED: ("set aside after too many failures", "bad"),
+}
+TOOL_STATES = {
+    ToolStatus.ACTIVE: ("ready", "good"),
+    ToolStatus.DEGRADED: ("failed three times", "bad"),
+    ToolStatus.UNAPPROVED: ("waits for your approval", "warn"),
+    ToolStatus.OFF: ("off", ""),
+    ToolStatus.BROKEN: ("broken", "bad"),
+}
+RECIPE_STATES = {
+    RecipeStatus.ACTIVE: "ready",
+    RecipeStatus.BROKEN: "broken",
+    RecipeStatus.INERT: "not trusted yet",
+    RecipeStatus.OFF: "off",
+    RecipeStatus.TAKEN: "its name is taken",
+    RecipeStatus.ARCHIVED: "put aside for better ones",
+}
+PLACES_OF_SKILLS = {
+    "user": "Your own",
+    "project": "The project Habitus was started in",
+    "bundled": "Came with Habitus",
+    "operator": "Your operator’s",
+    "claude": "Claude’s folder in your home",
+    "codex": "Codex’ folder in your home",
+    "agents": "The folder that agents share in your home",
+}
+VERDICTS = {
+    Verdict.PROMOTE: ("helps", "good"),
+    Verdict.KEEP: ("does no harm", ""),
+    Verdict.DEGRADE: ("helps too little", "warn"),
+    Verdict.RETIRE: ("does harm", "bad"),
+    Verdict.UNKNOWN: ("not known yet", ""),
 }
 ACTIONS = {
     Action.WRITE: "change",
@@ -128,11 +171,45 @@ def fared(counters: Counters) -> str:
     )
 
 
+def plainly(sentence: str) -> str:
+    """What is known of a skill, without what it takes of a prompt."""
+    return re.sub(r" Costs [\d,.]+ tokens a turn\.", "", sentence)
+
+
+def power(told: str) -> str:
+    """What a skill asks for, without the fingerprint of the file that does it."""
+    return re.sub(r" \([0-9a-f]{16}\)$", "", told)
+
+
+def prospect(plan: Plan) -> str:
+    """How long until it is known whether something helps."""
+    if plan.missing is None:
+        return "As long as every conversation gets it, nobody can tell; Settings can hold it back now and then."
+    about = f"It takes about {counted(plan.missing, 'more conversation')} that somebody judges"
+    return (
+        f"{about}." if plan.days is None else f"{about}: some {counted(max(1, round(plan.days)), 'day')} at this pace."
+    )
+
+
+def ran(counts: RecipeCounts) -> str:
+    return f"run {counted(counts.used, 'time')}, {counts.succeeded} went well"
+
+
+def skeleton(parameters: Sequence[Parameter]) -> dict[str, object]:
+    """What a recipe takes, to be filled in."""
+    return {one.name: "" if one.default is None else one.default for one in parameters}
+
+
 def in_a_line(item: Listed) -> str:
-    """What a skill is for, or what keeps it from use; commands are for the terminal."""
+    """What a skill is for, or what keeps it from use."""
     if item.state in (State.OK, State.DISABLED) and item.summary is not None:
         return item.summary.cue
-    return item.reason.partition("; see 'habitus")[0]
+    return waits(without_commands(item.reason))
+
+
+def without_commands(reason: str) -> str:
+    """Commands are for the terminal."""
+    return reason.partition("; see 'habitus")[0]
 
 
 def whom(engram: Engram) -> str:
@@ -170,5 +247,14 @@ def because(reason: str) -> str:
 
 def waits(reason: str) -> str:
     """Why something waits; what a scan or a search found is told by its name inside."""
+    if reason == "the agent started it":
+        return "nobody asked for it"
     near = reason.removeprefix("near-duplicate of ")
     return reason if near == reason else f"says much the same as {near.partition(' ')[0]}"
+
+
+def why(item: InboxItem) -> str:
+    """What an agent says for it, or else why it waits."""
+    if isinstance(item.subject, Proposal) and item.subject.author.reason:
+        return item.subject.author.reason
+    return "; ".join(waits(reason) for reason in item.reasons if reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from habitus.learning.dream.cycle import DreamVerdict
 from habitus.llm.model import Ask, Asked, Text
 from habitus.llm.providers import open_model
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
-from habitus.memory.model import PLAYBOOK, TrustLevel
+from habitus.memory.model import PLAYBOOK, Draft, Evidence, Kind, Producer, TrustLevel
 from tests.real_model import real_model
 
 CHALLENGE = Challenge(
@@ -109,6 +110,21 @@ async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nob
         dreamt = await dreaming.dream_with(habitus, unsound, solver, nobody, key="job/1")
         assert (dreamt.verdict, dreamt.reason) == (DreamVerdict.UNSOUND, "its wrong solution passes")
         assert habitus.memory.list_lessons() == ()
+
+
+@pytest.mark.req("LP-01")
+async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_right_from_wrong(home: Path) -> None:
+    answer = asdict(replace(CHALLENGE, name="../../Join Names"))  # whatever a model calls it, it stays in its folder
+    teacher = ScriptedModel([says(json.dumps(answer))])
+    with Habitus.open(read_settings(home)) as habitus:
+        evidence = Evidence(error_signature="KeyError: name")
+        lesson = Draft(text="Rows may lack a name.", kind=Kind.LESSON, produced_by=Producer.DETECTOR, evidence=evidence)
+        habitus.memory.encode(lesson)
+        made, sound = await dreaming.invent_with(habitus, teacher)
+        assert (made.name, sound.is_sound, sound.reason) == ("join-names", True, "")
+        assert "Rows may lack a name. [KeyError: name]" in _said(teacher.asked[0])
+        assert made in dreaming.challenges(habitus)
+        assert [path.name for path in (home / dreaming.OWN).iterdir()] == ["join-names.toml"]
 
 
 @pytest.mark.full

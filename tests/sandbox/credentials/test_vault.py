@@ -21,7 +21,7 @@ from habitus.errors import Invalid, NotFound, UserError
 from habitus.redact import Redactor
 from habitus.sandbox.credentials import keys
 from habitus.sandbox.credentials.keys import KeySources
-from habitus.sandbox.credentials.vault import FILE, Vault
+from habitus.sandbox.credentials.vault import FILE, Vault, open_vault
 
 PASSWORD = "a-long-random-text-of-a-variable"
 SECRET = "correct horse battery staple"
@@ -94,6 +94,15 @@ def _has_no_key(file: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"key": 7}))
 
 
+def _has_an_odd_key(file: Path) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"key": {"from": "moon", "check": 7}}))
+
+
+def _has_half_a_key(file: Path) -> None:
+    kept = json.loads(file.read_text())
+    file.write_text(json.dumps(kept | {"key": kept["key"] | {"from": "password"}}))
+
+
 def _is_newer(file: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2}))
 
@@ -117,6 +126,8 @@ def _is_bent(file: Path) -> None:
         (_is_no_json, "can't be read.*Put a backup in its place"),
         (_is_no_object, "can't be read: it is no object.*Put a backup in its place"),
         (_has_no_key, "is damaged.*Put a backup in its place"),
+        (_has_an_odd_key, "is damaged.*Put a backup in its place"),
+        (_has_half_a_key, "is locked.*HABITUS_VAULT_KEY"),
         (_is_newer, "no vault that this Habitus can read.*Upgrade Habitus"),
         (_is_swapped, "'smtp.password' is damaged.*habitus secrets set smtp.password"),
         (_is_bent, "'smtp.password' is damaged.*habitus secrets set smtp.password"),
@@ -182,6 +193,16 @@ def test_a_typed_password_opens_what_it_locked(tmp_path: Path) -> None:
             vault.set("smtp.password", SECRET)
             assert vault.get("smtp.password") == SECRET
         assert asked == expected
+
+
+@pytest.mark.req("SB-11")
+def test_a_file_may_hold_the_password(tmp_path: Path) -> None:
+    file = tmp_path / "mounted"
+    file.write_text(f"{PASSWORD}\n")
+    open_vault(tmp_path, {"HABITUS_VAULT_KEY_FILE": str(file)}).set("smtp.password", SECRET)
+    assert open_vault(tmp_path, {"HABITUS_VAULT_KEY": PASSWORD}).get("smtp.password") == SECRET
+    with pytest.raises(UserError, match=r"can't be read.*Check HABITUS_VAULT_KEY_FILE"):
+        open_vault(tmp_path, {"HABITUS_VAULT_KEY_FILE": str(tmp_path / "gone")}).get("smtp.password")
 
 
 @pytest.mark.req("SB-11")

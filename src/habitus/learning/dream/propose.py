@@ -8,7 +8,6 @@ from importlib.resources import files
 
 from pydantic import BaseModel
 
-from habitus.errors import Invalid
 from habitus.learning.asking import ask_within
 from habitus.learning.dream.challenge import Challenge
 from habitus.learning.spending import Spending
@@ -40,9 +39,7 @@ async def propose(about: Sequence[str], *, model: Model, spending: Spending, red
         spending, model, ChallengeAnswer, system=_prompt(), record=record, room=_ROOM, patience_s=_PATIENCE_S
     )
     values = answer.value.model_dump()
-    name = names.canonical(values["name"])
-    if not name:
-        raise Invalid("The model's challenge has no name.", mend="Try again.")
+    name = names.slugify(values["name"])  # it becomes that of a file
     return Challenge.of({**values, "name": name}, where=f"the challenge of {model.name}")
 
 

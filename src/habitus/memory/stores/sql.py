@@ -28,6 +28,7 @@ from habitus.memory.model import (
 from habitus.memory.stores.base import EngramChanges
 from habitus.memory.stores.in_memory import erased
 from habitus.memory.tables import engram_versions, engrams, memory_revision
+from habitus.news import Topic, news_of
 
 _AT_A_TIME = 500
 
@@ -35,16 +36,21 @@ _AT_A_TIME = 500
 class SqlEngramStore:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
+        self._news = news_of(engine)
 
     def changes(self, after: int) -> EngramChanges:
+        if self._news.fresh(Topic.LESSONS, self._revision) == after:
+            return EngramChanges(revision=after)
         with sql.reading(self._engine) as connection:
             now = connection.execute(_REVISION).scalar() or 0
-            if now == after:
-                return EngramChanges(revision=now)
             query = sa.select(engrams).where(engrams.c.revision > after)
             return EngramChanges(
                 revision=now, engrams=tuple(_engram(row) for row in connection.execute(query).mappings())
             )
+
+    def _revision(self) -> int:
+        with sql.reading(self._engine) as connection:
+            return connection.execute(_REVISION).scalar() or 0
 
     @contextmanager
     def writing(self) -> Iterator[None]:

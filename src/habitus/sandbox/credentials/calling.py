@@ -4,13 +4,17 @@ the log. A value that nobody may see is taken out of what it prints, and that it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from habitus.errors import HabitusError, NotFound, Refused
+from sqlalchemy.exc import SQLAlchemyError
+
+from habitus.errors import HabitusError, NotFound, Refused, StorageFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
 from habitus.files import tree_hash
 from habitus.redact import CountingRedactor, Redactor
@@ -22,9 +26,8 @@ from habitus.sandbox.given import SKILLS, Given
 from habitus.sandbox.interpreter import CERTIFICATES
 from habitus.sandbox.model import Limits, Permissions, ToolRun
 from habitus.sandbox.warm import Program, Warm
-from habitus.text import one_line
+from habitus.text import encodable, one_line
 
-SCRIPT = "scripts/cli.py"
 COMMAND = "habitus-skill"
 TIMED_OUT, NO_SANDBOX, REFUSED, UNKNOWN = 124, 125, 126, 127  # as `timeout` and a shell have them
 _SIGNALLED = 128
@@ -38,7 +41,11 @@ sys.argv[0], sys.path[0] = {skill!r}, {folder!r}
 spec = importlib.util.spec_from_file_location("cli", {script!r})
 cli = sys.modules["cli"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(cli)
-sys.exit(cli.main())
+code = cli.main()
+if hasattr(code, "__await__"):
+    import asyncio
+    code = asyncio.run(code)
+sys.exit(code)
 """
 
 
@@ -57,11 +64,16 @@ class Answer:
 
 
 class Caller:
-    """The command lines of one session, or of a person at a shell. `given` makes the place for files with a hash."""
+    """The command lines of one session, or of a person at a shell.
+
+    `allowed` are the names that may be called at all; the directory may close one, never add one. `given` makes the
+    place for files that have a hash.
+    """
 
     def __init__(
         self,
         directory: SkillDirectory,
+        allowed: Callable[[], Collection[str]],
         log: CallLog,
         warm: Warm,
         environments: Environments,
@@ -72,6 +84,7 @@ class Caller:
         limits: Limits = LIMITS,
     ) -> None:
         self._directory = directory
+        self._allowed = allowed
         self._log = log
         self._warm = warm
         self._environments = environments
@@ -81,10 +94,10 @@ class Caller:
         self._limits = limits
 
     async def call(self, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
-        """Run it, or say why not; either way it is logged."""
-        granted = Granted()
+        """Run it, or say why not; either way it is logged. `StorageFailed`: it can't be."""
+        skill, granted = encodable(skill), Granted()
         try:
-            line = await asyncio.to_thread(self._allowed, skill)
+            line = await asyncio.to_thread(self._found, skill)
             granted = line.granted
             answer = await self._answer(line, arguments, stdin)
         except asyncio.CancelledError:
@@ -106,7 +119,7 @@ class Caller:
     async def asked(self, question: object) -> Answer:
         """The call that untrusted code asks for, `{"skill", "arguments", "stdin"}`; anything else is refused."""
         match question:
-            case {"skill": str(skill), "arguments": [*words], "stdin": str(stdin)} if _are_texts(words):
+            case {"skill": str(skill), "arguments": [*words], "stdin": str(stdin)} if _are_texts([*words, stdin]):
                 return await self.call(skill, words, stdin.encode("utf-8", "surrogateescape"))
             case _:
                 return await self.refuse("That is no call: it has a skill, arguments and a stdin.")
@@ -114,12 +127,14 @@ class Caller:
     async def close(self) -> None:
         await self._warm.close()
 
-    def _allowed(self, skill: str) -> CommandLine:
-        allowed = self._directory.names()
+    def _found(self, skill: str) -> CommandLine:
+        allowed = self._allowed()
+        skill = skill if skill in allowed else skill.lower().replace("_", "-")
         if skill not in allowed:
-            mend = f"There are: {', '.join(allowed)}." if allowed else "There are none."
+            mend = f"There are: {', '.join(sorted(allowed))}." if allowed else "There are none."
             raise NotFound(f"No command line '{one_line(skill)[:100]}' may be called here.", mend=mend)
-        return self._directory.command_line(skill)
+        with _needing("the gates can't be looked at, so nothing is called"):
+            return self._directory.command_line(skill)
 
     async def _answer(self, line: CommandLine, arguments: Sequence[str], stdin: bytes) -> Answer:
         granted, egress = line.granted, Egress(line.granted.hosts)
@@ -127,15 +142,15 @@ class Caller:
             raise Refused("Its hosts can't be told from others on this machine.", mend="Install bubblewrap.")
         program = await self._program(line)
         run = await self._warm.run(program, arguments, stdin=stdin, env=granted.variables, egress=egress)
-        return _fit_to_be_seen(line, run, egress)
+        return await asyncio.to_thread(_fit_to_be_seen, line, run, egress)
 
     async def _program(self, line: CommandLine) -> Program:
         venv = await self._environments.folder_for(line.dependencies)
         given = await asyncio.to_thread(self._placed, line)
-        folder = given.path_of(SKILLS, line.skill)
+        script = PurePosixPath(given.path_of(SKILLS, line.skill), line.script)
         certificates = [Path(path) for path in CERTIFICATES if line.granted.hosts and Path(path).is_dir()]
         return Program(
-            code=_START.format(skill=line.skill, folder=f"{folder}/scripts", script=f"{folder}/{SCRIPT}"),
+            code=_START.format(skill=line.skill, folder=str(script.parent), script=str(script)),
             venv=venv,
             permissions=Permissions(
                 read=(*line.granted.readable, *certificates), env=tuple(sorted(line.granted.variables))
@@ -148,30 +163,43 @@ class Caller:
         given = self._given(tree_hash(line.files))
         if not given.has_tree(line.skill):
             left_out = given.put_tree(line.skill, line.files, folders=line.folders).left_out
-            if SCRIPT in left_out:
-                raise Refused(f"The {SCRIPT} of '{line.skill}' can't be run: {left_out[SCRIPT]}.")
+            if line.script in left_out:
+                raise Refused(f"The {line.script} of '{line.skill}' can't be run: {left_out[line.script]}.")
         return given
 
     async def _note(
         self, skill: str, arguments: Sequence[str], outcome: Outcome, granted: Granted, *, is_refused: bool = False
     ) -> None:
-        redactor = Redactor(granted.sensitive)
-        words = [redactor.redact(word).text[:_LONGEST_LOGGED] for word in arguments[:_MOST_LOGGED]]
-        more = len(arguments) - len(words)
         call = Call(
             who=self._who,
             skill=skill[:_LONGEST_LOGGED],
-            arguments=(*words, *([f"… and {more} more"] if more else [])),
-            outcome=outcome,
+            arguments=tuple(map(encodable, arguments)),
+            outcome=replace(outcome, reason=encodable(outcome.reason)),
             is_refused=is_refused,
             secrets=granted.secrets,
             when=self._clock(),
         )
-        await asyncio.to_thread(self._log.record, call)
+        await asyncio.to_thread(self._record, call, Redactor(granted.sensitive))
+
+    def _record(self, call: Call, redactor: Redactor) -> None:
+        words = [redactor.redact(word).text[:_LONGEST_LOGGED] for word in call.arguments[:_MOST_LOGGED]]
+        more = len(call.arguments) - len(words)
+        with _needing("the call can't be logged"):
+            self._log.record(replace(call, arguments=(*words, *([f"… and {more} more"] if more else []))))
+
+
+@contextmanager
+def _needing(otherwise: str) -> Iterator[None]:
+    """A step that a database away makes impossible."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise StorageFailed(f"The database does not answer: {otherwise}.", mend="Try again later.") from error
 
 
 def _are_texts(words: Sequence[object]) -> bool:
-    return all(isinstance(word, str) for word in words)
+    """Whether they can be passed on; bytes that are no UTF-8 can, half a character can't."""
+    return all(isinstance(word, str) and not re.search("[\ud800-\udc7f\udd00-\udfff]", word) for word in words)
 
 
 def _code_of(refusal: HabitusError) -> int:
@@ -203,12 +231,7 @@ def _remarks(line: CommandLine, outcome: Outcome, egress: Egress, *, has_leaked:
     remarks = [f"It may not reach {place}." for place in egress.refused]
     if has_leaked:
         remarks.append("It printed a secret, which was taken out.")
-    if not outcome.is_ok and line.granted.missing:
-        remarks.append(
-            f"It was not given {', '.join(line.granted.missing)}; a person can: "
-            f"'habitus secrets grant {line.granted.missing[0]} {line.skill}'."
-        )
-    return remarks
+    return remarks if outcome.is_ok else [*remarks, *line.granted.missing]
 
 
 def _exit_code(run: ToolRun) -> int:

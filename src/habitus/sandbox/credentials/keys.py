@@ -6,7 +6,8 @@ The password is what a variable holds, what the file holds that a variable names
 from __future__ import annotations
 
 import base64
-import secrets
+import functools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,6 +48,11 @@ class KeySources:
     typed: Callable[[bool], str | None] = lambda is_new: None  # what a person types; None where nobody is there
 
 
+def sources(environ: Mapping[str, str]) -> KeySources:
+    """Those of this process, in which nobody can type anything until somebody says so."""
+    return KeySources(given=lambda: _given(environ), keyring=system_keyring)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VaultKey:
     """A key that opens one vault."""
@@ -72,12 +78,13 @@ def made(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
     keyring = sources.keyring() if given is None else None
     how: dict[str, Any]
     if keyring is not None:
-        how, text = {"from": KeyFrom.KEYRING}, base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        how, text = {"from": KeyFrom.KEYRING}, base64.urlsafe_b64encode(os.urandom(32)).decode()
         keyring.put(vault_id, text)
     else:
         rounds = _ROUNDS_TYPED if given is None else _ROUNDS_GIVEN
-        how = {"from": KeyFrom.PASSWORD, "salt": secrets.token_hex(16), "rounds": rounds}
-        text = _derived(_typed_anew(sources) if given is None else _long_enough(given), how)
+        how = {"from": KeyFrom.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
+        password = _typed_anew(sources) if given is None else _long_enough(given)
+        text = _derived(password, how["salt"], rounds)
     key = _key(text)
     return key, {**how, "check": key.sealed(_CHECK)}
 
@@ -88,7 +95,7 @@ def found(vault: Path, vault_id: str, how: Mapping[str, Any], sources: KeySource
         case KeyFrom.KEYRING:
             key = _key(_from_keyring(vault, vault_id, sources))
         case KeyFrom.PASSWORD:
-            key = _key(_derived(_password(vault, sources, asks=asks), how))
+            key = _key(_derived(_password(vault, sources, asks=asks), how["salt"], how["rounds"]))
     if key.opened(how["check"]) != _CHECK:
         mend = f"Give {VARIABLE} the value that the vault was made with; nothing was changed."
         raise Refused(f"That is not the key of {vault}.", mend=mend)
@@ -144,6 +151,17 @@ def _from_keyring(vault: Path, vault_id: str, sources: KeySources) -> str:
     return key
 
 
+def _given(environ: Mapping[str, str]) -> str | None:
+    if key := environ.get(VARIABLE):
+        return key
+    if not (file := environ.get(f"{VARIABLE}_FILE")):
+        return None
+    try:
+        return Path(file).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageFailed(f"The key of the vault can't be read: {error}.", mend=f"Check {VARIABLE}_FILE.") from None
+
+
 def _password(vault: Path, sources: KeySources, *, asks: bool) -> str:
     password = sources.given()
     if password is None and asks:
@@ -168,12 +186,13 @@ def _typed_anew(sources: KeySources) -> str:
     return typed
 
 
-def _derived(password: str, how: Mapping[str, Any]) -> str:
+@functools.lru_cache(maxsize=4)  # it is meant to take long, and one process may open a vault many times
+def _derived(password: str, salt: str, rounds: int) -> str:
     try:
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
     except ModuleNotFoundError:
         raise extras.absent("The vault", "cryptography") from None
-    scrypt = Scrypt(salt=bytes.fromhex(how["salt"]), length=32, n=how["rounds"], r=8, p=1)
+    scrypt = Scrypt(salt=bytes.fromhex(salt), length=32, n=rounds, r=8, p=1)
     return base64.urlsafe_b64encode(scrypt.derive(password.encode())).decode()
 
 

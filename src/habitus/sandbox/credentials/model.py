@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -55,9 +55,10 @@ class Granted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandLine:
-    """A skill's `scripts/cli.py` as it may be run now, for one user."""
+    """A skill's command line as it may be run now, for one user: a Python file whose `main()` is called."""
 
     skill: str
+    script: str  # which of its files
     content_hash: str  # of all its files; the grants are bound to it
     files: Tree
     folders: Mapping[str, Path]  # where the files lie that are too large for a tree
@@ -67,8 +68,6 @@ class CommandLine:
 
 class SkillDirectory(Protocol):
     """The command lines that one session may call."""
-
-    def names(self) -> Sequence[str]: ...
 
     def command_line(self, name: str) -> CommandLine:
         """Every gate is checked again with each call: `UserError` says which one is closed, and what opens it."""

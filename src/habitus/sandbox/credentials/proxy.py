@@ -14,21 +14,17 @@ import socket
 import struct
 from pathlib import Path
 
+from habitus.errors import HabitusError
+from habitus.events import infra
 from habitus.resident import bound
-from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
+from habitus.sandbox.credentials.calling import COMMAND, NO_SANDBOX, Answer, Caller
 from habitus.sandbox.inside.habitus_skill import SOCKET
 from habitus.sandbox.machine import INSIDE, base_python
 from habitus.sandbox.model import MIB
 
 LONGEST_LINE = MIB
 _LINE_S, _MOST_AT_ONCE = 10.0, 16
-_CLIENT = """\
-#!{python} -IS
-import sys
-sys.path.insert(0, {inside!r})
-from inside.habitus_skill import main
-main()
-"""
+_CLIENT = INSIDE / "habitus_skill.py"
 
 
 class Proxy:
@@ -69,7 +65,8 @@ class Proxy:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         command = self._folder / COMMAND
         half = command.with_name(f".{COMMAND}-{os.getpid()}")
-        half.write_text(_CLIENT.format(python=base_python(), inside=str(INSIDE.parent)))
+        # The whole of it, because a call may have its own /tmp where our package lies.
+        half.write_text(f"#!{base_python()} -IS\n{_CLIENT.read_text(encoding='utf-8')}\n\nmain()\n", encoding="utf-8")
         half.chmod(0o500)
         half.rename(command)
         door = bound(self._folder / SOCKET)
@@ -89,7 +86,10 @@ class Proxy:
         self._asking.add(task)
         try:
             with contextlib.closing(writer), contextlib.suppress(OSError):
-                answer = await self._answer(reader, writer.get_extra_info("socket"))
+                try:
+                    answer = await self._answer(reader, writer.get_extra_info("socket"))
+                except HabitusError as error:
+                    answer = Answer(stderr=f"{COMMAND}: {error}\n", code=NO_SANDBOX, outcome=infra(str(error)))
                 writer.write(json.dumps(answer.said()).encode() + b"\n")
                 await writer.drain()
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,15 +14,25 @@ from typing import Any
 
 from habitus.errors import Invalid, NotFound, StorageFailed, UserError, did_you_mean
 from habitus.private_json import PrivateJson
-from habitus.redact import SHORTEST_KNOWN
+from habitus.redact import SHORTEST_KNOWN, Redactor, secret_values
 from habitus.sandbox.credentials import keys
-from habitus.sandbox.credentials.keys import KeySources, VaultKey
+from habitus.sandbox.credentials.keys import KeyFrom, KeySources, VaultKey
 
 FILE = "vault.json"
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 _LARGEST = 64 * 1024
+_NOTHING = (0, 0, 0)
 _BACKUP = "Put a backup in its place, or move it away and set the secrets again; what was granted stays."
+
+
+def open_vault(home: Path, environ: Mapping[str, str]) -> Vault:
+    return Vault(home, keys.sources(environ))
+
+
+def open_redactor(home: Path, environ: Mapping[str, str]) -> Redactor:
+    """For a process that opens a home only to read: it knows the values of the environment and of the vault."""
+    return Redactor(secret_values(environ), kept=open_vault(home, environ).known)
 
 
 class Vault:
@@ -34,7 +43,7 @@ class Vault:
         self._sources = sources
         self._lock = threading.RLock()
         self._key: tuple[str, VaultKey] | None = None  # with the id of the vault that it opens
-        self._seen = (0, 0, 0)  # the file whose values are known
+        self._seen = _NOTHING  # the file whose values are known
         self._known: frozenset[str] = frozenset()
 
     @contextmanager
@@ -45,6 +54,15 @@ class Vault:
             yield
         finally:
             self._sources = before
+
+    def is_locked(self) -> bool:
+        """Whether nothing opens it but a password that somebody types."""
+        kept = self._read()
+        is_typed = bool(kept) and kept["key"]["from"] == KeyFrom.PASSWORD and self._sources.given() is None
+        return is_typed and (self._key is None or self._key[0] != kept["id"])
+
+    def unlock(self) -> None:
+        self._key_of(self._read(), asks=True)
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._read().get("secrets", {})))
@@ -99,8 +117,9 @@ class Vault:
         now = (found.st_ino, found.st_mtime_ns, found.st_size)
         if now != self._seen:
             with self._lock:
-                self._known |= self._readable()
-                self._seen = now
+                if now != self._seen:  # or another thread was faster
+                    self._known |= self._readable()
+                self._seen = now  # also where it can't be opened yet; opening it looks again
         return self._known
 
     def _readable(self) -> frozenset[str]:
@@ -126,12 +145,15 @@ class Vault:
 
     def _key_of(self, kept: Mapping[str, Any], *, asks: bool) -> VaultKey:
         if self._key is None or self._key[0] != kept["id"]:
-            key = keys.found(self._file.path, kept["id"], kept["key"], self._sources, asks=asks)
-            self._key = (kept["id"], key)
+            try:
+                key = keys.found(self._file.path, kept["id"], kept["key"], self._sources, asks=asks)
+            except (LookupError, ValueError, TypeError, AttributeError):  # what is said of its key makes no sense
+                raise self._damaged() from None
+            self._key, self._seen = (kept["id"], key), _NOTHING
         return self._key[1]
 
     def _made(self, kept: dict[str, Any]) -> VaultKey:
-        vault_id = secrets.token_hex(8)
+        vault_id = os.urandom(8).hex()
         key, how = keys.made(vault_id, self._sources)
         kept |= {"format": _FORMAT, "id": vault_id, "key": how, "secrets": {}}
         self._key = (vault_id, key)
@@ -147,8 +169,11 @@ class Vault:
         sealed, how = kept.get("secrets", {}), kept.get("key", {})
         is_whole = isinstance(sealed, dict) and all(isinstance(token, str) for token in sealed.values())
         if kept and not (is_whole and isinstance(how, dict) and {"from", "check"} <= how.keys() and kept.get("id")):
-            raise StorageFailed(f"{self._file.path} is damaged.", mend=_BACKUP)
+            raise self._damaged()
         return kept
+
+    def _damaged(self) -> StorageFailed:
+        return StorageFailed(f"{self._file.path} is damaged.", mend=_BACKUP)
 
 
 def _check(name: str, value: str) -> None:

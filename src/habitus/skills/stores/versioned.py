@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -42,6 +42,7 @@ class VersionedStore:
         clock: Callable[[], datetime],
         look_every: float = 2.0,
         inspect: Inspect = lambda tree: (),
+        heard: Callable[[], Hashable] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.layer = layer
@@ -53,6 +54,8 @@ class VersionedStore:
         self._intents = Intents(engine, shelf, self._ledger, self._noticing, clock)
         self._clock = clock
         self._look_every = look_every
+        self._heard = heard  # changes when somebody has touched the shelf; None where nobody would tell
+        self._heard_of: Hashable = None
         self._monotonic = monotonic
         self._lock = threading.RLock()
         self._rows: dict[int, Row] = {}
@@ -369,8 +372,10 @@ class VersionedStore:
     def look(self, *, now: bool = False) -> bool:
         with self._lock:
             is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
-            if not (now or is_due):
+            heard = self._heard()
+            if not now and (not is_due or (heard is not None and heard == self._heard_of)):
                 return False
+            self._heard_of = heard
             known = {row.folder: row.stamp for row in self._rows.values()}
             stamps = self._shelf.look(known)
             changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]

@@ -8,7 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from habitus.agent.explaining import Why
-from habitus.app import checking, configuring, explaining, json_of, secrets, taking_back, today
+from habitus.app import checking, configuring, explaining, faring, json_of, remedies, secrets, taking_back, today
+from habitus.app.check_state import Check
+from habitus.app.faring import Fared
+from habitus.app.remedies import Repeated
 from habitus.evidence.findings import Finding, Findings
 from habitus.evidence.policy import Rollback
 from habitus.pause import Paused
@@ -101,6 +104,12 @@ def first_look(habitus: Opened) -> Json:
     }
 
 
+@router.get("/failing", response_model=answer("Failing", failing=tuple[Repeated, ...]))
+def failing(habitus: Opened) -> Json:
+    """What fails again and again in conversations, and what helped against it."""
+    return {"failing": told(remedies.repeated(habitus))}
+
+
 @router.get("/evidence", response_model=answer("AllEvidence", Findings, withhold=float))
 def evidence(habitus: Opened) -> Json:
     """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
@@ -108,10 +117,14 @@ def evidence(habitus: Opened) -> Json:
     return {"withhold": habitus.evidence.share, "items": told(found.items), "rollbacks": told(found.rollbacks)}
 
 
-@router.get("/skills/{name}/evidence", response_model=answer("SkillEvidence", items=tuple[Finding, ...]))
+@router.get(
+    "/skills/{name}/evidence",
+    response_model=answer("SkillEvidence", Fared, without=("findings",), items=tuple[Finding, ...]),
+)
 def evidence_of(habitus: Opened, name: str) -> Json:
-    """The same of each version of one skill, the newest first."""
-    return {"items": told(habitus.evidence.of_skill(habitus.skills.find(name)))}
+    """The same of each version of one skill, the newest first, and its uses version by version and week by week."""
+    found = faring.fared(habitus, habitus.skills.find(name))
+    return {"items": told(found.findings), "versions": told(found.versions), "weeks": told(found.weeks)}
 
 
 @router.get("/tools", response_model=answer("Tools", tools=tuple[CodeTool, ...]))
@@ -133,7 +146,7 @@ def resume(habitus: Opened) -> Json:
     return {"paused": None}
 
 
-@router.get("/doctor", response_model=answer("Checks", checks=tuple[checking.Check, ...]))
+@router.get("/doctor", response_model=answer("Checks", checks=tuple[Check, ...]))
 def doctor(habitus: Opened) -> Json:
     """What works, what is missing, and the exact mend."""
     return {"checks": told(checking.doctor(habitus))}

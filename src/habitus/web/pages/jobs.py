@@ -13,6 +13,7 @@ from starlette.responses import StreamingResponse
 from habitus.app import jobs
 from habitus.app.habitus import Habitus
 from habitus.app.job_kinds import KINDS
+from habitus.app.scheduling import scheduled
 from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
 from habitus.web.api.asking import Opened
@@ -27,13 +28,14 @@ _SHOWN = 50
 @router.get("/more/jobs")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
     with jobs.opened_queue(habitus) as queue:
-        return _shown(request, queue)
+        return _shown(request, habitus, queue)
 
 
-def _shown(request: Request, queue: JobQueue, said: Said | None = None) -> HTMLResponse:
+def _shown(request: Request, habitus: Habitus, queue: JobQueue, said: Said | None = None) -> HTMLResponse:
     found = queue.all(limit=_SHOWN)
     is_live = not all(job.state.is_over for job in found)
-    return page(request, "jobs.html", said=said, jobs=found, is_live=is_live, kinds=KINDS)
+    planned = scheduled(habitus, queue)
+    return page(request, "jobs.html", said=said, jobs=found, is_live=is_live, kinds=KINDS, planned=planned)
 
 
 @router.get("/more/jobs/live")
@@ -62,7 +64,7 @@ def add(
     """Leave something to a worker; several files stand on lines of their own."""
     with jobs.opened_queue(habitus) as queue:
         jobs.leave(habitus, queue, kind, [line.strip() for line in words.splitlines() if line.strip()])
-        return _shown(request, queue, Said(text="It is left to the next worker that is free."))
+        return _shown(request, habitus, queue, Said(text="It is left to the next worker that is free."))
 
 
 @router.post("/more/jobs/{id}/cancel")
@@ -78,4 +80,4 @@ def retry(request: Request, habitus: Opened, id: str) -> HTMLResponse:
 def _changed(request: Request, habitus: Habitus, change: Callable[[JobQueue], Job], told: str) -> HTMLResponse:
     with jobs.opened_queue(habitus) as queue:
         change(queue)
-        return _shown(request, queue, Said(text=told))
+        return _shown(request, habitus, queue, Said(text=told))

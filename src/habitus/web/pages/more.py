@@ -1,8 +1,7 @@
-"""More: tools, trying a request, the archive, settings, the doctor; and taking back what was just done."""
+"""More: tools, trying a request, the archive, the doctor; and taking back what was just done."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -11,17 +10,16 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, Response
 
-from habitus.app import checking, configuring, explaining, taking_back
-from habitus.app.checking import CheckState
-from habitus.app.configuring import Origin
+from habitus.app import checking, explaining, taking_back
+from habitus.app.check_state import CheckState
 from habitus.app.explaining import Prospect
 from habitus.app.habitus import Habitus
 from habitus.search.model import Hit
 from habitus.skills.selection import Choice
-from habitus.tools.model import ToolStatus
 from habitus.web.api.asking import Opened
+from habitus.web.desks import desks_of
 from habitus.web.rendering import Said, moment, notice, page
-from habitus.web.words import because, counted, who
+from habitus.web.words import TOOL_STATES, because, counted, who
 
 router = APIRouter(include_in_schema=False)
 
@@ -97,15 +95,6 @@ def _title(habitus: Habitus, name: str) -> str:
     return (item.summary.title if item is not None and item.summary is not None else "") or name
 
 
-_TOOL_STATES = {
-    ToolStatus.ACTIVE: ("ready", "good"),
-    ToolStatus.DEGRADED: ("failed three times", "bad"),
-    ToolStatus.UNAPPROVED: ("waits for your approval", "warn"),
-    ToolStatus.OFF: ("off", ""),
-    ToolStatus.BROKEN: ("broken", "bad"),
-}
-
-
 @router.get("/more/tools")
 def tools(request: Request, habitus: Opened) -> HTMLResponse:
     found = habitus.tools.all()
@@ -115,9 +104,9 @@ def tools(request: Request, habitus: Opened) -> HTMLResponse:
             text=tool.description,
             note=tool.reason
             or f"{counted(tool.cases, 'test')}" + (f", passed {moment(tool.proved_on)}" if tool.proved_on else ""),
-            href=f"/skills/{tool.name}?tab=files",
-            mark=_TOOL_STATES[tool.status][0],
-            kind=_TOOL_STATES[tool.status][1],
+            href=f"/skills/{tool.name}?tab=code",
+            mark=TOOL_STATES[tool.status][0],
+            kind=TOOL_STATES[tool.status][1],
         )
         for tool in found
     ]
@@ -152,35 +141,6 @@ def restore(request: Request, habitus: Opened, id: int) -> HTMLResponse:
     return _archive(request, habitus, said)
 
 
-_ORIGINS = {Origin.DEFAULT: "", Origin.FILE: "set here", Origin.ENVIRONMENT: "set by the environment"}
-
-
-@router.get("/more/settings")
-def settings(request: Request, habitus: Opened) -> HTMLResponse:
-    return _settings(request, habitus)
-
-
-def _settings(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
-    rows = [
-        Line(name=one.key, text=one.shown or "nothing", mark=_ORIGINS[one.origin])
-        for one in configuring.values(habitus.settings, os.environ)
-    ]
-    lead = f"They are kept in {habitus.settings.home}/habitus.toml. Keys and passwords are never shown."
-    return page(request, "settings.html", said=said, title="Settings", lead=lead, rows=rows, empty="")
-
-
-@router.post("/more/settings/pause")
-def pause(request: Request, habitus: Opened) -> HTMLResponse:
-    habitus.pause.pause(habitus.settings.signature)
-    return _settings(request, habitus, Said(text="Learning is paused: nothing changes by itself."))
-
-
-@router.post("/more/settings/resume")
-def resume(request: Request, habitus: Opened) -> HTMLResponse:
-    habitus.pause.resume()
-    return _settings(request, habitus, Said(text="Agents may learn again."))
-
-
 _CHECKS = {
     CheckState.OK: ("works", "good"),
     CheckState.PAUSED: ("paused", "warn"),
@@ -191,24 +151,31 @@ _CHECKS = {
 
 @router.get("/more/doctor")
 def doctor(request: Request, habitus: Opened) -> HTMLResponse:
+    """What needs care first, then what works."""
+    found = sorted(checking.doctor(habitus), key=lambda one: one.state is CheckState.OK)
     rows = [
         Line(name=one.name, text=one.detail, note=one.mend, mark=_CHECKS[one.state][0], kind=_CHECKS[one.state][1])
-        for one in checking.doctor(habitus)
+        for one in found
     ]
-    return page(
-        request,
-        "table.html",
-        title="Doctor",
-        lead="What works, what is missing, and how to mend it.",
-        rows=rows,
-        empty="",
-    )
+    lead = "What needs care stands first, with how to mend it."
+    return page(request, "table.html", title="Doctor", lead=lead, rows=rows, empty="")
 
 
 @router.post("/undo")
-def undo(habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
+def undo(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """Take back what a notice spoke of; the page is then shown anew."""
+    match undo:
+        case ["config", "set", key, text]:
+            desks_of(request).put(habitus, key, text)
+            return _again()
+        case ["config", "unset", key]:
+            desks_of(request).put(habitus, key, None)
+            return _again()
     done = taking_back.take_back(habitus, undo)
     if done.kept:
         return notice(done.kept[0], "", HTTPStatus.CONFLICT)
+    return _again()
+
+
+def _again() -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})

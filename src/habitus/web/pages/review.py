@@ -16,6 +16,8 @@ from habitus.app.habitus import Habitus
 from habitus.app.inbox import InboxItem
 from habitus.app.writing import editable
 from habitus.memory.model import Engram
+from habitus.skills import trees
+from habitus.skills.model import Skill
 from habitus.web.api.asking import Opened
 from habitus.web.pages.skill import Compared, drawn
 from habitus.web.rendering import Said, fragment, page
@@ -34,6 +36,7 @@ class View:
     why: str
     made_on: datetime | None
     conversation: str = ""
+    new: Skill | None = None  # as it would read, where there is none yet
     changes: tuple[Compared, ...] = ()
     twins: Mapping[str, tuple[Compared, ...]] = field(default_factory=dict)
     text: str | None = None
@@ -55,13 +58,15 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
     if isinstance(subject, Engram):
         conversation = subject.evidence.session
         return View(item=item, why="", made_on=subject.created_on, conversation=conversation, text=subject.text)
-    text = editable(subject.change.tree)[1].decode("utf-8", "replace") if subject.change.tree else None
+    change = subject.change
+    text = editable(change.tree)[1].decode("utf-8", "replace") if change.tree else None
     beside = comparing.twins(habitus, subject)
     return View(
         item=item,
         why=subject.author.reason,
         made_on=subject.made_on,
         conversation=subject.conversation,
+        new=trees.parse(change.name, change.tree).skill if subject.is_new else None,
         changes=drawn(comparing.proposed(habitus, subject)),
         twins={name: drawn(changes) for name, changes in beside.items()},
         text=text,

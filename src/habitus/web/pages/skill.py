@@ -11,8 +11,9 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from habitus.agent.explaining import Why
-from habitus.app import comparing, explaining, going_back, listing, writing
+from habitus.app import comparing, explaining, faring, going_back, listing, trusting, writing
 from habitus.app.comparing import FileChange
+from habitus.app.faring import Fared
 from habitus.app.habitus import Habitus
 from habitus.app.listing import ShownSkill
 from habitus.errors import Stale
@@ -20,23 +21,28 @@ from habitus.evidence.findings import Finding
 from habitus.journal.model import Place
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.library import Fields
-from habitus.skills.model import Stage, Version
+from habitus.skills.model import Source, Stage, Version
+from habitus.tools.model import ToolStatus, asked_for
 from habitus.web import words
 from habitus.web.api.asking import Opened
-from habitus.web.charts import Bar, bars, intervals
+from habitus.web.charts import bars, intervals
 from habitus.web.diffs import DiffRow, side_by_side
 from habitus.web.pages import skills
 from habitus.web.rendering import Said, markdown, page
 
 router = APIRouter(include_in_schema=False)
 
+_READABLE = 100_000  # characters of a file that is shown
 TABS = (
     ("read", "Read"),
     ("edit", "Edit"),
+    ("recipes", "Recipes"),
+    ("code", "Tested tool"),
     ("files", "Files"),
     ("history", "History"),
     ("fared", "How it did"),
     ("fits", "Would it be used?"),
+    ("trust", "Trust"),
 )
 
 
@@ -81,10 +87,12 @@ class Verdict:
 
 
 @router.get("/skills/{name}")
-def show(request: Request, habitus: Opened, name: str, tab: str = "read", version: str = "") -> HTMLResponse:
+def show(
+    request: Request, habitus: Opened, name: str, tab: str = "read", version: str = "", file: str = ""
+) -> HTMLResponse:
     text = request.query_params.get("request", "")[:10_000]
     number = int(version) if version.isdecimal() and len(version) < 9 else 0
-    return shown_page(request, habitus, name, tab, version=number, text=text)
+    return shown_page(request, habitus, name, tab, version=number, text=text, file=file)
 
 
 def shown_page(
@@ -96,36 +104,68 @@ def shown_page(
     said: Said | None = None,
     version: int = 0,
     text: str = "",
+    file: str = "",
     **values: Any,
 ) -> HTMLResponse:
     shown = listing.shown(habitus, name)
-    is_whole = shown.item.summary is not None
-    tab = tab if tab in dict(TABS) and (is_whole or tab in ("read", "files", "history")) else "read"
-    tabs = [(key, label) for key, label in TABS if is_whole or key in ("read", "files", "history")]
-    found = _of_tab(habitus, shown, tab, version, text) | values
+    tabs = _tabs(shown)
+    tab = tab if tab in tabs else "read"
+    found = _of_tab(habitus, shown, tab, version, text, file) | values
     return page(request, "skill.html", said=said, shown=shown, tab=tab, tabs=tabs, **found)
 
 
-def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: str) -> dict[str, Any]:
+def _tabs(shown: ShownSkill) -> dict[str, str]:
+    """Those that have something to show."""
+    summary = shown.item.summary
+    if summary is None:
+        return {key: label for key, label in TABS if key in ("read", "files", "history")}
+    is_foreign = summary.source is Source.IMPORTED or bool(shown.item.inert)
+    has = {
+        "recipes": Stage.CHUNKS in summary.stages,
+        "code": Stage.CODE in summary.stages,
+        "trust": is_foreign or Stage.CODE in summary.stages,
+    }
+    return {key: label for key, label in TABS if has.get(key, True)}
+
+
+def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: str, file: str) -> dict[str, Any]:
     name = shown.item.name
     match tab:
         case "edit":
             return {"draft": _draft(shown), "reason": "", "conflict": ()}
+        case "recipes":
+            return {"recipes": [recipe for recipe in habitus.recipes.all() if recipe.skill == name]}
+        case "code":
+            tool = habitus.tools.get(name)
+            is_whole = tool.status is not ToolStatus.BROKEN
+            code, cases = (habitus.tools.code(name), habitus.tools.cases(name)) if is_whole else ("", ())
+            return {"tool": tool, "code": code, "cases": cases, "may": asked_for(tool.permissions)}
         case "files":
-            summary = shown.item.summary
-            has_code = summary is not None and Stage.CODE in summary.stages
-            return {"code": habitus.tools.code(name) if has_code else ""}
+            return {"file": file, "text": _text(habitus, shown, file) if file else None}
         case "history":
             kept = habitus.skills.history(name)
             return {"versions": kept[::-1], "compared": _changes(habitus, name, kept, version) if version else None}
         case "fared":
-            found = habitus.evidence.of_skill(shown.item)
-            return {"chart": _chart(habitus, name), "findings": found, "effects": _effects(found)}
+            found = faring.fared(habitus, shown.item)
+            return {"charts": _charts(found), "findings": found.findings, "effects": _effects(found.findings)}
+        case "trust":
+            target = trusting.trustable(habitus, name)
+            dangers = trusting.dangers(habitus, target)
+            return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus, target)}
         case "fits":
             why = explaining.why(habitus, name, explaining.request_of(habitus, text)) if text.strip() else None
             return {"why": _verdict(why) if why else None, "request_text": text}
         case _:
             return {}
+
+
+def _text(habitus: Habitus, shown: ShownSkill, path: str) -> str | None:
+    """One of its files to be read; None for what is no text, or too long."""
+    try:
+        text = listing.file_of(habitus, shown.item.name, path).decode()
+    except UnicodeDecodeError:
+        return None
+    return text if len(text) <= _READABLE and "\0" not in text else None
 
 
 def _draft(shown: ShownSkill) -> Draft:
@@ -154,13 +194,12 @@ def _changes(habitus: Habitus, name: str, kept: Sequence[Version], version: int)
     return Changes(before=before, after=version, changes=drawn(comparing.versions(habitus, name, before, version)))
 
 
-def _chart(habitus: Habitus, name: str) -> Markup | None:
-    counted = []
-    for version in habitus.skills.history(name)[-20:]:
-        stages = habitus.skills.counters(name, version=version.number).values()
-        good, bad, used = (sum(getattr(each, key) for each in stages) for key in ("succeeded", "failed", "used"))
-        counted.append(Bar(label=f"v{version.number}", good=good, bad=bad, unknown=max(used - good - bad, 0)))
-    return bars("Uses by version", counted) if any(bar.total for bar in counted) else None
+def _charts(found: Fared) -> dict[str, Markup]:
+    """Uses week by week and version by version, as far as there are any."""
+    weeks = {f"{week:%b} {week.day}": uses for week, uses in found.weeks}
+    versions = {f"v{number}": uses for number, uses in found.versions}
+    drawn = {"By week": weeks, "By version": versions}
+    return {title: bars(title, of) for title, of in drawn.items() if any(uses.total for uses in of.values())}
 
 
 def _effects(found: Sequence[Finding]) -> Markup | None:
@@ -248,6 +287,18 @@ def turn(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form(
     """Switch it on or off."""
     done = writing.switch(habitus, [name], on=on)
     return shown_page(request, habitus, name, said=Said(text=f"It is {'on' if on else 'off'} now.", undo=done.undo))
+
+
+@router.post("/skills/{name}/trust")
+def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
+    """Let it act as it is now, or no longer."""
+    target = trusting.trustable(habitus, name)
+    if on:
+        trusting.trust(habitus, target)
+    else:
+        trusting.revoke(habitus, target)
+    told = "You trust it as it is now." if on else "It is no longer trusted."
+    return shown_page(request, habitus, name, "trust", said=Said(text=told))
 
 
 @router.post("/skills/{name}/back")

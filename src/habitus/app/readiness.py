@@ -1,0 +1,46 @@
+"""Readiness: whether a process has all it works with, or makes do without something, and without what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import sqlalchemy as sa
+
+from habitus.agent.outage import ANSWERS_S
+from habitus.app.home import WAITING, can_write
+from habitus.app.reaching import silence
+from habitus.errors import StorageFailed
+from habitus.journal.spool import Spool
+from habitus.redact import Redactor
+from habitus.settings import Settings
+
+
+class ReadyState(StrEnum):
+    READY = "ready"
+    DEGRADED = "degraded"  # it serves, from what was known before
+    UNUSABLE = "unusable"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Readiness:
+    state: ReadyState
+    reasons: tuple[str, ...] = ()
+
+
+def readiness(settings: Settings) -> Readiness:
+    """Found out anew, without a connection to the database; nothing in it is secret."""
+    try:
+        reasons = [] if can_write(settings.home) else ["The home is read-only."]
+    except StorageFailed as error:
+        return Readiness(state=ReadyState.UNUSABLE, reasons=(error.message,))
+    if settings.database_url and (silent := silence(sa.make_url(settings.database_url), ANSWERS_S)):
+        reasons.append(silent)
+    spool = Spool(settings.home / WAITING, Redactor(()))
+    if waiting := spool.waiting:
+        reasons.append(f"{waiting} {'turn waits' if waiting == 1 else 'turns wait'} to be written down.")
+    if dropped := spool.dropped:
+        reasons.append(f"{dropped} {'entry was' if dropped == 1 else 'entries were'} dropped so far.")
+    # What was dropped once stays so, and says nothing of now.
+    is_degraded = len(reasons) > bool(dropped)
+    return Readiness(state=ReadyState.DEGRADED if is_degraded else ReadyState.READY, reasons=tuple(reasons))

@@ -1,0 +1,113 @@
+"""Tracing: which turn or job a log line belongs to, and spans and counts for OpenTelemetry where an endpoint is set.
+
+Nothing of OpenTelemetry is imported otherwise, and a span then costs one comparison.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from habitus import extras
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Counter, Meter
+    from opentelemetry.trace import Tracer
+
+log = logging.getLogger(__name__)
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_WAIT_S = 3  # for an endpoint that says nothing, when a process ends
+
+_about: ContextVar[Mapping[str, str]] = ContextVar("about", default=MappingProxyType({}))
+
+
+@contextmanager
+def about(**ids: str) -> Iterator[None]:
+    """What is logged inside, also by threads that it starts, belongs to this turn, session or job."""
+    before = _about.set({**_about.get(), **ids})
+    try:
+        yield
+    finally:
+        _about.reset(before)
+
+
+def belongs_to() -> Mapping[str, str]:
+    return _about.get()
+
+
+@dataclass(kw_only=True, slots=True)
+class _Exporter:
+    tracer: Tracer
+    meter: Meter
+    counters: dict[str, Counter] = field(default_factory=dict)
+
+
+_exporter: _Exporter | None = None
+
+
+@contextmanager
+def span(name: str, **attributes: str) -> Iterator[None]:
+    """A step with a beginning and an end; ids and names of things, never what people or models said."""
+    if _exporter is None:
+        yield
+        return
+    given = {f"habitus.{key}": value for key, value in {**_about.get(), **attributes}.items()}
+    with _exporter.tracer.start_as_current_span(f"habitus.{name}", attributes=given, record_exception=False):
+        yield
+
+
+def count(name: str, number: float = 1, **attributes: str) -> None:
+    if _exporter is None:
+        return
+    if name not in _exporter.counters:
+        _exporter.counters[name] = _exporter.meter.create_counter(f"habitus.{name}")
+    _exporter.counters[name].add(number, {f"habitus.{key}": value for key, value in attributes.items()})
+
+
+@contextmanager
+def exporting(environ: Mapping[str, str]) -> Iterator[None]:
+    """Send what happens inside to the endpoint that the environment names, by the standard's own variables."""
+    global _exporter  # one process has one exporter
+    if not environ.get(ENDPOINT):
+        yield
+        return
+    try:
+        providers = _providers()
+    except ModuleNotFoundError:
+        log.warning("%s is set, and nothing is sent there. %s", ENDPOINT, extras.how("opentelemetry.sdk"))
+        yield
+        return
+    tracer, meter = providers
+    _exporter = _Exporter(tracer=tracer.get_tracer("habitus"), meter=meter.get_meter("habitus"))
+    try:
+        yield
+    finally:
+        _exporter = None
+        for provider in providers:
+            try:
+                provider.shutdown()
+            except Exception as error:  # an endpoint that is away is nobody's fault here
+                log.info("Not everything reached %s: %s", ENDPOINT, error)
+
+
+def _providers() -> tuple[Any, Any]:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it says of an endpoint helps nobody at work
+    resource = Resource.create({"service.name": "habitus"})
+    tracer = TracerProvider(resource=resource)
+    tracer.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=_WAIT_S)))
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter(timeout=_WAIT_S))
+    return tracer, MeterProvider(resource=resource, metric_readers=[reader])

@@ -1,0 +1,115 @@
+"""Never in the way: a server that is slow or cut off, a process that starts meanwhile, and what waits on the disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from habitus.agent.session import Session
+from habitus.agent.stream import Noticed
+from habitus.app import Habitus, read_settings, standing_in
+from habitus.app.home import DATABASE, WAITING
+from habitus.errors import Refused
+from habitus.journal.spool import Spool
+from habitus.llm.scripted import ScriptedModel, says
+from habitus.memory.model import Draft, Producer
+from habitus.redact import Redactor
+from habitus.skills.model import Skill
+from tests.agent.conftest import Talk
+from tests.contracts import postgres
+from tests.contracts.cable import through_a_cable
+from tests.planted import KEYS
+
+RULE = "Never pour before the water boils."
+
+
+def spool_of(habitus: Habitus) -> Spool:
+    return Spool(habitus.place / WAITING, habitus.redactor)
+
+
+async def notices(session: Session, text: str) -> list[str]:
+    return [event.text async for event in session.turn_stream(text) if isinstance(event, Noticed)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with postgres.server(tmp_path_factory) as url:
+        yield url
+
+
+@pytest.mark.req("OP-03")
+async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_process(
+    home: Path, tmp_path: Path, server: str
+) -> None:
+    with postgres.schema(server) as direct, through_a_cable(direct) as (url, cable):
+        settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url})
+        model = ScriptedModel([says("one"), says("two"), says("three"), says("four"), says("five")])
+        with Habitus.open(settings) as habitus:
+            habitus.skills.create(Skill(name="brew-tea", description="How tea is brewed", body="."), habitus.person())
+            habitus.memory.encode(Draft(text=RULE, kind="always", produced_by=Producer.USER, user="ann"))
+            async with habitus.session(model, id="first") as session:
+                assert await notices(session, "the first thing") == []
+            async with habitus.session(model, id="second") as session:
+                cable.stall()
+                (said,) = await notices(session, "the second thing")
+                assert said.startswith("The database is away (no answer within 200 ms). This turn made do")
+                assert await notices(session, "the third thing") == []  # it was said
+                cable.cut()
+        with Habitus.open(settings) as habitus:
+            async with habitus.session(model, id="third") as session:
+                (said,) = await notices(session, "the fourth thing")
+                assert said.startswith("The database is away. This turn made do")
+                prompt = "\n".join(section.text for section in session.sections())
+                assert RULE in prompt
+                assert "brew-tea" in prompt
+            with pytest.raises(Refused, match="Nothing can be changed until it is back"):
+                habitus.skills.remove("brew-tea", habitus.person())
+            assert spool_of(habitus).waiting >= 3
+        cable.mend()
+        with Habitus.open(settings) as habitus:
+            async with habitus.session(model, id="fourth") as session:
+                assert await notices(session, "the fifth thing") == []
+            kept = [turn for id in ("first", "second", "third", "fourth") for turn in habitus.journal.turns_of(id)]
+            words = ("first", "second", "third", "fourth", "fifth")
+            assert [turn.request for turn in kept] == [f"the {word} thing" for word in words]
+            assert all(turn.ended_on and turn.outcomes for turn in kept)
+            assert (spool_of(habitus).waiting, standing_in.stands_in(habitus)) == (0, False)
+
+
+@pytest.mark.req("OP-03")
+async def test_turns_wait_on_the_disk_and_what_is_damaged_there_is_set_aside(
+    talk: Talk, habitus: Habitus, caplog: pytest.LogCaptureFixture
+) -> None:
+    session, _ = talk([says(word) for word in ("one", "two", "three", "four")])
+    await session.turn("the first thing")
+    habitus.local.dispose()  # its connections would keep the file
+    database = habitus.settings.home / DATABASE
+    away = database.rename(database.with_name("elsewhere.db"))
+    database.mkdir()  # so that nobody makes a new one in its place
+    await session.turn("the second thing, key " + KEYS["anthropic"])
+    await session.turn("the third thing")
+    files = [habitus.settings.home / WAITING / name for name in ("replaying", "waiting")]
+    second, third = [file.read_bytes() for file in files]
+    assert (KEYS["anthropic"].encode() in second, [file.stat().st_mode & 0o077 for file in files]) == (False, [0, 0])
+    files[1].write_bytes(b"half a li\n" + third.replace(b"third", b"bird!") + second)
+    database.rmdir()
+    away.rename(database)
+    with caplog.at_level(logging.WARNING):
+        await session.turn("the fourth thing")
+    kept = [turn.request[:16] for turn in habitus.journal.turns_of(session.id)]
+    assert kept == ["the first thing", "the second thing", "the fourth thing"]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("2 lines of") and "unreadable" in said  # noqa: PT018
+    assert (habitus.settings.home / WAITING / "unreadable").read_bytes().count(b"\n") == 2
+
+
+@pytest.mark.req("OP-03")
+async def test_what_finds_no_room_is_counted(talk: Talk, habitus: Habitus) -> None:
+    session, _ = talk([says("one")])
+    await session.turn("the first thing")
+    (turn,) = habitus.journal.turns_of(session.id)
+    spool = Spool(habitus.settings.home / "small", Redactor(()), most=100)
+    assert (spool.keep_turn(turn), spool.is_empty, spool.waiting, spool.dropped) == (False, True, 0, 1)

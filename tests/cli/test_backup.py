@@ -1,0 +1,71 @@
+"""A home as one file: made while somebody writes, put back whole, with what was there kept and nobody brought back."""
+
+from __future__ import annotations
+
+import sqlite3
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from habitus.app.home import DATABASE
+from tests.cli.conftest import Direct
+
+
+@pytest.mark.req("OP-04", "SK-12")
+def test_a_backup_brings_everything_back_and_can_itself_be_undone(stocked: Direct) -> None:
+    stocked.ok("lessons", "add", "Water has to boil.")
+    (stocked.home / "web.key").write_bytes(b"k" * 32)
+    with closing(sqlite3.connect(stocked.home / DATABASE)) as reader:  # as somebody does who is in the midst of it
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM skills").fetchone()
+        made = stocked.json("backup", "create")
+    with tarfile.open(made["file"]) as archive:
+        names = archive.getnames()
+    assert {"backup.json", DATABASE, "skills/csv-summary/SKILL.md"} <= set(names)
+    assert not [name for name in names if name.startswith(("web.key", "backups", "cache"))]
+    assert Path(made["file"]).stat().st_mode & 0o077 == 0
+    before = stocked.ok("skills", "show", "csv-summary"), stocked.ok("lessons", "list")
+    stocked.ok("skills", "edit", "csv-summary", "--append", "Later.")
+    stocked.ok("skills", "new", "too-late", "-d", "Came later.")
+    (lesson,) = stocked.json("lessons", "list")["lessons"]
+    stocked.ok("lessons", "remove", lesson["id"])
+    done = stocked.json("backup", "restore", Path(made["file"]).name, "--yes")
+    assert (stocked.ok("skills", "show", "csv-summary"), stocked.ok("lessons", "list")) == before
+    assert [skill["name"] for skill in stocked.own()] == ["csv-summary"]
+    assert len(stocked.json("backup", "list")["backups"]) == 2
+    stocked.ok("backup", "restore", done["before"]["file"], "--yes")
+    assert [skill["name"] for skill in stocked.own()] == ["csv-summary", "too-late"]
+
+
+@pytest.mark.req("OP-04")
+def test_whoever_was_forgotten_is_not_brought_back_by_a_restore(stocked: Direct) -> None:
+    ann = {"HABITUS_USER": "ann"}
+    stocked.ok("lessons", "add", "The zeppelin leaves on Tuesdays.", env=ann)
+    made = stocked.json("backup", "create")
+    stocked.ok("forget", "--user", "ann", "--yes", env=ann)
+    stocked.ok("backup", "restore", made["file"], "--yes")
+    assert b"zeppelin" not in (stocked.home / DATABASE).read_bytes()
+    assert stocked.json("forget", "--user", "ann", "--dry-run", env=ann)["erased"] == {}
+
+
+@pytest.mark.req("OP-04")
+def test_what_is_no_backup_or_a_hostile_one_changes_nothing(stocked: Direct, tmp_path: Path) -> None:
+    stocked.ok("backup", "create", str(good := tmp_path / "good.tar.gz"))
+    half = tmp_path / "half.tar.gz"
+    half.write_bytes(good.read_bytes()[:-200])
+    hostile = tmp_path / "hostile.tar.gz"
+    with tarfile.open(good) as source, tarfile.open(hostile, "w:gz") as target:
+        for member in source:
+            target.addfile(member, source.extractfile(member))
+        target.addfile(tarfile.TarInfo("../outside"))
+    (tmp_path / "text.tar.gz").write_text("hello")
+    before = stocked.skill_file("csv-summary").read_bytes()
+    for name in ("half", "hostile", "text", "none"):
+        ran = stocked("backup", "restore", str(tmp_path / f"{name}.tar.gz"), "--yes")
+        assert (ran.code, ran.err.count("\n"), "Traceback" in ran.err) == (1, 1, False)
+    assert "is there already" in stocked("backup", "create", str(good)).err
+    assert "Give --yes" in stocked("backup", "restore", str(good)).err
+    assert stocked.skill_file("csv-summary").read_bytes() == before
+    assert not (tmp_path / "outside").exists()

@@ -1,0 +1,82 @@
+"""The doctor on what runs beside commands, and systems that Habitus does not run on."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import habitus.cli
+from habitus.hosts.hook import SOCKET, SPOOL
+from tests.cli.conftest import Direct
+
+AWAY = {"HABITUS_DATABASE_URL": "postgresql://ann:hunter2@127.0.0.1:9/none"}
+
+
+def checks(direct: Direct, **more: object) -> dict[str, tuple[str, str]]:
+    ran = direct("doctor", "--json", **more)  # type: ignore[arg-type]  # its environment
+    return {check["name"]: (check["state"], check["detail"]) for check in json.loads(ran.out)["checks"]}
+
+
+@pytest.mark.req("OP-02")
+def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> None:
+    before = checks(direct)
+    assert {"shared database", "spool", "jobs", "hooks", "vault", "backups", "telemetry"} & set(before) == set()
+    assert {"python", "home", "database", "search", "model", "sandbox: bubblewrap"} <= set(before)
+    (direct.home / "spool").mkdir()
+    (direct.home / "spool" / "waiting").write_bytes(b"0 {}\n0 {}\n")
+    (direct.home / "spool" / "dropped").write_bytes(b"...")
+    (direct.home / SPOOL).write_text("{}\n")
+    (direct.home / SOCKET).touch()
+    with closing(sqlite3.connect(direct.home / "jobs.db")) as jobs, jobs:
+        jobs.execute("CREATE TABLE workflow_status (status TEXT)")
+        jobs.execute("INSERT INTO workflow_status VALUES ('SUCCESS'), ('ENQUEUED'), ('ERROR')")
+    direct.ok("backup", "create")
+    found = checks(direct, env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
+    assert found["spool"] == ("paused", "2 turns and judgements wait on disk, 3 counts or entries were dropped so far.")
+    assert found["jobs"] == ("paused", "1 to do, 1 failed for good, 1 done")
+    assert found["hooks"] == (
+        "ok",
+        "the next session starts the resident process, 1 transcripts wait to be learned from",
+    )
+    assert found["backups"][1].startswith("1 in the home, the last of ")
+    assert found["telemetry"][0] == "ok"
+    (direct.home / "jobs.db").write_bytes(b"no database at all " * 100)
+    ran = direct("doctor")
+    assert (ran.code, "move jobs.db away" in ran.out) == (1, True)
+
+
+@pytest.mark.req("OP-02", "OP-03")
+def test_a_shared_database_that_is_away_is_said_with_its_mend_and_without_its_password(direct: Direct) -> None:
+    ran = direct("doctor", env=AWAY)
+    assert ran.code == 1
+    assert "127.0.0.1" in ran.out
+    assert "hunter2" not in ran.out
+
+
+@pytest.mark.req("OP-02")
+def test_windows_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit, match=r"^habitus: Windows is not supported. Install Habitus inside WSL 2"):
+        importlib.reload(habitus.cli)
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "operations"
+
+
+@pytest.mark.req("OP-02")
+def test_the_examples_of_operation_name_commands_that_there_are(direct: Direct) -> None:
+    yaml = importlib.import_module("yaml")
+    compose = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())
+    unit = (EXAMPLES / "habitus.service").read_text()
+    ran = [service["command"] for service in compose["services"].values() if "command" in service]
+    ran += [line.partition("=")[2].split()[1:] for line in unit.splitlines() if line.startswith("ExecStart=")]
+    assert len(ran) >= 3
+    for words in ran:
+        assert direct(*words[:1], "--help").code == 0
+    assert all(service.get("read_only") for name, service in compose["services"].items() if name != "database")

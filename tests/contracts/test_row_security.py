@@ -1,0 +1,81 @@
+"""What is one user's stays theirs on a shared PostgreSQL, also from code that forgets to ask whose it is."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from habitus.app import Habitus, read_settings
+from habitus.errors import StorageFailed
+from habitus.sql import create_engine, reading, writing
+from tests.contracts import postgres
+from tests.homes import furnish
+
+PRIVATE = ("turns", "turn_messages", "engrams", "engram_versions", "search_documents")
+HOSTILE = ("bob", "", "' OR '1'='1", "ann' --", "%", "ANN", "admin")
+
+
+@pytest.fixture
+def url(postgres_server: str) -> Iterator[str]:
+    """The address for a role that neither owns the tables nor is a superuser."""
+    with postgres.schema(postgres_server) as address:
+        name = f"plain_{secrets.token_hex(4)}"
+        owner = create_engine(address)
+        with owner.begin() as connection:
+            schema = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
+            for statement in (
+                f"CREATE ROLE {name} LOGIN",
+                f"GRANT USAGE ON SCHEMA {schema} TO {name}",
+                f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {name}",
+                f"GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO {name}",
+            ):
+                connection.execute(sa.text(statement))
+        owner.dispose()
+        yield sa.make_url(address).set(username=name).render_as_string(hide_password=False)
+
+
+def opened(tmp_path: Path, url: str, user: str) -> Habitus:
+    home = furnish(tmp_path / "home")
+    (home / "habitus.toml").write_text("[users.root]\nadmin = true\n")
+    environ = {"HOME": str(tmp_path), "HABITUS_USER": user or "x", "HABITUS_DATABASE_URL": url}
+    settings = read_settings(home, environ)
+    return Habitus.open(settings.model_copy(update={"user": user}))
+
+
+def rows(habitus: Habitus) -> dict[str, int]:
+    """How many rows of each table a statement sees that names nobody."""
+    found = {}
+    with reading(habitus.shared) as connection:
+        for table in PRIVATE:
+            found[table] = connection.execute(sa.select(sa.func.count()).select_from(sa.table(table))).scalar_one()
+    return found
+
+
+@pytest.mark.req("SC-04", "OP-01")
+def test_rows_of_a_user_do_not_exist_for_another_whatever_they_call_themselves(tmp_path: Path, url: str) -> None:
+    with opened(tmp_path, url, "ann") as habitus:
+        habitus.memory.add("Ann keeps her keys under the mat.")
+        habitus.memory.recall("where are the keys of ann?")
+        with habitus.turn("where are my keys?") as turn:
+            turn.done("Under the mat.")
+        anns = rows(habitus)
+    assert min(anns.values()) >= 1, anns
+    for user in HOSTILE:
+        with opened(tmp_path, url, user) as habitus:
+            assert set(rows(habitus).values()) == {0}, user
+            with writing(habitus.shared) as connection:
+                for statement in ("DELETE FROM turns", "DELETE FROM engrams", "UPDATE engrams SET text = 'x'"):
+                    assert connection.execute(sa.text(statement)).rowcount == 0
+            forged = sa.text("INSERT INTO seen_skills VALUES ('ann', '{}', '2030-01-01')")
+            with pytest.raises(StorageFailed, match="row-level security"), writing(habitus.shared) as connection:
+                connection.execute(forged)
+    with opened(tmp_path, url, "root") as habitus:
+        assert rows(habitus) == anns
+    with psycopg.connect(url) as connection:  # nobody's name at all
+        for table in PRIVATE:
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)

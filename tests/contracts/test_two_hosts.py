@@ -1,0 +1,161 @@
+"""Two hosts on one PostgreSQL: what one learns the other knows, over few connections, whatever the line does."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from habitus.app import Habitus, read_settings
+from habitus.files import file_of
+from habitus.news import Topic, news_of
+from habitus.search import Results
+from habitus.skills.formats import skill_md
+from habitus.skills.model import Skill
+from tests.contracts import postgres
+from tests.contracts.lines import Line, line_to
+from tests.homes import furnish
+from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, assert_alike
+
+LEARN = (
+    "import sys; from pathlib import Path; from habitus.app import Habitus, read_settings\n"
+    "from habitus.skills.model import Skill\n"
+    "environ = {'HOME': sys.argv[1], 'USER': 'ann', 'HABITUS_DATABASE_URL': sys.argv[2]}\n"
+    "with Habitus.open(read_settings(Path(sys.argv[1]), environ)) as habitus:\n"
+    "    skill = Skill(name=sys.argv[3], description='Brews tea.', when_to_use='Tea is wanted', body='1. Boil.')\n"
+    "    habitus.skills.create(skill, habitus.person())\n"
+    "    habitus.memory.add(f'{sys.argv[3]} needs a clean kettle for the tea.')\n"
+)
+
+
+@pytest.fixture
+def url(postgres_server: str) -> Iterator[str]:
+    with postgres.schema(postgres_server) as address:
+        yield address
+
+
+@pytest.fixture
+def line(url: str) -> Iterator[Line]:
+    with line_to(url) as line:
+        yield line
+
+
+def serving(tmp_path: Path, url: str) -> Habitus:
+    home = furnish(tmp_path / "here")
+    return Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url}))
+
+
+def soon(happens: Callable[[], bool], seconds: float) -> bool:
+    until, never = time.monotonic() + seconds, threading.Event()
+    while not (found := happens()) and time.monotonic() < until:
+        never.wait(0.02)
+    return found
+
+
+def hears(habitus: Habitus) -> bool:
+    return news_of(habitus.shared).heard(Topic.SKILLS) is not None
+
+
+def knows(habitus: Habitus, name: str) -> Callable[[], bool]:
+    def asked() -> bool:
+        with habitus.turn("how is tea brewed?") as turn:
+            turn.done("Boil it.")
+            return name in turn.system and f"{name} needs a clean kettle" in turn.system + turn.context
+
+    return asked
+
+
+@pytest.mark.req("OP-01")
+def test_what_one_host_learns_the_other_recalls_within_two_seconds_over_two_connections(
+    tmp_path: Path, url: str, python: str
+) -> None:
+    with serving(tmp_path, _called(url, "this host")) as habitus:
+        assert not knows(habitus, "brew-tea")()
+        assert soon(lambda: hears(habitus), 10)
+        for name in ("brew-tea", "brew-green-tea"):
+            subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, name], check=True)
+            assert soon(knows(habitus, name), 2)
+        assert 1 <= _connections(url) <= 2
+
+
+def _called(url: str, application: str) -> str:
+    return sa.make_url(url).update_query_dict({"application_name": application}).render_as_string(hide_password=False)
+
+
+def _connections(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'this host'"
+        (count,) = connection.execute(query).fetchone() or (0,)
+        return int(count)
+
+
+@pytest.mark.req("OP-01")
+def test_who_is_told_of_changes_does_not_ask(tmp_path: Path, url: str) -> None:
+    with serving(tmp_path, url) as habitus:
+        knows(habitus, "brew-tea")()
+        assert soon(lambda: hears(habitus), 10)
+        asked: list[str] = []
+
+        def note(connection: sa.Connection, cursor: object, statement: str, *more: object) -> None:
+            if threading.current_thread() is threading.main_thread():
+                asked.append(statement)
+
+        def is_quiet() -> bool:
+            """Nothing of the turn before is still being written down."""
+            asked.clear()
+            habitus.skills.snapshot()
+            return not asked
+
+        sa.event.listen(habitus.shared, "before_cursor_execute", note)
+        assert soon(is_quiet, 10)
+        sa.event.remove(habitus.shared, "before_cursor_execute", note)
+
+
+@pytest.mark.req("OP-01", "OP-03")
+def test_behind_a_pooler_that_swallows_what_is_told_the_host_asks_instead(
+    tmp_path: Path, url: str, line: Line, python: str
+) -> None:
+    line.is_deaf = True
+    with serving(tmp_path, line.url) as habitus:
+        assert not knows(habitus, "brew-tea")()
+        subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, "brew-tea"], check=True)
+        assert soon(knows(habitus, "brew-tea"), 2)
+        assert not hears(habitus)
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01", "OP-03")
+def test_after_a_cut_the_host_is_told_again(tmp_path: Path, url: str, line: Line, python: str) -> None:
+    with serving(tmp_path, line.url) as habitus:
+        assert not knows(habitus, "brew-tea")()
+        assert soon(lambda: hears(habitus), 10)
+        line.cut()
+        assert soon(lambda: not hears(habitus), 5)
+        line.mend()
+        subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, "brew-tea"], check=True)
+        assert soon(knows(habitus, "brew-tea"), 2)
+        assert soon(lambda: hears(habitus), 10)
+
+
+@pytest.mark.req("OP-01")
+def test_a_shared_library_ranks_as_the_same_skills_in_a_home_do(tmp_path: Path, url: str) -> None:
+    places = {"alone": "", "shared": url}
+    found: dict[str, list[Results]] = {}
+    for name, address in places.items():
+        home = furnish(tmp_path / name)
+        environ = {"HOME": str(tmp_path), "USER": "ann"} | ({"HABITUS_DATABASE_URL": address} if address else {})
+        with Habitus.open(read_settings(home, environ)) as habitus:
+            skills = [
+                Skill(name=d.id.lower(), description=d.description, when_to_use=d.cue, tags=d.tags) for d in SKILLS
+            ]
+            wanted = {skill.name: {"SKILL.md": file_of(skill_md.render(skill))} for skill in skills}
+            habitus.skills.layer("user").store.save_many(wanted, habitus.person())
+            found[name] = [habitus.finder.search(request) for request in (*PARAPHRASES, *UNRELATED)]
+    for one, other in zip(found["shared"], found["alone"], strict=True):
+        assert_alike(one, other)

@@ -1,0 +1,187 @@
+"""Jobs on PostgreSQL, which workers on many hosts share: killed, cut off, stopped and restarted, counted exactly."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.app import Habitus, jobs, read_settings
+from habitus.errors import NotFound
+from habitus.jobs.queue import JobQueue
+from habitus.memory.model import Draft, Kind, LessonBody, Producer, Scope
+from tests.contracts import postgres
+from tests.homes import furnish
+from tests.jobs.conftest import Nursed
+from tests.jobs.counting import begun, check, counting, until
+
+
+@pytest.fixture
+def address(postgres_server: str) -> str:
+    """A schema of its own, and a name by which the server knows who is connected to it."""
+    named = {"application_name": f"jobs-{secrets.token_hex(4)}"}
+    url = sa.make_url(postgres.new_schema(postgres_server)).update_query_dict(named)
+    return url.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def shared(postgres_server: str) -> Iterator[str]:
+    """The same with every table of ours."""
+    with postgres.schema(postgres_server) as url:
+        named = sa.make_url(url).update_query_dict({"application_name": f"jobs-{secrets.token_hex(4)}"})
+        yield named.render_as_string(hide_password=False)
+        engine = sql.create_engine(url)
+        with engine.begin() as connection:
+            ours = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
+            connection.execute(sa.text(f"DROP SCHEMA {ours}_jobs CASCADE"))
+        engine.dispose()
+
+
+@pytest.fixture
+def queue(root: Path, address: str) -> Iterator[JobQueue]:
+    (root / "url").write_text(address)
+    opened = JobQueue(address)
+    yield opened
+    opened.close()
+
+
+def _add(queue: JobQueue, number: int, *deaths: str, takes_s: float = 0.0) -> None:
+    parts = [{"die": die, "takes_s": takes_s} for die in deaths]
+    queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
+
+
+@pytest.mark.req("OP-01")
+def test_workers_killed_at_random_lose_no_job_and_repeat_no_part_that_was_kept(
+    root: Path, queue: JobQueue, nursed: Nursed, is_thorough: bool
+) -> None:
+    count, parts = (120, 20) if is_thorough else (3, 5)
+    for number in range(count):
+        _add(queue, number, *["after" if number == 0 and part == 2 else "" for part in range(parts)], takes_s=0.05)
+    with nursed(kills_s=4.0 if is_thorough else 0.0):
+        until(lambda: not queue.left(), longest_s=600)
+    check(root, queue.all())
+
+
+@pytest.mark.req("OP-01")
+def test_connections_cut_under_load_cost_nothing(root: Path, queue: JobQueue, address: str) -> None:
+    for number in range(2):
+        _add(queue, number, *[""] * 6, takes_s=0.05)
+    admin = sql.create_engine(str(sa.make_url(address).difference_update_query(["application_name"])))
+    cut = sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = :name")
+    with counting(root):
+        for done in (1, 4, 8):
+            until(lambda done=done: len(begun(root) if (root / "began").exists() else []) > done)  # type: ignore[misc]  # the loop's own value
+            with admin.begin() as connection:
+                connection.execute(cut, {"name": sa.make_url(address).query["application_name"]})
+        until(lambda: not queue.left())
+    admin.dispose()
+    check(root, queue.all())
+
+
+@pytest.mark.req("OP-01")
+def test_a_worker_has_two_connections_and_one_for_each_job_it_does_at_a_time(
+    home: Path, tmp_path: Path, shared: str
+) -> None:
+    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": shared}
+    admin = sql.create_engine(str(sa.make_url(shared).difference_update_query(["application_name"])))
+    count = sa.text("SELECT count(*) FROM pg_stat_activity WHERE application_name = :name")
+    most = 0
+    with (
+        Habitus.open(read_settings(home, environ)) as habitus,
+        jobs.opened_queue(habitus, concurrency=2) as queue,
+    ):
+        for _ in range(6):
+            jobs.leave(habitus, queue, "index")
+        with jobs.at_work(habitus, queue, concurrency=2):
+            while queue.left():
+                with admin.begin() as connection:
+                    name = {"name": sa.make_url(shared).query["application_name"]}
+                    most = max(most, connection.execute(count, name).scalar_one())
+        assert {job.state.value for job in queue.all()} == {"done"}
+    admin.dispose()
+    assert 1 <= most <= 2 + 2
+
+
+@pytest.mark.req("OP-01", "SC-04")
+def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path: Path, shared: str) -> None:
+    def opened(user: str) -> Habitus:
+        home = furnish(tmp_path / user)
+        (home / "habitus.toml").write_text("[users.ann]\nadmin = false\n[users.ben]\nadmin = true\n")
+        return Habitus.open(read_settings(home, {"HOME": str(home), "USER": user, "HABITUS_DATABASE_URL": shared}))
+
+    with opened("ann") as anns, opened("ben") as bens:
+        candidate = anns.memory.encode(_CANDIDATE).engram
+        assert candidate is not None
+        anns.memory.approve(candidate.id, by="ann")
+        with jobs.opened_queue(anns) as queue:
+            local = jobs.leave(anns, queue, "learn", ["one.jsonl"])
+            hers = jobs.leave(anns, queue, "verify")
+        with jobs.opened_queue(bens) as queue:
+            his = jobs.leave(bens, queue, "verify")
+            with jobs.at_work(bens, queue):
+                until(lambda: jobs.is_idle(bens, queue))
+            assert {job.id: job.of for job in queue.all()} == {his: 0, hers: 1, local: None}
+        with jobs.opened_queue(anns) as queue:
+            assert {job.id for job in queue.all()} == {hers, local}
+            with pytest.raises(NotFound, match=f"There is no job '{his}'"):
+                queue.cancel(his)
+        assert not [page for page in (tmp_path / "ben" / "memory").glob("*.md") if candidate.id in page.read_text()]
+
+
+_CANDIDATE = Draft(
+    text="When texts are joined: sort them first",
+    kind=Kind.LESSON,
+    scope=Scope.USER,
+    source="self-play: join-the-names",
+    body=LessonBody(
+        trigger="When texts are joined", anti_pattern="", correct_pattern="sort them first", domains=("algo",)
+    ),
+    user="ann",
+    produced_by=Producer.DREAM,
+)
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01")
+def test_a_worker_that_stood_still_and_wakes_up_finds_its_job_taken(root: Path, queue: JobQueue) -> None:
+    _add(queue, 0, *[""] * 40, takes_s=0.1)
+    code = "import sys, pathlib; from tests.jobs.counting import _work; _work(pathlib.Path(sys.argv[1]))"
+    with subprocess.Popen([sys.executable, "-c", code, str(root)], stderr=subprocess.DEVNULL) as sleeper:
+        until(lambda: queue.get("job-0").done > 2)
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        with counting(root):
+            at = queue.get("job-0").done
+            until(lambda: queue.get("job-0").done > at + 3)
+            os.kill(sleeper.pid, signal.SIGCONT)
+            until(lambda: not queue.left())
+        sleeper.kill()
+    check(root, queue.all())
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01")
+def test_a_server_that_is_restarted_under_load_costs_nothing(root: Path, nursed: Nursed) -> None:
+    with TemporaryDirectory(prefix="habitus-pg-", dir="/tmp") as place, ExitStack() as server:
+        url = server.enter_context(postgres.running(Path(place)))
+        (root / "url").write_text(url)
+        queue = JobQueue(url)
+        for number in range(20):
+            _add(queue, number, *[""] * 5, takes_s=0.1)
+        with nursed():
+            for done in (10, 30, 50):
+                until(lambda done=done: len(list((root / "effects").iterdir())) > done)  # type: ignore[misc]  # as above
+                server.close()
+                assert server.enter_context(postgres.running(Path(place))) == url
+            until(lambda: not queue.left())
+        check(root, queue.all())
+        queue.close()
