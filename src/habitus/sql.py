@@ -374,7 +374,7 @@ def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
     said = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
     where = place(engine)
     match said.lower():
-        case text if "disk is full" in text:
+        case text if "disk is full" in text or "no space left" in text:
             return StorageFailed(f"No space left for {where}; nothing was changed.", mend="Free some space and retry.")
         case text if "readonly" in text or "read-only" in text:
             return StorageFailed(f"{where} can't be written.", mend="Check the permissions of its directory.")
@@ -390,7 +390,10 @@ def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
                 f"{where} has been busy for {_patience.get():g} s.",
                 mend="Look for a stuck habitus process, then retry.",
             )
-        case text if "connection" in text:  # to a server: which one is in what it says
+        case text if "permission denied" in text or "no schema has been selected" in text:
+            what = f"{where} does not let this role in: {said.rstrip('.')}."
+            return StorageFailed(what, mend="Have its owner grant the role the schema and its tables.")
+        case text if "connection" in text or "resolve host" in text:  # to a server: which one is in what it says
             said = f"The database is away: {said.removeprefix('connection is bad: ')}"
             return StorageFailed(f"{said.rstrip('.')}.", mend="Nothing was changed; run 'habitus doctor'.")
     return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")

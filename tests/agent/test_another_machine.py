@@ -10,8 +10,9 @@ import pytest
 
 from habitus.agent.stream import ToolFinished
 from habitus.app import Habitus, read_settings
+from habitus.files import file_of
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.skills.model import Skill
+from habitus.skills.model import Manifest, Skill
 from tests.contracts.sshd import another_machine
 
 pytestmark = pytest.mark.req("AG-11", "SB-13")
@@ -26,6 +27,7 @@ for path in ("{path}", "{skill}/scripts/fill.py"):
     except OSError as error:
         print(type(error).__name__)
 open("plot.png", "wb").write(bytes(1_000_000))
+print(skills.run("fill").stdout.strip())
 """
 
 
@@ -37,14 +39,18 @@ async def test_files_go_there_and_pictures_come_back(
     with another_machine(tmp_path, monkeypatch) as address:
         (home / "habitus.toml").write_text(f'[sandbox]\nruntime = "{address}{there}"\n')
         with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})) as habitus:
-            habitus.skills.create(Skill(name="fill", description="Fills forms", body="Run it."), habitus.person())
+            skill = Skill(name="fill", description="Fills forms", body="Run it.", manifest=Manifest(cli=True))
+            cli = file_of(b"import os\n\ndef main():\n    print(os.listdir('.'))\n")
+            habitus.skills.create(skill, habitus.person(), files={"scripts/cli.py": cli})
             script = home / "skills/fill/scripts/fill.py"
-            script.parent.mkdir()
             script.write_text("print('filled')\n")
             finished = await _ask(habitus, sales)
     recalled, first, changed, unchanged = (event.content for event in finished)
     assert "scripts/fill.py" in recalled
     assert first.splitlines()[:4] == ["region,units", "north,12", "filled", "OSError"]
+    assert "\n['tool.py']" in first  # the command line has run on this machine, in a folder of its own
+    assert "skills.run('fill', '--help')" in recalled
+    assert "habitus-skill" not in recalled  # whose socket that machine could not reach
     assert changed == "region,units\nsouth,7"
     assert unchanged == "['sales-2.csv', 'sales.csv']"
     [made] = finished[1].made

@@ -131,8 +131,7 @@ async def test_the_list_is_fixed_and_the_gates_are_not(desk: Habitus, talk: Talk
     assert "No command line 'other' may be called here. There are: desk." in after
 
 
-@pytest.mark.parametrize("source", ["dream", "trial"])
-async def test_what_only_practises_acts_on_no_account(desk: Habitus, talk: Talk, source: str) -> None:
-    session, _ = talk([cell("print(skills.run('desk', 'x').stderr)"), says("done")], source_type=source)
+async def test_what_only_practises_acts_on_no_account(desk: Habitus, talk: Talk) -> None:
+    session, _ = talk([cell("print(skills.run('desk', 'x').stderr)"), says("done")], source_type="dream")
     [said] = await contents(session)
     assert "There are none." in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import threading
@@ -46,10 +47,8 @@ def site(home: Path, tmp_path: Path) -> Iterator[Site]:
         furnish_with_life(habitus)
         door.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{door.getsockname()[1]}"
-        keys = keys_of(home)
-        server = uvicorn.Server(
-            uvicorn.Config(make_app(Desks(habitus), keys, [host]), log_level="warning", lifespan="off")
-        )
+        keys, desks = keys_of(home), Desks(habitus)
+        server = uvicorn.Server(uvicorn.Config(make_app(desks, keys, [host]), log_level="warning", lifespan="off"))
         serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
         serving.start()
         try:
@@ -57,6 +56,7 @@ def site(home: Path, tmp_path: Path) -> Iterator[Site]:
         finally:
             server.should_exit = True
             serving.join()
+            desks.close()
 
 
 @pytest.fixture
@@ -77,7 +77,15 @@ def _is_complaint(said: ConsoleMessage) -> bool:
 
 
 @pytest.fixture
-def page(chromium: Browser, site: Site) -> Iterator[Page]:
+def pictures(tmp_path: Path) -> Path:
+    """Where each journey leaves a picture of its end, for whoever wants to look at it."""
+    place = Path(os.environ.get("SCREENSHOTS") or tmp_path / "screenshots")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+@pytest.fixture
+def page(chromium: Browser, site: Site, pictures: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
     """Signed in; what a browser complains about, such as a script it was not allowed to run, fails the test."""
     complaints: list[str] = []
     context = chromium.new_context(viewport={"width": 1280, "height": 860})
@@ -87,5 +95,6 @@ def page(chromium: Browser, site: Site) -> Iterator[Page]:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     site.enter(page)
     yield page
+    page.screenshot(path=pictures / f"{request.node.name.removeprefix('test_')}.png", full_page=True)
     context.close()
     assert complaints == []

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from habitus.files import file_of
+from habitus.skills.review import Action, Change
 from tests.browser.conftest import Site
-from tests.web.test_pages import PAGES
+from tests.web.furnished import AGENT
+from tests.web.test_pages import ATTACKS, PAGES
 
 
 @pytest.mark.req("CL-02", "CL-04")
@@ -66,11 +72,13 @@ def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path:
 @pytest.mark.req("CL-02")
 def test_what_waits_is_approved_and_turned_down(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/review")
+    expect(page.get_by_label("2 waiting")).to_be_visible()
     page.get_by_role("button", name="Approve").first.click()
     expect(page.get_by_role("status")).to_contain_text("Approved.")
     page.get_by_placeholder("Why not?").fill("Too small.")
     page.get_by_role("button", name="Turn down").click()
     expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+    expect(page.locator("#waiting")).to_be_hidden()
 
 
 @pytest.mark.full
@@ -81,6 +89,145 @@ def test_what_went_wrong_is_said_on_the_open_page(page: Page, site: Site) -> Non
     page.get_by_role("button", name="Remember it").click()
     expect(page.get_by_role("status")).to_contain_text("can't be kept")
     expect(page.get_by_role("heading", name="Lessons")).to_be_visible()
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02")
+def test_a_skill_is_written_by_hand(page: Page, site: Site) -> None:
+    page.keyboard.press("n")
+    page.wait_for_url("**/new")
+    page.get_by_label("Title").fill("Brew tea")
+    page.get_by_label("What it does").fill("How tea is brewed")
+    page.locator("markdown-editor .cm-content").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.type("4. Boil water.")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("heading", name="Brew tea")).to_be_visible()
+    assert site.habitus.skills.load("brew-tea").body.strip().endswith("4. Boil water.")
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02")
+def test_an_earlier_version_is_compared_and_brought_back(page: Page, site: Site) -> None:
+    page.goto(f"{site.address}/skills/close-the-month?tab=history")
+    page.get_by_role("link", name="What changed").nth(1).click()
+    expect(page.get_by_role("heading", name="What version 2 changed")).to_be_visible()
+    page.get_by_role("button", name="Go back to this").last.click()
+    expect(page.get_by_role("status")).to_contain_text("version 1")
+    assert "Tell the team" not in site.habitus.skills.load("close-the-month").body
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02")
+def test_somebody_asks_whether_a_skill_would_be_used(page: Page, site: Site) -> None:
+    page.goto(f"{site.address}/skills/close-the-month?tab=fits")
+    page.get_by_label("A request").fill("close the books of March")
+    page.get_by_role("button", name="Would it be used?").click()
+    expect(page.locator(".card h3")).to_be_visible()
+    page.goto(f"{site.address}/more/try")
+    page.get_by_label("A request").press_sequentially("close the books of March")
+    expect(page.locator("#tried").get_by_role("link", name="Close the month").first).to_be_visible()
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02")
+def test_a_lesson_is_added_changed_put_away_and_brought_back(page: Page, site: Site) -> None:
+    page.goto(f"{site.address}/lessons")
+    page.get_by_label("Something to remember").fill("Invoices are numbered by year.")
+    page.get_by_role("button", name="Remember it").click()
+    page.get_by_role("link", name="Invoices are numbered by year.").click()
+    page.get_by_label("Text").fill("Invoices are numbered by month.")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="Invoices are numbered by month.")).to_be_visible()
+    page.goto(f"{site.address}/lessons")
+    page.get_by_role("button", name="Put away: Invoices are numbered by month.").click()
+    page.get_by_role("button", name="Bring back: Invoices are numbered by month.").click()
+    expect(page.get_by_role("button", name="Put away: Invoices are numbered by month.")).to_be_visible()
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02")
+def test_a_conversation_is_looked_at_and_judged(page: Page, site: Site) -> None:
+    page.goto(f"{site.address}/activity")
+    page.get_by_role("link", name="Please close March.").click()
+    expect(page.get_by_text("14 invoices are booked.")).to_be_visible()
+    page.get_by_role("button", name="This went wrong").click()
+    expect(page.locator(".turn .state", has_text="went wrong")).to_be_visible()
+    sources = [outcome.kind.value for outcome in site.habitus.journal.turn("t1", user="ann").outcomes]
+    assert "failed" in sources
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02")
+def test_learning_is_paused_and_resumed(page: Page, site: Site) -> None:
+    page.goto(f"{site.address}/more/settings")
+    page.get_by_role("button", name="Pause learning").click()
+    expect(page.get_by_role("button", name="Resume learning")).to_be_visible()
+    assert site.habitus.pause.state() is not None
+    page.get_by_role("button", name="Resume learning").click()
+    expect(page.get_by_role("button", name="Pause learning")).to_be_visible()
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02")
+def test_the_keys_are_told_and_move_down_the_list(page: Page, site: Site) -> None:
+    page.goto(f"{site.address}/skills")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/skills/close-the-month")
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-02", "CL-04")
+def test_of_two_tabs_the_second_sees_the_conflict_and_keeps_its_text(page: Page, site: Site) -> None:
+    address = f"{site.address}/skills/tidy-inbox?tab=edit"
+    page.goto(address)
+    other = page.context.new_page()
+    other.goto(address)
+    for tab, text in ((page, "First tab."), (other, "Second tab.")):
+        tab.locator("markdown-editor .cm-content").click()
+        tab.keyboard.press("Control+End")
+        tab.keyboard.type(text)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status")).to_contain_text("Saved as version 2.")
+    other.get_by_role("button", name="Save").click()
+    expect(other.get_by_text("Somebody saved version 2 while you were writing.")).to_be_visible()
+    expect(other.locator("markdown-editor .cm-content")).to_contain_text("Second tab.")
+    assert "First tab." in site.habitus.skills.load("tidy-inbox").body
+    other.get_by_role("button", name="Save").click()
+    expect(other.get_by_role("status")).to_contain_text("Saved as version 3.")
+    assert "Second tab." in site.habitus.skills.load("tidy-inbox").body
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-04")
+def test_nothing_that_is_written_in_a_skill_runs(page: Page, site: Site) -> None:
+    """In any field, on any page: a script that ran would open a dialog, and one that was stopped is complained of."""
+    page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
+    habitus = site.habitus
+    for number, attack in enumerate(ATTACKS):
+        said = json.dumps(attack)
+        fields = ("title", "description", "when_to_use", "license", "compatibility")
+        head = "".join(f"{key}: {said}\n" for key in fields) + f"tags: [{said}]\nmetadata: {{x: {said}}}\n"
+        text = f"---\nname: attack-{number}\n{head}---\n{attack}\n\n`{attack}`\n"
+        folder = habitus.settings.home / "skills" / f"attack-{number}"
+        folder.mkdir()
+        (folder / "SKILL.md").write_text(text)
+        (folder / "onerror=alert(1).md").write_text(attack)
+        habitus.memory.add(f"{attack} is no lesson {number}", topic=attack)
+        tree = {"SKILL.md": file_of(text.replace("attack-", "wish-").encode())}
+        wish = Change(action=Action.WRITE, name=f"wish-{number}", layer="user", tree=tree, findings=(attack,))
+        habitus.review.submit(wish, replace(AGENT, reason=attack))
+        for tab in ("read", "edit", "history&version=1", "fits&request=x", "files"):
+            page.goto(f"{site.address}/skills/attack-{number}?tab={tab}")
+    for path in ("/", "/skills", f"/skills?q={quote(ATTACKS[0])}", "/review", "/lessons", "/more/try?request=attack"):
+        page.goto(f"{site.address}{path}")
+    assert page.evaluate("document.querySelectorAll('main img, main iframe, main object').length") == 0
 
 
 @pytest.mark.full

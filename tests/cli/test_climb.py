@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.memory.model import Draft, Kind, LessonBody, Producer
+from habitus.events import OutcomeKind
+from habitus.journal.model import Exposure, Turn, TurnOutcome
+from habitus.memory.model import Draft, Kind, LessonBody, Producer, Scope
 from habitus.settings import account_name
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
@@ -86,6 +89,22 @@ def test_only_a_lesson_that_a_trial_verified_climbs_by_itself_and_once(direct: D
     (waiting,) = direct.json("review", "list")["proposals"]
     direct.ok("review", "reject", str(waiting["id"]), "--reason", "no")
     assert direct.ok("curate", "--apply", env=FEW) == "Nothing has aged.\n"
+
+
+def test_what_a_bound_proves_climbs_without_a_trial(direct: Direct) -> None:
+    with opened(direct) as habitus:
+        draft = Draft(text="Tea is best hot.", kind=Kind.LESSON, scope=Scope.GLOBAL, produced_by=Producer.CEREBELLUM)
+        lesson = habitus.memory.encode(draft).engram
+        assert lesson is not None
+        for number in range(40):
+            is_offered = number % 2 == 0
+            drawn = Exposure(kind="lesson", item=lesson.id, version=1, is_offered=is_offered, propensity=0.5)
+            went = TurnOutcome(kind=OutcomeKind.OK if is_offered else OutcomeKind.FAILED, weight=1.0, source="user")
+            turn = Turn(id=f"t{number}", session=f"c{number}", request="", started_on=habitus.clock())
+            habitus.journal.record(replace(turn, exposures=(drawn,), outcomes=(went,)))
+    (step,) = direct.json("curate")["steps"]
+    assert (step["action"], step["item"]) == ("climb", lesson.id)
+    assert step["reason"].startswith("It helps: at least ")
 
 
 def test_code_that_fails_its_trial_is_not_proposed_and_the_same_version_not_tried_again(direct: Direct) -> None:

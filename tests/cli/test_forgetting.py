@@ -17,8 +17,8 @@ import pytest
 
 import habitus
 from habitus import sql
-from habitus.app import Habitus, personal, read_settings, reminding, tombstones
-from habitus.app.home import CHAT_HISTORY, DATABASE, PADS
+from habitus.app import Habitus, jobs, personal, read_settings, reminding, tombstones
+from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS, PADS
 from habitus.hosts.hook import SPOOL
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Evidence, Kind, Producer
@@ -71,6 +71,8 @@ def furnish(home: Path, tmp_path: Path, **environ: str) -> Habitus:
     talk(opened, "bob", *OF_BOB)
     (home / SPOOL).write_text(json.dumps({"session": "s", "transcript": OF_ANN[0], "cwd": "/"}))
     (home / CHAT_HISTORY).write_text(f"+{OF_ANN[0]}\n")
+    with jobs.opened_queue(opened) as queue:
+        jobs.leave(opened, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
     reminding.due(opened)  # so that no command says it
     return opened
 
@@ -105,11 +107,10 @@ def places_of(home: Path, words: tuple[str, ...]) -> Iterator[str]:
 @pytest.mark.req("OP-04")
 def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Direct) -> None:
     told = furnished.json("forget", "--user", "ann", "--dry-run")
-    assert {"turns", "evidence", "lessons", "proposals", "learned requests", "archived skills", "files"} <= set(
-        told["erased"]
-    )
+    kept = {"turns", "evidence", "lessons", "proposals", "learned requests", "archived skills", "files", "jobs"}
+    assert kept <= set(told["erased"])
     assert told["erased"]["past versions of skills"] == 1
-    assert set(places_of(furnished.home, OF_ANN)) >= {DATABASE, CHAT_HISTORY, SPOOL, "memory/lessons.md"}
+    assert set(places_of(furnished.home, OF_ANN)) >= {DATABASE, JOBS, CHAT_HISTORY, SPOOL, "memory/lessons.md"}
     done = furnished.json("forget", "--user", "ann", "--yes")
     assert (done["erased"], done["in_use"], done["left"]) == (told["erased"], ["tea"], [])
     assert list(places_of(furnished.home, (*OF_ANN, REMOVED, "ann (claimed)"))) == []

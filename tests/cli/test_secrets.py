@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,9 +19,11 @@ from habitus.app.secrets import open_calls
 from habitus.errors import UserError
 from habitus.events import OK, OutcomeKind, failed
 from habitus.sandbox.credentials.model import Call, Granted
+from habitus.settings import account_name
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ENTER, PseudoTerminal, at_a_terminal
 from tests.conftest import Cli
+from tests.homes import furnish
 from tests.skills.formats.made import write_files
 
 KEY = {"HABITUS_VAULT_KEY": "a-long-random-text-of-a-variable"}
@@ -30,16 +33,26 @@ ENV = [
     {"var": "SMTP_HOST", "from": "config", "config_path": "email.smtp_host"},
     {"var": "SMTP_PASSWORD", "from": "config", "config_path": "email.password", "sensitive": True},
     {"var": "NTFY_TOKEN", "from": "secret", "service": "ntfy", "key": "token", "sensitive": True},
+    {"var": "PLACE", "from": "resource"},
 ]
+ODD = "PLACE comes from 'resource'; there are: config, secret, setup, template_file, user."
+
+
+@pytest.fixture(scope="module")
+def imported(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home into which a skill in Istota's layout was imported, with a command line that asks for two secrets."""
+    place = tmp_path_factory.mktemp("imported")
+    front = f"name: pdf_mailer\ndescription: Mails a PDF file\ncli: true\nenv: {json.dumps(ENV)}"
+    files = {"skill.md": f"---\n{front}\n---\n# Mail\n\nCall it.\n", "__init__.py": CLI, "__main__.py": "main()\n"}
+    top = write_files(place / "skills", {f"pdf_mailer/{name}": text for name, text in files.items()})
+    cli = Cli(home=furnish(place / "home"), user_home=place, cwd=place, program=(str(program),))
+    assert "1 skill asks for variables; see 'habitus secrets list'." in cli("skills", "import", str(top)).out
+    return cli.home
 
 
 @pytest.fixture
-def mailer(direct: Direct, tmp_path: Path) -> Direct:
-    """A home into which a skill in Istota's layout was imported, with a command line that asks for two secrets."""
-    front = f"name: pdf_mailer\ndescription: Mails a PDF file\ncli: true\nenv: {json.dumps(ENV)}"
-    files = {"skill.md": f"---\n{front}\n---\n# Mail\n\nCall it.\n", "__init__.py": CLI, "__main__.py": "main()\n"}
-    top = write_files(tmp_path / "skills", {f"pdf_mailer/{name}": text for name, text in files.items()})
-    direct.ok("skills", "import", str(top))
+def mailer(direct: Direct, imported: Path) -> Direct:
+    shutil.copytree(imported, direct.home, dirs_exist_ok=True)
     return direct
 
 
@@ -81,6 +94,14 @@ def test_a_value_goes_in_by_standard_input_and_never_comes_out(direct: Direct) -
 
 
 @pytest.mark.req("SB-11")
+def test_the_doctor_says_whether_the_key_of_the_vault_is_at_hand(direct: Direct) -> None:
+    keep(direct)
+    for key, told in ((KEY, ("ok", "1 kept in the vault")), ({}, ("missing", f"{direct.home}/vault.json is locked."))):
+        checks = {check["name"]: check for check in json.loads(direct("doctor", "--json", env=key).out)["checks"]}
+        assert (checks["secrets"]["state"], checks["secrets"]["detail"]) == told
+
+
+@pytest.mark.req("SB-11")
 def test_a_secret_is_forgotten_only_when_a_person_says_so(direct: Direct) -> None:
     keep(direct)
     refused = direct("secrets", "remove", "email.password", env=KEY)
@@ -104,7 +125,8 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
     mailer.ok("trust", "pdf-mailer", "--yes")
     assert standing(mailer) == {"email.password": "waiting", "ntfy.token": "waiting"}
     asked = "pdf-mailer asks for email.password (waiting): habitus secrets grant email.password pdf-mailer"
-    assert asked in mailer.ok("secrets", "list", env=KEY)
+    assert f"{asked}\n" in (listed := mailer.ok("secrets", "list", env=KEY))
+    assert f"pdf-mailer: {ODD}" in listed
     with pytest.raises(UserError, match=r"granted none. Run: habitus secrets grant email.password ntfy.token pdf"):
         called(mailer, monkeypatch)
 
@@ -118,7 +140,7 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
         secrets=("email.password",),
         hosts=("mail.example.org:587",),
         waiting=("ntfy.token",),
-        missing=("The secret 'ntfy.token' is not granted: habitus secrets grant ntfy.token pdf-mailer",),
+        missing=("The secret 'ntfy.token' is not granted: habitus secrets grant ntfy.token pdf-mailer", ODD),
     )
 
 
@@ -153,6 +175,8 @@ def test_a_grant_can_be_taken_back_and_is_for_ones_own_sessions(
     assert "Undo: habitus secrets revoke email.password pdf-mailer" in said
     with pytest.raises(UserError, match="was granted none"):
         called(mailer, monkeypatch, user="bob")
+    seen_by_bob = mailer.json("secrets", "list", env={**KEY, "HABITUS_USER": "bob"})["requests"]
+    assert [request["standing"] for request in seen_by_bob] == ["waiting", "waiting"]
     assert "may no longer have email.password" in mailer.ok("secrets", "revoke", "pdf-mailer")
     with pytest.raises(UserError, match="was granted none"):
         called(mailer, monkeypatch)
@@ -161,30 +185,28 @@ def test_a_grant_can_be_taken_back_and_is_for_ones_own_sessions(
 
 
 @pytest.mark.req("SB-11")
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_only_what_a_skill_asks_for_is_granted(mailer: Direct) -> None:
+    mailer.ok("trust", "pdf-mailer", "--yes")
+    for words, said in (
         (("aws", "pdf-mailer"), "does not ask for 'aws'. It asks for: email.password, ntfy.token."),
         (("email.pasword", "pdf-mailer"), "Did you mean 'email.password'?"),
         (("pdf-mailer", "--host", "http://x/y"), "'http://x/y' is no host. Write example.org"),
         (("pdf-mailer",), "Name a secret before the skill"),
         (("email.password", "pdf-maile"), "No skill 'pdf-maile'. Did you mean 'pdf-mailer'?"),
         (("--all", "pdf-mailer"), "'pdf-mailer' asks for email.password, ntfy.token."),
-    ],
-)
-def test_only_what_a_skill_asks_for_is_granted(mailer: Direct, words: tuple[str, ...], said: str) -> None:
-    mailer.ok("trust", "pdf-mailer", "--yes")
-    ran = mailer("secrets", "grant", *words)
-    assert ran.code != 0
-    assert said in " ".join(ran.err.replace("│", "").split())
+    ):
+        ran = mailer("secrets", "grant", *words)
+        assert ran.code != 0
+        assert said in " ".join(ran.err.replace("│", "").split())
     assert mailer.json("secrets", "list")["grants"] == []
 
 
 @pytest.mark.req("SB-11")
 def test_who_is_no_admin_leaves_the_vault_alone(direct: Direct) -> None:
     (direct.home / "habitus.toml").write_text("[users.ann]\nadmin = true\n[users.bob]\nadmin = false\n")
-    ran = direct("secrets", "set", "a", stdin=SECRET, env={**KEY, "HABITUS_USER": "bob"})
-    assert (ran.code, "Only an admin may change the vault" in ran.err) == (1, True)
+    for words, said in ((("set", "a"), "change the vault"), (("grant", "a", "b"), "grant secrets")):
+        ran = direct("secrets", *words, stdin=SECRET, env={**KEY, "HABITUS_USER": "bob"})
+        assert (ran.code, f"Only an admin may {said}" in ran.err) == (1, True)
 
 
 @pytest.mark.req("SB-11")
@@ -270,3 +292,41 @@ def test_at_a_terminal_value_and_password_are_typed_unseen(run_cli: Cli) -> None
     for shown in (typing.shown, chat.shown):
         assert SECRET not in shown
         assert password not in shown
+
+
+EVERY_SOURCE = [
+    {"var": "RULES", "from": "template_file", "name": "assets/rules.txt"},
+    {"var": "WHO", "from": "user"},
+    {"var": "PLACE", "from": "setup"},
+    {"var": "UNIT", "from": "config", "name": "scale.unit", "when": "scale.on"},
+    {"var": "COLOUR", "from": "config", "name": "scale.unit", "when": "scale.off"},
+    {"var": "TOKEN", "from": "secret", "name": "scale.token", "sensitive": True, "fallback": "SCALE_TOKEN"},
+]
+SHOW = """
+import json, os, pathlib
+
+def main():
+    found = {name: os.environ.get(name) for name in ("WHO", "PLACE", "UNIT", "COLOUR", "TOKEN")}
+    print(json.dumps(found | {"rules": pathlib.Path(os.environ["RULES"]).read_text()}))
+"""
+
+
+@pytest.mark.req("SB-10", "SB-11")
+def test_a_command_line_has_every_kind_of_variable_and_nothing_else_of_this_host(direct: Direct) -> None:
+    front = f"name: weigh\ndescription: Weighs.\ncli: true\nenv: {json.dumps(EVERY_SOURCE)}"
+    files = {"SKILL.md": f"---\n{front}\n---\n\nCall it.\n", "scripts/cli.py": SHOW, "assets/rules.txt": "as it came"}
+    write_files(direct.home / "skills" / "weigh", files)
+    (direct.home / "habitus.toml").write_text(
+        'skill_config = { PLACE = "kitchen", "scale.unit" = "kg", scale = { on = true } }\n'
+    )
+    host = {**KEY, "SCALE_TOKEN": SECRET}
+    assert "granted none" in direct("skill", "run", "weigh", env=host).err
+    assert "habitus secrets grant scale.token weigh" in direct.ok("secrets", "list", env=host)
+    direct.ok("secrets", "grant", "SCALE_TOKEN", "weigh", env=host)
+    told = {"WHO": account_name(), "PLACE": "kitchen", "UNIT": "kg", "COLOUR": None, "TOKEN": "[redacted:known]"}
+    ran = direct("skill", "run", "weigh", env=host)
+    assert json.loads(ran.out) == {**told, "rules": "as it came"}
+    assert "It printed a secret, which was taken out." in ran.err
+    (own,) = (direct.home / "skill-files").rglob("rules.txt")
+    own.write_text("as I like it")
+    assert json.loads(direct("skill", "run", "weigh", env=host).out)["rules"] == "as I like it"

@@ -34,7 +34,7 @@ def build_parser():
     parser.add_argument("to")
     return parser
 
-def main():
+async def main():
     to = build_parser().parse_args().to
     found = {name: len(os.environ.get(name, "")) for name in ("MAIL_PASSWORD", "BANK_PIN")}
     print(json.dumps({"status": "ok", "said": greeting(to), "who": os.environ["WHO"], "lengths": found}))
@@ -48,7 +48,7 @@ def mailer(direct: Direct, tmp_path: Path) -> Direct:
     files = {
         "skill.md": f"---\n{front}\n---\n# Mail\n\nCall it.\n",
         "__init__.py": MODULE,
-        "__main__.py": "from . import main\n\nmain()\n",
+        "__main__.py": "import asyncio\n\nfrom . import main\n\nasyncio.run(main())\n",
         "words.py": "def greeting(to):\n    return f'Dear {to}'\n",
     }
     top = write_files(tmp_path / "skills", {f"pdf_mailer/{name}": text for name, text in files.items()})
@@ -106,19 +106,16 @@ def main():
 """
 
 
-def test_its_exit_code_and_its_input_are_passed_on(direct: Direct) -> None:
-    direct.ok("skills", "new", "--cli", "shouter")
+def test_a_new_one_runs_as_it_is_and_its_exit_code_and_input_are_passed_on(direct: Direct) -> None:
+    assert "Try it: habitus skill run shouter -- greet you\n" in direct.ok("skills", "new", "--cli", "shouter")
+    assert json.loads(direct.ok("skill", "run", "shouter", "--", "greet", "you"))["greeting"] == "Hello, you!"
+    checks = {check["name"]: check["detail"] for check in json.loads(direct("doctor", "--json").out)["checks"]}
+    assert checks["command lines"].startswith("1 can be called: shouter")
     (direct.home / "skills/shouter/scripts/cli.py").write_text(CLI)
     loud = direct("skill", "run", "shouter", "--input", "-", "--", "3", stdin="hello")
     assert (loud.code, loud.out) == (3, "HELLO")
     told = direct("skill", "run", "shouter", "--", "fail", "0")
     assert (told.code, told.err) == (0, "habitus: shouter failed: It reports an error: no such box\n")
-
-
-def test_a_new_one_runs_as_it_is(direct: Direct) -> None:
-    said = direct.ok("skills", "new", "--cli", "greeter")
-    assert "Try it: habitus skill run greeter -- greet you\n" in said
-    assert json.loads(direct.ok("skill", "run", "greeter", "--", "greet", "you"))["greeting"] == "Hello, you!"
 
 
 @pytest.mark.parametrize(

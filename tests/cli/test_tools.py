@@ -100,7 +100,7 @@ def test_changed_code_runs_again_once_it_is_trusted(direct: Direct) -> None:
     assert ran.err.startswith("habitus: The tool 'shout' can't run: changed since its code was approved")
     assert "runs scripts/tool.py" in direct.ok("trust", "shout", "--yes")
     assert direct.ok("tools", "run", "shout", '{"text": "a"}') == "A\nand more\n"
-    direct.ok("trust", "shout", "--revoke")
+    assert "Undo: habitus trust shout" in direct.ok("trust", "shout", "--revoke")
     assert direct.json("tools", "list")["tools"][0]["status"] == "unapproved"
 
 

@@ -13,10 +13,15 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
+from habitus.files import file_of
 from habitus.news import Topic, news_of
+from habitus.search import Results
+from habitus.skills.formats import skill_md
+from habitus.skills.model import Skill
 from tests.contracts import postgres
 from tests.contracts.lines import Line, line_to
 from tests.homes import furnish
+from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, assert_alike
 
 LEARN = (
     "import sys; from pathlib import Path; from habitus.app import Habitus, read_settings\n"
@@ -136,3 +141,21 @@ def test_after_a_cut_the_host_is_told_again(tmp_path: Path, url: str, line: Line
         subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, "brew-tea"], check=True)
         assert soon(knows(habitus, "brew-tea"), 2)
         assert soon(lambda: hears(habitus), 10)
+
+
+@pytest.mark.req("OP-01")
+def test_a_shared_library_ranks_as_the_same_skills_in_a_home_do(tmp_path: Path, url: str) -> None:
+    places = {"alone": "", "shared": url}
+    found: dict[str, list[Results]] = {}
+    for name, address in places.items():
+        home = furnish(tmp_path / name)
+        environ = {"HOME": str(tmp_path), "USER": "ann"} | ({"HABITUS_DATABASE_URL": address} if address else {})
+        with Habitus.open(read_settings(home, environ)) as habitus:
+            skills = [
+                Skill(name=d.id.lower(), description=d.description, when_to_use=d.cue, tags=d.tags) for d in SKILLS
+            ]
+            wanted = {skill.name: {"SKILL.md": file_of(skill_md.render(skill))} for skill in skills}
+            habitus.skills.layer("user").store.save_many(wanted, habitus.person())
+            found[name] = [habitus.finder.search(request) for request in (*PARAPHRASES, *UNRELATED)]
+    for one, other in zip(found["shared"], found["alone"], strict=True):
+        assert_alike(one, other)

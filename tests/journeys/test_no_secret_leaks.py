@@ -66,15 +66,17 @@ metadata:
 Call it.
 """
 CELL = """
-import os, subprocess
+import os
 ran = skills.run("shop", "buy", os.getcwd())
-print(ran.stdout, ran.stderr, ran.code)
+print(ran.stdout, ran.stderr, ran.code, dict(os.environ), os.listdir("."))
+"""
+BY_COMMAND = """
+import subprocess
 try:
     said = subprocess.run(["habitus-skill", "shop", "buy"], capture_output=True, text=True)
     print(said.stdout, said.stderr)
 except OSError as error:
     print(error)
-print(dict(os.environ), os.listdir("."))
 """
 
 
@@ -109,7 +111,7 @@ def shop(run_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 async def _in_a_session(habitus: Habitus) -> object:
-    exec_cell = {"action": "exec", "code": CELL, "one_line_description": f"buy with {SECRET}"}
+    exec_cell = {"action": "exec", "code": CELL + BY_COMMAND, "one_line_description": f"buy with {SECRET}"}
     model = ScriptedModel(
         [
             says(f"I shall use {SECRET}.", call("recall_skill", {"name": "shop"}), call("scratchpad", exec_cell)),

@@ -98,6 +98,7 @@ async def test_a_call_reaches_the_host_it_was_granted_and_no_other(
         ("10.0.0.1", "10.0.0.1:443", True),
         ("*.0.0.1", "10.0.0.1:443", False),
         ("[::1]:8080", "[::1]:8080", True),
+        ("example.org:99999", "example.org:443", False),
     ],
 )
 def test_a_grant_is_a_name_an_ending_and_perhaps_a_port(granted: str, wanted: str, is_covered: bool) -> None:

@@ -8,13 +8,14 @@ import json
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from habitus.errors import Refused
 from habitus.files import Tree, file_of, tree_hash
@@ -68,9 +69,7 @@ class Shelf:
     lines: dict[str, CommandLine] = field(default_factory=dict)
     closed: dict[str, str] = field(default_factory=dict)  # name → why
     calls: list[Call] = field(default_factory=list)
-
-    def names(self) -> Sequence[str]:
-        return sorted(self.lines)
+    is_away: bool = False
 
     def command_line(self, name: str) -> CommandLine:
         if reason := self.closed.get(name):
@@ -78,6 +77,8 @@ class Shelf:
         return self.lines[name]
 
     def record(self, call: Call) -> None:
+        if self.is_away:
+            raise OperationalError("INSERT", {}, Exception("no route"))
         self.calls.append(call)
 
 
@@ -287,9 +288,13 @@ async def test_one_line_of_json_each_way(opened: Open, folder: Path) -> None:
             "That is no call: it has a skill, arguments and a stdin.",
         ),
         (b"[" * 100_000 + b"\n", "That is no call: it has a skill, arguments and a stdin."),
+        (
+            b'{"skill": "mailer", "arguments": ["\\ud800"], "stdin": ""}\n',
+            "That is no call: it has a skill, arguments and a stdin.",
+        ),
         (b"\xff\n", "That is no call: it has a skill, arguments and a stdin."),
     ],
-    ids=["half a line", "ten megabytes", "no object", "no texts", "deep", "no text"],
+    ids=["half a line", "ten megabytes", "no object", "no texts", "deep", "half a character", "no text"],
 )
 async def test_what_is_no_such_line_is_refused_and_logged(opened: Open, folder: Path, sent: bytes, reason: str) -> None:
     caller, shelf = opened(command_line("print('sent')"))
@@ -313,6 +318,16 @@ async def test_somebody_else_is_refused_and_logged(opened: Open, folder: Path) -
     said = f"The user with the id {os.getuid()} may not ask here."
     assert answer == {"stdout": "", "stderr": f"habitus-skill: {said}\n", "code": 126}
     assert [(call.skill, call.is_refused, call.outcome.reason) for call in shelf.calls] == [("", True, said)]
+
+
+async def test_what_cant_be_logged_is_not_answered(opened: Open, folder: Path) -> None:
+    caller, shelf = opened(command_line("print('sent')"))
+    shelf.is_away = True
+    proxy = Proxy(caller, folder, uid=os.getuid())
+    await proxy.open()
+    said = "The database does not answer: the call can't be logged. Try again later."
+    assert await exchanged(folder, ASKED) == {"stdout": "", "stderr": f"habitus-skill: {said}\n", "code": 125}
+    await proxy.close()
 
 
 async def test_a_call_that_nobody_waits_for_is_stopped(opened: Open, folder: Path) -> None:

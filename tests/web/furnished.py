@@ -143,7 +143,13 @@ def _weigh(habitus: Habitus) -> None:
         is_offered = number % 2 == 0
         went = OutcomeKind.OK if is_offered is (number != 3) else OutcomeKind.FAILED
         shown = Exposure(
-            kind="skill", item="close-the-month", version=3, is_offered=is_offered, propensity=0.5, is_used=is_offered
+            kind="skill",
+            item="close-the-month",
+            version=3,
+            is_offered=is_offered,
+            propensity=0.5,
+            is_used=is_offered,
+            tokens=20,
         )
         unsure = Exposure(kind="skill", item="weekly-report", version=1, is_offered=True, is_used=number < 3)
         habitus.journal.record(

@@ -119,7 +119,7 @@ def test_an_answer_is_stopped_and_the_conversation_goes_on(
     assert "An answer is still being written." in busy.text
     assert client.post(f"/chat/{id}/stop").status_code == 204
     told = heard(client, f"/chat/{id}/events")
-    assert "It was stopped." in told[-1][1]
+    assert "Cancelled by the user." in told[-1][1]
     assert "Here I am." in answered(client, client.post(f"/chat/{id}", data={"text": "Are you there?"}).text)
 
 

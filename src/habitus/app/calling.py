@@ -77,7 +77,10 @@ class SessionCalls:
 
     async def ready(self) -> None:
         """Have the command there, where there is anything to call."""
-        if self._proxy is not None and await in_thread(lambda: bool(self.allowed())):
+        if self._proxy is None:
+            return
+        names = await in_thread(self.allowed) if self._names is None else self._names
+        if names:
             await self._proxy.open()
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from habitus.agent.budget import EAGER_SHARE
 from habitus.app import recipes
 from habitus.app.check_state import Check, CheckState
+from habitus.app.command_lines import CommandLines
 from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
 from habitus.app.operating import operation
@@ -71,6 +72,8 @@ def doctor(habitus: Habitus) -> tuple[Check, ...]:
         _git(),
         *_sandbox(habitus),
         _runtime(habitus),
+        _command_lines(habitus),
+        *_vault(habitus),
         *_screening(habitus),
     )
 
@@ -206,6 +209,26 @@ def _sandbox(habitus: Habitus) -> list[Check]:
         detail = "off; needed to run code." if protection.required else "off."
         checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
     return checks
+
+
+def _command_lines(habitus: Habitus) -> Check:
+    found = CommandLines(habitus, habitus.user()).names()
+    detail = f"{len(found)} can be called" + (f": {', '.join(found[:5])}{', …' * (len(found) > 5)}" if found else "")
+    if habitus.machine.bubblewrap is not None:
+        return Check(name="command lines", state=CheckState.OK, detail=detail)
+    detail += "; none reaches a host, and code has skills.run and no habitus-skill"
+    return Check(name="command lines", state=CheckState.MISSING, detail=detail, mend="Install bubblewrap.")
+
+
+def _vault(habitus: Habitus) -> list[Check]:
+    """Whether its key is at hand, where there is a vault."""
+    try:
+        names = habitus.vault.names()
+        if names:
+            habitus.vault.unlock()
+    except UserError as error:
+        return [Check(name="secrets", state=CheckState.MISSING, detail=error.message, mend=error.mend)]
+    return [Check(name="secrets", state=CheckState.OK, detail=f"{len(names)} kept in the vault")] if names else []
 
 
 def _runtime(habitus: Habitus) -> Check:

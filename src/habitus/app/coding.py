@@ -23,10 +23,11 @@ from habitus.skills.listing import Listed
 from habitus.skills.model import Author
 from habitus.tools.model import Case, Created, Grounds, Json
 from habitus.tools.shape import shape_of
+from habitus.tools.workshop import LONGEST_CASE
 
 _ATTEMPTS = 2  # drafts of a model; the second knows why the first was not accepted
 _CASES = 5  # recorded calls that a draft has to pass, the latest
-_SHOWN_TURNS = 3
+_SHOWN_USES = 3  # to a model
 _LONGEST = 2_000  # characters of a result that a model is shown
 
 
@@ -46,28 +47,36 @@ def of_recipe(habitus: Habitus, recipe: SkillRecipe) -> Uses | None:
         (turn, call)
         for turn in _past(habitus)
         for call in observing.observed(turn).calls
-        if call.name == recipe.name and call.ok and not MARKER.search(json.dumps(call.arguments))
+        if call.name == recipe.name and call.ok and _can_be_a_case(call)
     ]
     if not calls:
         return None
     ours = {tool.callable_name for tool in habitus.tools.active()}
     programs = {name: habitus.tools.code(name) for name in sorted(recipe.plan.tools & ours)}
-    latest = {json.dumps(call.arguments, sort_keys=True): call for _, call in reversed(calls)}
+    different = {_written(call): call for _, call in calls}
+    latest = list(different.values())[-_CASES:]
     told = [
         *_procedure(habitus, f"{recipe.skill}@{recipe.layer}"),
         f"# What it takes\n\n{json.dumps(recipe.plan.schema, ensure_ascii=False)}",
         *(f"# The program `{name}`\n\n```python\n{code}\n```" for name, code in programs.items()),
-        *(_use(call, last_said(call.result)) for call in list(latest.values())[-_SHOWN_TURNS:]),
+        *(_use(call, last_said(call.result)) for call in latest[-_SHOWN_USES:]),
     ]
     return Uses(
         told="\n\n".join(told),
         evidence=f"its recipe `{recipe.name}` was {observing.when([turn for turn, _ in calls])}",
         parameters=recipe.plan.schema,
-        cases=tuple(
-            Case(payload=dict(call.arguments), shape=shape_of(last_said(call.result)))
-            for call in list(latest.values())[-_CASES:]
-        ),
+        cases=tuple(Case(payload=dict(call.arguments), shape=shape_of(last_said(call.result))) for call in latest),
     )
+
+
+def _can_be_a_case(call: ObservedCall) -> bool:
+    """What a secret was taken out of, or is too long to be kept beside a tool, can't be run again."""
+    written = _written(call)
+    return len(written) <= LONGEST_CASE and not MARKER.search(written)
+
+
+def _written(call: ObservedCall) -> str:
+    return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
 
 
 def of_steps(habitus: Habitus, skill: Listed, *, is_asked: bool = False) -> Uses | None:
@@ -83,7 +92,7 @@ def of_steps(habitus: Habitus, skill: Listed, *, is_asked: bool = False) -> Uses
     if not is_habit and not is_asked:
         return None
     told = _procedure(habitus, f"{skill.name}@{skill.layer}")
-    for turn, ran in cells[:_SHOWN_TURNS]:
+    for turn, ran in cells[-_SHOWN_USES:]:
         told += [f"# A request: {observing.quoted(turn)}", *(_use(call, call.result) for call in ran)]
     evidence = (
         f"its steps were followed with code: {observing.when(turns)}" if turns else "nobody followed it with code"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,12 +103,12 @@ class CommandLines:
             environ=os.environ,
             file=lambda path: self._own_file(item.name, path, files),
         )
-        specs = env_specs.read(item.summary.manifest.env).specs
-        granted = resolve(item.name, specs, grants, values)
+        declared = env_specs.read(item.summary.manifest.env)
+        granted = resolve(item.name, declared.specs, grants, values)
         if granted.waiting and not any(grant.kind is GrantKind.SECRET for grant in grants):
             mend = f"Run: habitus secrets grant {' '.join(granted.waiting)} {item.name}"
             raise Refused(f"'{item.name}' asks for secrets, and was granted none.", mend=mend)
-        return granted
+        return replace(granted, missing=(*granted.missing, *declared.problems))
 
     def _secret(self, name: str) -> str | None:
         return self._habitus.vault.get(name) if name in self._habitus.vault.names() else None
@@ -119,8 +120,10 @@ class CommandLines:
             return None
         if not own.exists():
             own.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            own.write_bytes(content_of(path, files.tree[path], files.folders.get(path)))
-            own.chmod(0o600)
+            half = own.with_name(f".{own.name}-{os.getpid()}")
+            half.write_bytes(content_of(path, files.tree[path], files.folders.get(path)))
+            half.chmod(0o600)
+            half.rename(own)
         return own
 
 

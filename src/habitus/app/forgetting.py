@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from habitus import sql
+from habitus import extras, sql
 from habitus.app import standing_in, tombstones
 from habitus.app.command_lines import FILES
-from habitus.app.home import CHAT_HISTORY, DATABASE, PADS, WAITING
+from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS, PADS, WAITING
 from habitus.app.people import People
 from habitus.app.personal import ROWS, Person
 from habitus.app.spool import TAKEN
@@ -133,6 +133,7 @@ def _counted(habitus: Habitus, person: Person) -> Mapping[str, int]:
     count["lessons"] = sum(one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(habitus))
     count["learned requests"] = len(_learned(habitus, person))
     count["files"] = len(_files(habitus, person))
+    count["jobs"] = _jobs(habitus, person, dry_run=True)
     count["sign-in"] = int(People(habitus.place).get(person.name) is not None)
     return {place: number for place, number in count.items() if number}
 
@@ -159,9 +160,21 @@ def _erase(habitus: Habitus, person: Person) -> None:
         for folder in traces.folders:
             _remove(habitus.settings.home / _ARCHIVE / folder)
     habitus.memory.forget_user(person.name)
+    _jobs(habitus, person)
     people = People(habitus.place)
     if people.get(person.name) is not None:
         people.remove(person.name)
+
+
+def _jobs(habitus: Habitus, person: Person, *, dry_run: bool = False) -> int:
+    """What they left to workers, with what that came to."""
+    is_shared = habitus.settings.database_url is not None
+    if not extras.has("dbos") or not (is_shared or (habitus.settings.home / JOBS).exists()):
+        return 0
+    from habitus.app.jobs import opened_queue  # the engine, for those who have it
+
+    with opened_queue(habitus) as queue:
+        return queue.forget_user(person.name, dry_run=dry_run)
 
 
 def _learned(habitus: Habitus, person: Person) -> frozenset[str]:

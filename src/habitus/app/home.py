@@ -21,6 +21,7 @@ from habitus import settings as settings_module
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
+JOBS = "jobs.db"  # what was left to workers, where only this machine has some
 HOST = "host"  # the name of this home
 CHAT_HISTORY = "chat-history"  # what was typed at the prompt
 PADS = "sessions"  # where the files of each session's scratchpads lie

@@ -5,6 +5,7 @@ Rules and fit decide, as they would now; what a conversation carries on from tur
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from habitus.skills.layers import OWN
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Source, State
 from habitus.skills.review import Action, Change
-from habitus.skills.selection import Request, User, select
+from habitus.skills.selection import Request, Selection, User, select
 
 LAST = 200  # requests
 
@@ -72,10 +73,10 @@ def replay(habitus: Habitus, change: Change, last: int = LAST) -> Replay:
         return Replay(name=change.name, requests=len(turns), affected=())
     supposed = habitus.finder.supposing(*_differing(change))
     search = partial(habitus.finder.search, at=now, look=False)
-    before = _Library(at=now, gates=gates_at(habitus, now, user), search=search)
-    after = _Library(at=then, gates=gates_at(habitus, then, user), search=supposed.search)
-    found = (_affected(change.name, turn, before, after, user) for turn in turns)
-    lines = [library.lines(habitus, user) for library in (before, after)]
+    before = _Library(now, gates_at(habitus, now, user), search, user)
+    after = _Library(then, gates_at(habitus, then, user), supposed.search, user)
+    found = (_affected(change.name, turn, before, after) for turn in turns)
+    lines = [library.lines(habitus) for library in (before, after)]
     return Replay(
         name=change.name,
         requests=len(turns),
@@ -84,30 +85,40 @@ def replay(habitus: Habitus, change: Change, last: int = LAST) -> Replay:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Library:
     """The skills at one moment, real or supposed, and what a request gets of them."""
 
-    at: Snapshot
-    gates: GateContext
-    search: Callable[..., Results]
+    def __init__(self, at: Snapshot, gates: GateContext, search: Callable[..., Results], user: User) -> None:
+        self._at = at
+        self._gates = gates
+        self._search = search
+        self._user = user
+        self._selected = functools.cache(self._select)  # without what is attached, rules look at nothing else
 
-    def given(self, request: Request) -> tuple[str, ...]:
-        """What it gets in full by a rule, and what it is pointed to because it fits."""
-        chosen = select(self.at.listing, request, self.gates)
-        on_menu = {summary.name for summary in chosen.menu}
-        fitting = near(partial(self.search, request.text), on_menu)
+    def given(self, text: str, source_type: str) -> tuple[str, ...]:
+        """What a request gets in full by a rule, and what it is pointed to because it fits."""
+        chosen, on_menu = self._selected(source_type)
+        fitting = near(partial(self._search, text), on_menu)
         return (*(choice.name for choice in chosen.eager), *(hit.id for hit in fitting))
 
-    def lines(self, habitus: Habitus, user: User) -> set[str]:
+    def lines(self, habitus: Habitus) -> set[str]:
         """What has a line of its own on the list of names that every session has."""
-        chosen = select(self.at.listing, Request(text="", user=user, now=habitus.clock()), self.gates)
+        chosen, _ = self._selected("repl")
         return {*menu.offered(chosen, habitus.skills.all_counters(), habitus.settings.context_tokens).shown}
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._at.by_name
 
-def _affected(name: str, turn: Turn, before: _Library, after: _Library, user: User) -> Affected | None:
-    asked = Request(text=turn.request, source_type=turn.source_type, user=user, now=turn.started_on)
-    had, has = before.given(asked), after.given(asked)
+    def _select(self, source_type: str) -> tuple[Selection, frozenset[str]]:
+        chosen = select(self._at.listing, Request(text="", source_type=source_type, user=self._user), self._gates)
+        return chosen, frozenset(summary.name for summary in chosen.menu)
+
+
+def _affected(name: str, turn: Turn, before: _Library, after: _Library) -> Affected | None:
+    has = after.given(turn.request, turn.source_type)
+    if name not in before and name not in has:
+        return None
+    had = before.given(turn.request, turn.source_type)
     if (name in had) is (name in has):
         return None
     more, less = (has, had) if name in has else (had, has)

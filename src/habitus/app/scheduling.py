@@ -37,8 +37,8 @@ def scheduled(habitus: Habitus, queue: JobQueue) -> tuple[Scheduled, ...]:
 
 
 class Scheduler:
-    """Looks again and again; what is due gets a job that bears the slot's key, so it is one whoever else looks. What
-    was over long ago is forgotten then.
+    """Looks again and again; what is due gets a job that bears the slot's key, so it is one whoever looks. What was
+    over long ago is forgotten then.
 
     A time that passed while nobody looked is made up for, once. But one that was before the schedule was first followed
     is not: who switches something on in the afternoon does not want last night's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,7 +14,7 @@ from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.files import tree_hash
 from habitus.sandbox.credentials import env_specs
 from habitus.sandbox.credentials.calls import Calls
-from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants
+from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants, setting
 from habitus.sandbox.credentials.model import Call, EnvSpec
 from habitus.skills import trees
 from habitus.skills.listing import Listed
@@ -61,6 +61,7 @@ class Overview:
     secrets: tuple[Kept, ...]
     grants: tuple[Grant, ...]
     requests: tuple[Request, ...]
+    problems: tuple[str, ...]  # declarations that make no sense
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +77,7 @@ class Asking:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The names that can be granted: of secrets, and of variables of this host that may stand in for one."""
-        asked = [name for spec in self.specs if spec.is_secret for name in (spec.name, spec.fallback)]
+        asked = [name for spec in self.specs for name in (spec.name if spec.is_secret else "", spec.fallback)]
         return tuple(dict.fromkeys(name for name in asked if name))
 
 
@@ -92,17 +93,25 @@ def open_calls(habitus: Habitus) -> Calls:
 
 def overview(habitus: Habitus) -> Overview:
     grants, names = open_grants(habitus).list(), habitus.vault.names()
+    config, mine = habitus.settings.skill_config, (habitus.settings.user, EVERYBODY)
+    found = [asking(habitus, item) for item in habitus.skills.listing() if _may_ask(item)]
     requests = [
-        request
-        for item in habitus.skills.listing()
-        if item.summary is not None and (item.summary.manifest.env or "env" in item.inert)
-        for request in _requests(asking(habitus, item), grants, names)
+        _request(asked, spec, [grant for grant in grants if grant.user in mine], names)
+        for asked in found
+        for spec in asked.specs
+        if spec.is_secret and (spec.sensitive or setting(config, spec.name) is None)
     ]
+    problems = [f"{asked.item.name}: {problem}" for asked in found for problem in asked.problems]
     kept = [
         Kept(name=name, granted_to=tuple(sorted({grant.skill for grant in grants if _is_of(grant, name)})))
         for name in names
     ]
-    return Overview(secrets=tuple(kept), grants=grants, requests=tuple(requests))
+    return Overview(secrets=tuple(kept), grants=grants, requests=tuple(requests), problems=tuple(problems))
+
+
+def askers(habitus: Habitus, among: Collection[str]) -> tuple[str, ...]:
+    """Those of some skills that declare variables for a command line."""
+    return tuple(item.name for item in habitus.skills.listing() if item.name in among and _may_ask(item))
 
 
 def asking(habitus: Habitus, item: Listed) -> Asking:
@@ -147,9 +156,7 @@ def grant(
 
     With `all_requested`, every secret that it asks for; `again`, what it was granted before it changed.
     """
-    habitus.refuse_if_read_only()
-    if everybody:
-        _allow(habitus, "grant something for everybody")
+    _allow(habitus, "grant secrets")
     asked = _asking(habitus, skill)
     if asked.untrusted:
         raise Refused(
@@ -205,10 +212,6 @@ def _requested(habitus: Habitus, asked: Asking) -> tuple[str, ...]:
     return tuple(dict.fromkeys(wanted))
 
 
-def _requests(asked: Asking, grants: Sequence[Grant], names: Sequence[str]) -> list[Request]:
-    return [_request(asked, spec, grants, names) for spec in asked.specs if spec.is_secret]
-
-
 def _request(asked: Asking, spec: EnvSpec, grants: Sequence[Grant], names: Sequence[str]) -> Request:
     skill = asked.item.name
     mine = [grant for grant in grants if grant.skill == skill]
@@ -219,12 +222,17 @@ def _request(asked: Asking, spec: EnvSpec, grants: Sequence[Grant], names: Seque
     elif not found:
         standing, mend = Standing.WAITING, granting
     elif all(grant.content_hash != asked.content_hash for grant in found):
-        standing, mend = Standing.CHANGED, granting
+        standing, mend = Standing.CHANGED, f"habitus secrets grant --again {skill}"
     elif spec.name not in names and not any(grant.what == spec.fallback for grant in found):
         standing, mend = Standing.NOT_SET, f"habitus secrets set {spec.name}"
     else:
         standing, mend = Standing.GRANTED, ""
     return Request(skill=skill, variable=spec.var, secret=spec.name, standing=standing, mend=mend)
+
+
+def _may_ask(item: Listed) -> bool:
+    summary = item.summary
+    return summary is not None and summary.manifest.cli and bool(summary.manifest.env or "env" in item.inert)
 
 
 def _is_of(grant: Grant, name: str) -> bool:

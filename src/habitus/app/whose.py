@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from habitus import sql
 from habitus.errors import Refused
 
 if TYPE_CHECKING:
@@ -37,4 +38,5 @@ def acting_as(habitus: Habitus, user: str) -> Habitus:
     if user == habitus.settings.user:
         return habitus
     theirs = habitus.settings.model_copy(update={"user": user, "is_claimed": True})
-    return type(habitus)(theirs, local=habitus.local, shared=habitus.shared, clock=habitus.clock, has_pages=False)
+    shared = sql.acting_as(habitus.shared, user, is_admin=theirs.is_admin)
+    return type(habitus)(theirs, local=habitus.local, shared=shared, clock=habitus.clock, has_pages=False)

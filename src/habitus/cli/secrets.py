@@ -14,6 +14,8 @@ from habitus.cli.options import AsJson, Yes
 from habitus.errors import Invalid
 from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind
 
+_SHORT = 8  # characters: a word of everyday texts may be as long
+
 Name = Annotated[str, typer.Argument(help="What the secret is called, such as smtp.password.")]
 Names = Annotated[
     list[str],
@@ -22,7 +24,7 @@ Names = Annotated[
     ),
 ]
 Hosts = Annotated[list[str] | None, typer.Option("--host", help="A host that it may reach; may be repeated.")]
-Everybody = Annotated[bool, typer.Option("--everybody", help="In everybody's sessions, not only in yours; for admins.")]
+Everybody = Annotated[bool, typer.Option("--everybody", help="In everybody's sessions, not only in yours.")]
 
 
 def set_secret(
@@ -43,7 +45,8 @@ def set_secret(
         said = (
             f"'{name}' is kept{'' if is_new else ', in place of the value before'}. No skill has it until you grant it."
         )
-        output.done(context, as_json, {"name": name, "is_new": is_new}, said)
+        short = ["It is short: wherever a text happens to hold it, it is taken out."] if len(value) < _SHORT else []
+        output.done(context, as_json, {"name": name, "is_new": is_new}, said, *short)
 
 
 def list_secrets(context: typer.Context, as_json: AsJson = False) -> None:
@@ -59,6 +62,8 @@ def list_secrets(context: typer.Context, as_json: AsJson = False) -> None:
         for request in found.requests:
             if request.mend:
                 output.say(f"{request.skill} asks for {request.secret} ({request.standing.value}): {request.mend}")
+        for problem in found.problems:
+            output.say(problem, style="yellow")
 
 
 def remove(context: typer.Context, name: Name, yes: Yes = False, as_json: AsJson = False) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus, updating
+from habitus.app import Habitus, secrets, updating
 from habitus.app.updating import Manner, TakenIn, Updated
 from habitus.cli import output
 from habitus.cli.opening import opened
@@ -143,6 +143,9 @@ def _print_taken(context: typer.Context, habitus: Habitus, taken: TakenIn, as_js
         lessons = [result for result in taken.results if result.kind == "lesson"]
         if lessons:
             output.say(f"{output.counted(len(lessons), 'lesson')}: {_summary(lessons)}; see 'habitus lessons list'.")
+        if asking := secrets.askers(habitus, {result.name for result in taken.results}):
+            asks = "asks" if len(asking) == 1 else "ask"
+            output.say(f"{output.counted(len(asking), 'skill')} {asks} for variables; see 'habitus secrets list'.")
         for name, finding in updating.likenesses(habitus, taken):
             output.say(f"note      {name}: {finding}", style="yellow")
         if taken.undo:

@@ -42,9 +42,11 @@ def trust(
             return
         found = trusting.trustable(habitus, target)
         if revoke:
+            was_all = trusting.is_trusted(habitus, found)
             revoked = trusting.revoke(habitus, found)
             said = f"No longer trusted: {', '.join(revoked)}." if revoked else "It was not trusted."
-            output.done(context, as_json, {"revoked": revoked}, said)
+            undo = ("trust", *filter(None, [target])) if was_all and revoked else ()
+            output.done(context, as_json, {"revoked": revoked}, said, undo=undo)
             return
         if not as_json:
             _print_dangers(trusting.dangers(habitus, found))

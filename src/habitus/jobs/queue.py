@@ -98,6 +98,16 @@ class JobQueue:
             self._client.delete_workflows(ids)
         return len(ids)
 
+    def forget_user(self, user: str, *, dry_run: bool = False) -> int:
+        """Delete what a user left, whether it is over or not; how many jobs it are."""
+        theirs = sa.select(jobs.c.workflow_uuid).where(jobs.c.attributes["user"].as_string() == user)
+        with self.store.reading() as connection:
+            ids = list(connection.execute(theirs).scalars())
+        if ids and not dry_run:
+            self._client.cancel_workflows(ids)
+            self._client.delete_workflows(ids)
+        return len(ids)
+
     def results(self, id: str) -> list[Any]:
         """What the parts came to that are done."""
         steps = self._client.list_workflow_steps(self.get(id).id)

@@ -100,6 +100,7 @@ def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     raw: Any = connection
     raw.isolation_level = "IMMEDIATE"  # as the engine has it: who reads in order to write would else be refused
     raw.execute("PRAGMA foreign_keys = ON")
+    raw.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves nothing in the file
 
 
 def _postgresql(url: str, connections: int) -> sa.Engine:
@@ -108,6 +109,11 @@ def _postgresql(url: str, connections: int) -> sa.Engine:
         pool_size=connections,
         max_overflow=0,
         pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": 5,
+            "tcp_user_timeout": 10_000,  # so that a cut line is noticed
+            "prepare_threshold": None,  # a pooler may give every transaction another connection
+        },
     )
 
 

@@ -109,10 +109,12 @@ class Watched:
 
 
 def listening(host: str, port: int) -> socket.socket:
+    """A socket that takes connections at once: who is told the address may use it."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
+        made.listen(2048)
     except OSError as error:
         made.close()
         raise Invalid(f"Can't listen on {host}:{port}: {error.strerror}.", mend="Choose another --port.") from None

@@ -59,7 +59,6 @@ __all__ = ["Choose", "Cortex", "LessonStep", "Looked", "new_id"]
 
 _LETTERS, _SIGNS = "abcdefghijkmnpqrstuvwxyz", "abcdefghijkmnpqrstuvwxyz23456789"
 _DEFAULT_RETENTION = RetentionSettings()
-_SELF_PLAY = (Producer.DREAM.value, "self-play", "self_play", "selfplay")
 
 
 def new_id() -> str:
@@ -248,7 +247,7 @@ class Cortex:
             for engram in self._mirror.active()
             if (wanted is None or engram.kind is wanted)
             and (since is None or (engram.created_on or since) >= since)
-            and (scope != "self-play" or _is_from_self_play(engram))
+            and (scope != "self-play" or engram.is_from_self_play)
             and self._viewer.sees(engram, user or "")
         ]
         found.sort(key=lambda engram: (str(engram.created_on), engram.id), reverse=True)
@@ -444,7 +443,3 @@ def _since(scope: str, now: datetime) -> datetime | None:
         case "week":
             return midnight - timedelta(days=6)
     raise Invalid(f"There is no time span '{scope}'.", mend="Say today, week, all or self-play.")
-
-
-def _is_from_self_play(engram: Engram) -> bool:
-    return engram.produced_by is Producer.DREAM or engram.source.lower() in _SELF_PLAY

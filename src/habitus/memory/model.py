@@ -15,6 +15,7 @@ SURE = 0.8  # from here on a copilot need not ask
 SCRATCHPAD = "scratchpad"  # the topic of what is told only in the scratchpad tool's description
 
 PLAYBOOK = "### SKILL PLAYBOOK:"  # the heading under which lessons of self-play stand, when they are tried and later
+_SELF_PLAY = ("dream", "self-play", "self_play", "selfplay")  # how lessons of practice name their source
 LONGEST = 2000  # characters of a text; a lesson is a sentence, not a page
 
 
@@ -208,6 +209,11 @@ class Engram:
         """Of one that was turned down: that it was, why and by whom, in a sentence."""
         text = self.text if len(self.text) <= 200 else self.text[:199] + "…"
         return f"The {self.kind.value} entry '{text}' ({self.id}) was turned down: {self.reason}."
+
+    @property
+    def is_from_self_play(self) -> bool:
+        """Learned by practising, here or where it was imported from."""
+        return self.produced_by is Producer.DREAM or self.source.lower() in _SELF_PLAY
 
     @property
     def is_pinned(self) -> bool:

@@ -102,7 +102,7 @@ class Redactor:
 
     def _item(self, name: str, item: object) -> object:
         if isinstance(item, str) and not MARKER.search(item) and named.is_secret(name, item, quoted=True):
-            return marker("named")
+            return marker("known" if "known" in self.redact(item).counts else "named")
         return self.redact_value(item)
 
     def redact_json(self, text: str) -> str:

@@ -69,9 +69,9 @@ class Egress:
             await readable.wait()
         finally:
             loop.remove_reader(line)
-        _, descriptors, _, _ = socket.recv_fds(line, 1, 1)
+        _, descriptors, _, _ = socket.recv_fds(line, 1, 1)  # none where the call ended before
         for descriptor in descriptors:
-            with socket.socket(fileno=descriptor) as listener:
+            with socket.socket(fileno=descriptor) as listener, contextlib.suppress(OSError):
                 listener.setblocking(False)
                 while True:
                     accepted, _ = await loop.sock_accept(listener)
@@ -95,7 +95,7 @@ class Egress:
             try:
                 async with asyncio.timeout(_CONNECT_S):
                     there, to_there = await _connected(target)
-            except (OSError, TimeoutError) as error:
+            except (OSError, UnicodeError, TimeoutError) as error:
                 writer.write(_said(502, f"{target} can't be reached: {str(error) or 'it does not answer'}."))
                 return
             with contextlib.closing(to_there):
@@ -139,9 +139,12 @@ def is_granted(target: Target, hosts: Sequence[str]) -> bool:
 
 
 def _covers(granted: str, target: Target) -> bool:
-    named = urlsplit(f"//{granted}")
-    host = _plain(named.hostname)
-    if target.port not in (_USUAL_PORTS if named.port is None else (named.port,)):
+    try:
+        named = urlsplit(f"//{granted}")
+        host, ports = _plain(named.hostname), _USUAL_PORTS if named.port is None else (named.port,)
+    except ValueError:
+        return False  # it names no host
+    if target.port not in ports:
         return False
     if host.startswith("*."):
         return target.host.endswith(host[1:]) and not _is_address(target.host)

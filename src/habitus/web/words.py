@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from habitus.agent.consent import Consent
@@ -168,6 +169,16 @@ def fared(counters: Counters) -> str:
     return f"used {counted(counters.used, 'time')}" + (
         f", {counters.succeeded} of {judged} went well" if judged else ""
     )
+
+
+def plainly(sentence: str) -> str:
+    """What is known of a skill, without what it takes of a prompt."""
+    return re.sub(r" Costs [\d,.]+ tokens a turn\.", "", sentence)
+
+
+def power(told: str) -> str:
+    """What a skill asks for, without the fingerprint of the file that does it."""
+    return re.sub(r" \([0-9a-f]{16}\)$", "", told)
 
 
 def prospect(plan: Plan) -> str:

@@ -15,7 +15,7 @@ from habitus.sandbox.credentials.grants import Grant, GrantKind, Values, resolve
 from habitus.sandbox.credentials.model import ComesFrom, EnvSpec, Granted
 
 VAULT = {"mail.password": "hunter2-of-mail", "db.url": "postgres://me@host"}
-HOST = {"MAIL_TOKEN": "token-of-this-host", "PATH": "/bin"}
+HOST = {"MAIL_TOKEN": "token-of-this-host", "PATH": "/usr/bin", "SHORT": "pin"}
 CONFIG = {"mail": {"host": "mail.example.org", "port": 587, "enabled": True}, "flat.name": "flat"}
 
 

@@ -21,7 +21,7 @@ from habitus.errors import Invalid, NotFound, UserError
 from habitus.redact import Redactor
 from habitus.sandbox.credentials import keys
 from habitus.sandbox.credentials.keys import KeySources
-from habitus.sandbox.credentials.vault import FILE, Vault
+from habitus.sandbox.credentials.vault import FILE, Vault, open_vault
 
 PASSWORD = "a-long-random-text-of-a-variable"
 SECRET = "correct horse battery staple"
@@ -182,6 +182,16 @@ def test_a_typed_password_opens_what_it_locked(tmp_path: Path) -> None:
             vault.set("smtp.password", SECRET)
             assert vault.get("smtp.password") == SECRET
         assert asked == expected
+
+
+@pytest.mark.req("SB-11")
+def test_a_file_may_hold_the_password(tmp_path: Path) -> None:
+    file = tmp_path / "mounted"
+    file.write_text(f"{PASSWORD}\n")
+    open_vault(tmp_path, {"HABITUS_VAULT_KEY_FILE": str(file)}).set("smtp.password", SECRET)
+    assert open_vault(tmp_path, {"HABITUS_VAULT_KEY": PASSWORD}).get("smtp.password") == SECRET
+    with pytest.raises(UserError, match=r"can't be read.*Check HABITUS_VAULT_KEY_FILE"):
+        open_vault(tmp_path, {"HABITUS_VAULT_KEY_FILE": str(tmp_path / "gone")}).get("smtp.password")
 
 
 @pytest.mark.req("SB-11")

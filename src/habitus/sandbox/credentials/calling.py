@@ -4,13 +4,17 @@ the log. A value that nobody may see is taken out of what it prints, and that it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from habitus.errors import HabitusError, NotFound, Refused
+from sqlalchemy.exc import SQLAlchemyError
+
+from habitus.errors import HabitusError, NotFound, Refused, StorageFailed
 from habitus.events import Outcome, OutcomeKind, failed, infra
 from habitus.files import tree_hash
 from habitus.redact import CountingRedactor, Redactor
@@ -22,7 +26,7 @@ from habitus.sandbox.given import SKILLS, Given
 from habitus.sandbox.interpreter import CERTIFICATES
 from habitus.sandbox.model import Limits, Permissions, ToolRun
 from habitus.sandbox.warm import Program, Warm
-from habitus.text import one_line
+from habitus.text import encodable, one_line
 
 COMMAND = "habitus-skill"
 TIMED_OUT, NO_SANDBOX, REFUSED, UNKNOWN = 124, 125, 126, 127  # as `timeout` and a shell have them
@@ -37,7 +41,11 @@ sys.argv[0], sys.path[0] = {skill!r}, {folder!r}
 spec = importlib.util.spec_from_file_location("cli", {script!r})
 cli = sys.modules["cli"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(cli)
-sys.exit(cli.main())
+code = cli.main()
+if hasattr(code, "__await__"):
+    import asyncio
+    code = asyncio.run(code)
+sys.exit(code)
 """
 
 
@@ -86,8 +94,8 @@ class Caller:
         self._limits = limits
 
     async def call(self, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
-        """Run it, or say why not; either way it is logged."""
-        granted = Granted()
+        """Run it, or say why not; either way it is logged. `StorageFailed`: it can't be."""
+        skill, granted = encodable(skill), Granted()
         try:
             line = await asyncio.to_thread(self._found, skill)
             granted = line.granted
@@ -111,7 +119,7 @@ class Caller:
     async def asked(self, question: object) -> Answer:
         """The call that untrusted code asks for, `{"skill", "arguments", "stdin"}`; anything else is refused."""
         match question:
-            case {"skill": str(skill), "arguments": [*words], "stdin": str(stdin)} if _are_texts(words):
+            case {"skill": str(skill), "arguments": [*words], "stdin": str(stdin)} if _are_texts([*words, stdin]):
                 return await self.call(skill, words, stdin.encode("utf-8", "surrogateescape"))
             case _:
                 return await self.refuse("That is no call: it has a skill, arguments and a stdin.")
@@ -125,7 +133,8 @@ class Caller:
         if skill not in allowed:
             mend = f"There are: {', '.join(sorted(allowed))}." if allowed else "There are none."
             raise NotFound(f"No command line '{one_line(skill)[:100]}' may be called here.", mend=mend)
-        return self._directory.command_line(skill)
+        with _needing("the gates can't be looked at, so nothing is called"):
+            return self._directory.command_line(skill)
 
     async def _answer(self, line: CommandLine, arguments: Sequence[str], stdin: bytes) -> Answer:
         granted, egress = line.granted, Egress(line.granted.hosts)
@@ -133,7 +142,7 @@ class Caller:
             raise Refused("Its hosts can't be told from others on this machine.", mend="Install bubblewrap.")
         program = await self._program(line)
         run = await self._warm.run(program, arguments, stdin=stdin, env=granted.variables, egress=egress)
-        return _fit_to_be_seen(line, run, egress)
+        return await asyncio.to_thread(_fit_to_be_seen, line, run, egress)
 
     async def _program(self, line: CommandLine) -> Program:
         venv = await self._environments.folder_for(line.dependencies)
@@ -161,23 +170,36 @@ class Caller:
     async def _note(
         self, skill: str, arguments: Sequence[str], outcome: Outcome, granted: Granted, *, is_refused: bool = False
     ) -> None:
-        redactor = Redactor(granted.sensitive)
-        words = [redactor.redact(word).text[:_LONGEST_LOGGED] for word in arguments[:_MOST_LOGGED]]
-        more = len(arguments) - len(words)
         call = Call(
             who=self._who,
             skill=skill[:_LONGEST_LOGGED],
-            arguments=(*words, *([f"… and {more} more"] if more else [])),
-            outcome=outcome,
+            arguments=tuple(map(encodable, arguments)),
+            outcome=replace(outcome, reason=encodable(outcome.reason)),
             is_refused=is_refused,
             secrets=granted.secrets,
             when=self._clock(),
         )
-        await asyncio.to_thread(self._log.record, call)
+        await asyncio.to_thread(self._record, call, Redactor(granted.sensitive))
+
+    def _record(self, call: Call, redactor: Redactor) -> None:
+        words = [redactor.redact(word).text[:_LONGEST_LOGGED] for word in call.arguments[:_MOST_LOGGED]]
+        more = len(call.arguments) - len(words)
+        with _needing("the call can't be logged"):
+            self._log.record(replace(call, arguments=(*words, *([f"… and {more} more"] if more else []))))
+
+
+@contextmanager
+def _needing(otherwise: str) -> Iterator[None]:
+    """A step that a database away makes impossible."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise StorageFailed(f"The database does not answer: {otherwise}.", mend="Try again later.") from error
 
 
 def _are_texts(words: Sequence[object]) -> bool:
-    return all(isinstance(word, str) for word in words)
+    """Whether they can be passed on; bytes that are no UTF-8 can, half a character can't."""
+    return all(isinstance(word, str) and not re.search("[\ud800-\udc7f\udd00-\udfff]", word) for word in words)
 
 
 def _code_of(refusal: HabitusError) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.redact import SHORTEST_KNOWN
 from habitus.sandbox.credentials.model import ComesFrom, EnvSpec, Granted
 
 EVERYBODY = ""
@@ -172,8 +173,9 @@ class _Found:
 
     def _add_fallback(self, spec: EnvSpec) -> bool:
         """A variable of this host is a secret like others, granted by its own name."""
-        value = self._values.environ.get(spec.fallback) if spec.fallback in self._names else None
-        return value is not None and self._add_value(spec.var, value, spec.fallback)
+        value = self._values.environ.get(spec.fallback, "") if spec.fallback in self._names else ""
+        is_long_enough = len(value.strip()) >= SHORTEST_KNOWN  # to be kept out of texts
+        return is_long_enough and self._add_value(spec.var, value, spec.fallback)
 
     def _add_value(self, var: str, value: str, name: str) -> bool:
         self.variables[var] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -68,8 +68,6 @@ class CommandLine:
 
 class SkillDirectory(Protocol):
     """The command lines that one session may call."""
-
-    def names(self) -> Sequence[str]: ...
 
     def command_line(self, name: str) -> CommandLine:
         """Every gate is checked again with each call: `UserError` says which one is closed, and what opens it."""

@@ -14,8 +14,10 @@ import socket
 import struct
 from pathlib import Path
 
+from habitus.errors import HabitusError
+from habitus.events import infra
 from habitus.resident import bound
-from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
+from habitus.sandbox.credentials.calling import COMMAND, NO_SANDBOX, Answer, Caller
 from habitus.sandbox.inside.habitus_skill import SOCKET
 from habitus.sandbox.machine import INSIDE, base_python
 from habitus.sandbox.model import MIB
@@ -84,7 +86,10 @@ class Proxy:
         self._asking.add(task)
         try:
             with contextlib.closing(writer), contextlib.suppress(OSError):
-                answer = await self._answer(reader, writer.get_extra_info("socket"))
+                try:
+                    answer = await self._answer(reader, writer.get_extra_info("socket"))
+                except HabitusError as error:
+                    answer = Answer(stderr=f"{COMMAND}: {error}\n", code=NO_SANDBOX, outcome=infra(str(error)))
                 writer.write(json.dumps(answer.said()).encode() + b"\n")
                 await writer.drain()
         finally:

@@ -99,6 +99,7 @@ async def events(
 
 async def _told(habitus: Habitus, talks: Talks, id: str, after: int) -> AsyncIterator[Happened]:
     abouts: dict[str, str] = {}
+    before: Happening | None = None
     while True:
         for happening in await talks.heard(id, after):
             after += 1
@@ -110,7 +111,9 @@ async def _told(habitus: Habitus, talks: Talks, id: str, after: int) -> AsyncIte
                 return
             if (told := _part(id, happening, abouts)) is not None:
                 put, data = told
-                yield Happened(put=put, data=data, number=after)
+                is_new = isinstance(happening, Said) and before is not None and not isinstance(before, Said)
+                yield Happened(put=put, data=f"\n\n{data}" if is_new else data, number=after)
+            before = happening
 
 
 def _part(id: str, happening: Happening, abouts: dict[str, str]) -> tuple[Put, str] | None:

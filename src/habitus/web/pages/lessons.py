@@ -58,11 +58,13 @@ def edit(
     kind: Annotated[Kind, Form()],
     topic: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
-    before = habitus.memory.get(id)
-    if before.version != version:
-        raise Stale("Somebody else changed this lesson.", mend="Copy your text, reload the page, and save again.")
-    with habitus.memory.noting() as made:
-        after = habitus.memory.edit(id, by=habitus.settings.signature, text=text, kind=kind, topic=topic)
+    by = habitus.settings.signature
+    try:
+        with habitus.memory.noting() as made:
+            after = habitus.memory.edit(id, by=by, text=text, kind=kind, topic=topic, expected_version=version)
+    except Stale:
+        mend = "Copy your text, reload the page, and save again."
+        raise Stale("Somebody else changed this lesson.", mend=mend) from None
     undo = ("undo", *of_lessons(made)) if made else ()
     return _one(request, habitus, after, Said(text="Saved." if made else "Nothing was changed.", undo=undo))
 

@@ -38,7 +38,7 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
         Line(
             name=one.secret,
             text=f"{one.skill} asks for it",
-            note=one.mend,
+            note=f"In a terminal: {one.mend}" if one.mend else "",
             href=f"/skills/{one.skill}",
             mark=_STANDINGS[one.standing][0],
             kind=_STANDINGS[one.standing][1],
@@ -46,7 +46,11 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
         for one in found.requests
     ]
     reached = [
-        Line(name=one.what, text=f"{one.skill} may reach it", note=f"{one.granted_by}, {moment(one.granted_on)}")
+        Line(
+            name=one.what,
+            text=f"{one.skill} may reach it",
+            note=f"Granted by {one.granted_by}, {moment(one.granted_on)}",
+        )
         for one in found.grants
         if one.kind is GrantKind.HOST
     ]

@@ -1,0 +1,65 @@
+"""Jobs a second with 1, 2 and 4 workers on one database; their parts do nothing, so only the engine counts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing.synchronize import Event
+from typing import Any
+
+from _report import Metrics, progress
+from habitus.jobs.owners import Hearts
+from habitus.jobs.queue import JobQueue
+from habitus.jobs.worker import Manner, working
+
+_SPAWN = multiprocessing.get_context("spawn")
+_PARTS, _HANDS = 3, 4
+
+
+class Nothing:
+    """Work that is done at once."""
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return list(range(_PARTS))
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        return part
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return len(results)
+
+
+def jobs_across(url: str, *, jobs: int = 200, workers: Sequence[int] = (1, 2, 4)) -> Metrics:
+    """Jobs a second by how many worker processes there are, each with four hands, at a PostgreSQL address."""
+    return {f"{count} workers": round(_rate(url, jobs, count), 1) for count in workers}
+
+
+def _rate(url: str, jobs: int, workers: int) -> float:
+    progress(f"{jobs} jobs with {workers} workers …")
+    queue, stop = JobQueue(url), _SPAWN.Event()
+    ready = [_SPAWN.Event() for _ in range(workers)]
+    processes = [_SPAWN.Process(target=_work, args=(url, each, stop)) for each in ready]
+    for process in processes:
+        process.start()
+    for each in ready:
+        each.wait()
+    began = time.perf_counter()
+    for _ in range(jobs):
+        queue.add("nothing", {})
+    while queue.left():
+        time.sleep(0.05)
+    took = time.perf_counter() - began
+    stop.set()
+    for process in processes:
+        process.join()
+    queue.close()
+    return jobs / took
+
+
+def _work(url: str, ready: Event, stop: Event) -> None:
+    queue = JobQueue(url, connections=_HANDS)
+    with working(queue, {"nothing": Nothing()}, Hearts(), Manner(concurrency=_HANDS)):
+        ready.set()
+        stop.wait()
+    queue.close()

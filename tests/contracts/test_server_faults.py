@@ -1,0 +1,177 @@
+"""PostgreSQL that is slow, cut off, restarted, full, or not ours to use: nothing is lost or half done."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.app import Habitus, read_settings
+from habitus.errors import StorageFailed
+from habitus.skills.model import Skill, Stage
+from tests.contracts import postgres
+from tests.contracts.lines import Line, line_to
+from tests.homes import furnish
+
+TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
+
+
+@pytest.fixture
+def url(postgres_server: str) -> Iterator[str]:
+    with postgres.schema(postgres_server) as address:
+        yield address
+
+
+@pytest.fixture
+def line(url: str) -> Iterator[Line]:
+    with line_to(url) as line:
+        yield line
+
+
+def opened(tmp_path: Path, url: str) -> Habitus:
+    home = furnish(tmp_path / "home")
+    return Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url}))
+
+
+def uses(habitus: Habitus) -> int:
+    counted = habitus.skills.layer("user").store.counters("brew-tea")
+    return counted[Stage.STEPS].used if counted else 0
+
+
+@pytest.mark.req("SK-06", "SK-08", "OP-03")
+def test_what_was_written_before_a_cut_is_there_and_what_was_refused_is_not(tmp_path: Path, line: Line) -> None:
+    with opened(tmp_path, line.url) as habitus:
+        habitus.skills.create(TEA, habitus.person())
+        store = habitus.skills.layer("user").store
+        store.record_use("brew-tea", succeeded=True)
+        line.cut()
+        for _ in range(3):
+            with pytest.raises(StorageFailed, match="The database is away"):
+                store.record_use("brew-tea", succeeded=True)
+        with pytest.raises(StorageFailed, match="The database is away"):
+            habitus.skills.remove("brew-tea", habitus.person())
+        line.mend()
+        store.record_use("brew-tea", succeeded=True)
+        assert uses(habitus) == 2
+        assert [version.number for version in habitus.skills.layer("user").store.history("brew-tea")] == [1]
+
+
+@pytest.mark.full
+@pytest.mark.req("SK-06", "SK-08", "OP-03")
+def test_counting_under_cuts_counts_what_it_says(tmp_path: Path, line: Line) -> None:
+    """Who was told that it is counted, is; a cut during the commit may count one more than was told."""
+    told, cuts = 0, 0
+    with opened(tmp_path, line.url) as habitus:
+        habitus.skills.create(TEA, habitus.person())
+        store = habitus.skills.layer("user").store
+        for number in range(300):
+            if number % 30 == 29:
+                cutting = threading.Timer(0.002, line.cut)
+                cutting.start()
+                cuts += 1
+            with suppress(StorageFailed):
+                store.record_use("brew-tea", succeeded=True)
+                told += 1
+            if number % 30 == 0 and number:
+                cutting.join()
+                line.mend()
+        cutting.join()
+        line.mend()
+        assert told <= uses(habitus) <= told + cuts
+
+
+@pytest.mark.req("OP-03")
+def test_a_slow_server_is_waited_for(tmp_path: Path, line: Line) -> None:
+    with opened(tmp_path, line.url) as habitus:
+        habitus.skills.create(TEA, habitus.person())
+        line.delay = 0.02
+        habitus.skills.layer("user").store.record_use("brew-tea", succeeded=True)
+        assert uses(habitus) == 1
+
+
+@pytest.mark.full
+@pytest.mark.req("SK-06", "OP-03")
+def test_a_server_that_is_restarted_under_load_loses_no_count(tmp_path: Path, url: str) -> None:
+    """As a restart looks to its clients: every connection is ended, again and again, and opened anew."""
+    told = 0
+    admin = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
+    with opened(tmp_path, url) as habitus, admin.connect() as connection:
+        habitus.skills.create(TEA, habitus.person())
+        store = habitus.skills.layer("user").store
+        for number in range(100):
+            if number % 10 == 5:
+                end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'habitus'"
+                connection.execute(sa.text(end))
+            with suppress(StorageFailed):
+                store.record_use("brew-tea", succeeded=True)
+                told += 1
+        assert told == 100  # a connection that was ended is noticed before it is used
+        assert uses(habitus) == told
+    admin.dispose()
+
+
+@pytest.mark.req("OP-01")
+def test_what_a_server_refuses_is_said_in_one_line(tmp_path: Path, url: str, postgres_server: str) -> None:
+    nobody = f"nobody_{secrets.token_hex(4)}"
+    owner = sql.create_engine(url)
+    with owner.begin() as connection:
+        connection.execute(sa.text(f"CREATE ROLE {nobody} LOGIN"))
+    address = sa.make_url(url)
+    for wrong, told in (
+        (address.set(username=nobody), "does not let this role in"),
+        (address.set(database="not_there"), 'database "not_there" does not exist'),
+        (address.set(host="127.0.0.1", port=1, query={}), "The database is away"),
+    ):
+        with pytest.raises(StorageFailed) as caught:
+            opened(tmp_path, wrong.render_as_string(hide_password=False)).close()
+        assert told in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert "vector" not in _extensions(owner)  # and everything above works without it
+    owner.dispose()
+
+
+def _extensions(engine: sa.Engine) -> set[str]:
+    with sql.reading(engine) as connection:
+        return set(connection.execute(sa.text("SELECT extname FROM pg_extension")).scalars())
+
+
+@pytest.fixture
+def small_disk(url: str) -> Iterator[None]:
+    """What the history keeps lies on a small file system of its own; only where one can be mounted."""
+    server = sa.make_url(url).query["host"]
+    place = Path(tempfile.mkdtemp(prefix="habitus-small-", dir="/tmp"))
+    options = f"size=6m,mode=700,uid={Path(str(server)).stat().st_uid}"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    engine = sql.create_engine(url)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(sa.text(f"CREATE TABLESPACE {place.name.replace('-', '_')} LOCATION '{place}'"))
+        connection.execute(sa.text(f"ALTER TABLE blobs SET TABLESPACE {place.name.replace('-', '_')}"))
+        yield
+        connection.execute(sa.text("ALTER TABLE blobs SET TABLESPACE pg_default"))
+        connection.execute(sa.text(f"DROP TABLESPACE {place.name.replace('-', '_')}"))
+    engine.dispose()
+    subprocess.run(["umount", place], check=True)
+    place.rmdir()
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01", "SK-12")
+@pytest.mark.usefixtures("small_disk")
+def test_a_disk_that_is_full_on_the_server_is_said_and_loses_nothing(tmp_path: Path, url: str) -> None:
+    with opened(tmp_path, url) as habitus:
+        habitus.skills.create(TEA, habitus.person())
+        big = [Skill(name=f"big-{n}", description="Big.", body=secrets.token_hex(400_000)) for n in range(20)]
+        with pytest.raises(StorageFailed, match=r"No space left for .*; nothing was changed"):
+            _ = [habitus.skills.create(skill, habitus.person()) for skill in big]
+        assert habitus.skills.load("brew-tea").body == TEA.body
+        habitus.skills.layer("user").store.record_use("brew-tea", succeeded=True)
+        assert uses(habitus) == 1
