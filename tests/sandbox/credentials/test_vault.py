@@ -94,6 +94,15 @@ def _has_no_key(file: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"key": 7}))
 
 
+def _has_an_odd_key(file: Path) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"key": {"from": "moon", "check": 7}}))
+
+
+def _has_half_a_key(file: Path) -> None:
+    kept = json.loads(file.read_text())
+    file.write_text(json.dumps(kept | {"key": kept["key"] | {"from": "password"}}))
+
+
 def _is_newer(file: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2}))
 
@@ -117,6 +126,8 @@ def _is_bent(file: Path) -> None:
         (_is_no_json, "can't be read.*Put a backup in its place"),
         (_is_no_object, "can't be read: it is no object.*Put a backup in its place"),
         (_has_no_key, "is damaged.*Put a backup in its place"),
+        (_has_an_odd_key, "is damaged.*Put a backup in its place"),
+        (_has_half_a_key, "is locked.*HABITUS_VAULT_KEY"),
         (_is_newer, "no vault that this Habitus can read.*Upgrade Habitus"),
         (_is_swapped, "'smtp.password' is damaged.*habitus secrets set smtp.password"),
         (_is_bent, "'smtp.password' is damaged.*habitus secrets set smtp.password"),

@@ -117,7 +117,8 @@ class Vault:
         now = (found.st_ino, found.st_mtime_ns, found.st_size)
         if now != self._seen:
             with self._lock:
-                self._known |= self._readable()
+                if now != self._seen:  # or another thread was faster
+                    self._known |= self._readable()
                 self._seen = now  # also where it can't be opened yet; opening it looks again
         return self._known
 
@@ -144,7 +145,10 @@ class Vault:
 
     def _key_of(self, kept: Mapping[str, Any], *, asks: bool) -> VaultKey:
         if self._key is None or self._key[0] != kept["id"]:
-            key = keys.found(self._file.path, kept["id"], kept["key"], self._sources, asks=asks)
+            try:
+                key = keys.found(self._file.path, kept["id"], kept["key"], self._sources, asks=asks)
+            except (LookupError, ValueError, TypeError, AttributeError):  # what is said of its key makes no sense
+                raise self._damaged() from None
             self._key, self._seen = (kept["id"], key), _NOTHING
         return self._key[1]
 
@@ -165,8 +169,11 @@ class Vault:
         sealed, how = kept.get("secrets", {}), kept.get("key", {})
         is_whole = isinstance(sealed, dict) and all(isinstance(token, str) for token in sealed.values())
         if kept and not (is_whole and isinstance(how, dict) and {"from", "check"} <= how.keys() and kept.get("id")):
-            raise StorageFailed(f"{self._file.path} is damaged.", mend=_BACKUP)
+            raise self._damaged()
         return kept
+
+    def _damaged(self) -> StorageFailed:
+        return StorageFailed(f"{self._file.path} is damaged.", mend=_BACKUP)
 
 
 def _check(name: str, value: str) -> None:
