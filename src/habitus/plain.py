@@ -9,8 +9,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+_AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
+
 
 def plain(data: object) -> Any:
+    if type(data) in _AS_THEY_ARE:
+        return data  # most of what there is
     if isinstance(data, Enum):
         return data.value
     if is_dataclass(data) and not isinstance(data, type):

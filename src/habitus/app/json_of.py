@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from habitus.app.habitus import Habitus
@@ -11,7 +12,7 @@ from habitus.memory.model import Engram
 from habitus.memory.retention import utility
 from habitus.plain import plain
 from habitus.skills.listing import Listed
-from habitus.skills.model import PLAIN_MANIFEST, Counters
+from habitus.skills.model import PLAIN_MANIFEST, Counters, Manifest
 from habitus.skills.review import Proposal
 
 if TYPE_CHECKING:
@@ -25,11 +26,18 @@ def skill(habitus: Habitus, item: Listed, counted: Counted) -> dict[str, Any]:
     told["counters"] = plain(counted.get((item.layer, item.name), Counters()))
     if summary is None:
         return told
-    defaults = plain(PLAIN_MANIFEST)
-    stated = plain(stated_manifest(habitus, item))
-    manifest = {key: value for key, value in stated.items() if value != defaults[key]}
     summary.pop("stated")
-    return {**summary, **told, "manifest": manifest}
+    return {**summary, **told, "manifest": _unusual(stated_manifest(habitus, item))}
+
+
+def _unusual(manifest: Manifest) -> dict[str, Any]:
+    """What it says that is not said anyway."""
+    names = [field.name for field in fields(Manifest)]
+    return {
+        name: plain(getattr(manifest, name))
+        for name in names
+        if getattr(manifest, name) != getattr(PLAIN_MANIFEST, name)
+    }
 
 
 def shown_skill(habitus: Habitus, shown: ShownSkill) -> dict[str, Any]:
