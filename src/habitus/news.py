@@ -26,6 +26,7 @@ T = TypeVar("T")
 _PROVED_EVERY = 10.0  # seconds of silence after which we make sure that we would hear something
 _HEARD_WITHIN = 1.0
 _RETRY_AFTER = 2.0
+_LEAVES_WITHIN = 5.0
 
 
 class Topic(StrEnum):
@@ -117,7 +118,7 @@ class _Listening(threading.Thread):
         self._stopped.set()
         with suppress(StorageFailed):
             self._beat()  # wakes it
-        self.join(_HEARD_WITHIN)
+        self.join(_LEAVES_WITHIN)
 
     def _listen(self) -> None:
         with sql.storage_errors(self._engine), self._engine.connect() as kept:

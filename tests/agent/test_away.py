@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,17 +33,11 @@ async def notices(session: Session, text: str) -> list[str]:
     return [event.text async for event in session.turn_stream(text) if isinstance(event, Noticed)]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres.server(tmp_path_factory) as url:
-        yield url
-
-
 @pytest.mark.req("OP-03")
 async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_process(
-    home: Path, tmp_path: Path, server: str
+    home: Path, tmp_path: Path, postgres_server: str
 ) -> None:
-    with postgres.schema(server) as direct, through_a_cable(direct) as (url, cable):
+    with postgres.schema(postgres_server) as direct, through_a_cable(direct) as (url, cable):
         settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url})
         model = ScriptedModel([says("one"), says("two"), says("three"), says("four"), says("five")])
         with Habitus.open(settings) as habitus:

@@ -1,11 +1,11 @@
-"""A turn of somebody's loop while the database is away for real: locked against readers, moved, its server stopped."""
+"""A turn of somebody's loop while the database is away for real: locked against readers, moved, its server cut off."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from habitus.app.home import DATABASE
 from habitus.memory.model import Draft, Producer
 from habitus.skills.model import Skill
 from tests.contracts import postgres
+from tests.contracts.cable import through_a_cable
 
 RULE = "Never pour before the water boils."
 
@@ -90,16 +91,13 @@ def test_a_conversation_opened_without_the_database_works_from_what_was_known_an
 
 @pytest.mark.full
 @pytest.mark.req("CL-07", "OP-03")
-def test_the_same_holds_for_a_server_that_was_stopped(
-    home: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with ExitStack() as running:
-        url = running.enter_context(postgres.server(tmp_path_factory))
+def test_the_same_holds_for_a_server_that_is_cut_off(home: Path, tmp_path: Path, postgres_server: str) -> None:
+    with postgres.schema(postgres_server) as direct, through_a_cable(direct) as (url, cable):
         environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url}
         with Habitus.open(read_settings(home, environ)) as habitus:
             furnished(habitus)
-            running.pop_all().close()
+            cable.cut()
             with opened_while_away(habitus, "The database is away") as turn:
                 assert not turn.run("recall_skill", {"name": "brew-tea"}).outcome.is_ok  # its text lies on the server
-            assert running.enter_context(postgres.server(tmp_path_factory)) == url
+            cable.mend()
             goes_on(habitus)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
 from habitus.journal.model import Exposure, Turn, TurnOutcome
-from habitus.memory.model import Draft, Kind, LessonBody, Producer, Scope
+from habitus.memory.model import Draft, Kind, LessonBody, LessonState, Producer, Scope
 from habitus.settings import account_name
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
+from tests.homes import migrated
 
 pytestmark = [pytest.mark.req("LA-04"), pytest.mark.timeout(120)]
 
@@ -24,8 +27,8 @@ BODY = LessonBody(trigger="When rows of two tables are joined", correct_pattern=
 ADD = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
 
 
-def opened(direct: Direct) -> AbstractContextManager[Habitus]:
-    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(), "USER": account_name()}))
+def opened(direct: Direct, env: Mapping[str, str] | None = None) -> AbstractContextManager[Habitus]:
+    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(env), "USER": account_name()}))
 
 
 def script(direct: Direct, *answers: dict[str, Any]) -> str:
@@ -34,11 +37,13 @@ def script(direct: Direct, *answers: dict[str, Any]) -> str:
     return f"script:{file}"
 
 
-def taught(direct: Direct, *, verified: bool, body: LessonBody = BODY) -> str:
-    with opened(direct) as habitus:
+def taught(direct: Direct, *, verified: bool, body: LessonBody = BODY, env: Mapping[str, str] | None = None) -> str:
+    with opened(direct, env) as habitus:
         draft = Draft(text=body.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=body, verified=verified)
         kept = habitus.memory.encode(draft).engram
         assert kept is not None
+        if kept.state is LessonState.WAITING:
+            habitus.memory.approve(kept.id, by="ann")
         for number in range(2):
             with habitus.turn("rows of two tables are to be joined", conversation=f"c{number}") as turn:
                 turn.done("Done.", ok=True)
@@ -89,6 +94,13 @@ def test_only_a_lesson_that_a_trial_verified_climbs_by_itself_and_once(direct: D
     (waiting,) = direct.json("review", "list")["proposals"]
     direct.ok("review", "reject", str(waiting["id"]), "--reason", "no")
     assert direct.ok("curate", "--apply", env=FEW) == "Nothing has aged.\n"
+
+
+def test_where_others_would_see_it_a_persons_lesson_climbs_by_their_hand_alone(direct: Direct) -> None:
+    shared = {**FEW, "HABITUS_DATABASE_URL": sql.sqlite_url(migrated(direct.cli.cwd / "shared.db"))}
+    id = taught(direct, verified=True, env=shared)
+    assert direct.ok("curate", env=shared) == "Nothing has aged.\n"
+    assert direct.json("lessons", "promote", id, "--dry-run", env=shared)["item"] == id
 
 
 def test_what_a_bound_proves_climbs_without_a_trial(direct: Direct) -> None:

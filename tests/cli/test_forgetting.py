@@ -159,12 +159,6 @@ def test_what_still_tells_of_them_is_said_and_fails(furnished: Direct) -> None:
     assert "still there: skills/tea/SKILL.md" in ran.err
 
 
-@pytest.fixture(scope="module")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres.server(tmp_path_factory) as url:
-        yield url
-
-
 @pytest.mark.full
 @pytest.mark.req("OP-04")
 def test_on_a_shared_database_every_host_forgets(ann: Direct, tmp_path: Path, postgres_server: str) -> None:

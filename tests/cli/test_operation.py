@@ -26,7 +26,9 @@ def checks(direct: Direct, **more: object) -> dict[str, tuple[str, str]]:
 @pytest.mark.req("OP-02")
 def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> None:
     before = checks(direct)
-    assert {"shared database", "spool", "jobs", "hooks", "vault", "backups", "telemetry"} & set(before) == set()
+    assert {"shared database", "spool", "jobs", "hooks", "vault", "proxy", "backups", "telemetry"} & set(
+        before
+    ) == set()
     assert {"python", "home", "database", "search", "model", "sandbox: bubblewrap"} <= set(before)
     (direct.home / "spool").mkdir()
     (direct.home / "spool" / "waiting").write_bytes(b"0 {}\n0 {}\n")
@@ -37,6 +39,7 @@ def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> N
         jobs.execute("CREATE TABLE workflow_status (status TEXT)")
         jobs.execute("INSERT INTO workflow_status VALUES ('SUCCESS'), ('ENQUEUED'), ('ERROR')")
     direct.ok("backup", "create")
+    direct.ok("skills", "new", "--cli", "greeter")
     found = checks(direct, env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
     assert found["spool"] == ("paused", "2 turns and judgements wait on disk, 3 counts or entries were dropped so far.")
     assert found["jobs"] == ("paused", "1 to do, 1 failed for good, 1 done")
@@ -46,6 +49,7 @@ def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> N
     )
     assert found["backups"][1].startswith("1 in the home, the last of ")
     assert found["telemetry"][0] == "ok"
+    assert found["proxy"][1].startswith("1 of 1 skills with a command line can be called")
     (direct.home / "jobs.db").write_bytes(b"no database at all " * 100)
     ran = direct("doctor")
     assert (ran.code, "move jobs.db away" in ran.out) == (1, True)

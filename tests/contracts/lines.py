@@ -55,6 +55,7 @@ class Line:
                 if self._is_cut:
                     client.close()
                     continue
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 server = socket.socket(socket.AF_UNIX)
                 server.connect(f"{self._server.query['host']}/.s.PGSQL.5432")
                 self._ends += [client, server]
@@ -74,12 +75,13 @@ class Line:
         with server, suppress(OSError):
             while data := server.recv(65536):
                 kept += data
+                whole = b""
                 while len(kept) >= 5 and len(kept) > (size := int.from_bytes(kept[1:5], "big")):
                     message, kept = kept[: size + 1], kept[size + 1 :]
-                    if not (self.is_deaf and message[:1] == _TOLD):
-                        if self.delay:
-                            self._pace.wait(self.delay)
-                        client.sendall(message)
+                    whole += b"" if self.is_deaf and message[:1] == _TOLD else message
+                if self.delay:
+                    self._pace.wait(self.delay)
+                client.sendall(whole)
         with suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)
 

@@ -26,7 +26,7 @@ from habitus.jobs.rules import Limits
 from habitus.jobs.worker import Manner, working
 
 LOOK_S = 0.05
-GONE_S = 1.0
+GONE_S = 2.0
 
 
 class Counting:
@@ -86,7 +86,7 @@ def counting(
 ) -> Iterator[str]:
     queue = JobQueue(url(root), connections=concurrency)
     manner = Manner(
-        concurrency=concurrency, look_s=LOOK_S, first_wait_s=0.001, limits=Limits(per_model=per_model), patience_s=1
+        concurrency=concurrency, look_s=LOOK_S, first_wait_s=0.001, limits=Limits(per_model=per_model), dropped_s=1
     )
     owners: Owners = Hearts(gone_s=GONE_S) if queue.store.is_shared else Locks(root / "workers")
     try:

@@ -202,5 +202,5 @@ class Life(RuleBasedStateMachine):
         assert self.texts <= found
 
 
-Life.TestCase.settings = hypothesis_settings(stateful_step_count=10)
+Life.TestCase.settings = hypothesis_settings(stateful_step_count=8)
 TestLife = pytest.mark.timeout(1200)(pytest.mark.req("LA-04", "SK-12")(Life.TestCase))

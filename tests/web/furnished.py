@@ -65,7 +65,7 @@ def furnish_with_life(habitus: Habitus) -> None:
         ("Ann works in Vienna and keeps the books of three shops.", "profile"),
     ):
         habitus.memory.add(words, kind=kind)
-    _equip(habitus)
+    equip(habitus)
     _talk(habitus)
     _weigh(habitus)
 
@@ -119,7 +119,7 @@ steps:
 """
 
 
-def _equip(habitus: Habitus) -> None:
+def equip(habitus: Habitus) -> None:
     """A skill with a recipe, and one with code that nobody has approved."""
     habitus.skills.create(
         Skill(name="look-around", description="Finds what fits.", body="1. Look.\n"), habitus.person()

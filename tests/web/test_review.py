@@ -15,7 +15,6 @@ from habitus.memory.model import Draft, Kind, Producer
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
-from tests.web.furnished import furnish_with_life
 from tests.web.test_pages import seen
 
 AGENT = Author(actor=Actor.AGENT, name="helper", reason="seen again and again")
@@ -77,7 +76,7 @@ def test_what_a_change_takes_away_is_shown_as_well(habitus: Habitus) -> None:
 
 @pytest.mark.req("CL-02")
 def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, habitus: Habitus) -> None:
-    furnish_with_life(habitus)
+    proposed(habitus, Skill(name="count-stock", description="Counts what is left in the shop", body="1. Count.\n"))
     first = proposed(habitus, COFFEE)
     second = proposed(habitus, replace(COFFEE, name="make-coffee"))
     groups = inbox.together(habitus, inbox.waiting(habitus))

@@ -254,10 +254,12 @@ class OpenTurn:
             self._recorder.teach(self)
             if self.outcome.is_ok:
                 self._composer.has_told()
-                self._parts.background.spawn(asyncio.to_thread(self._recorder.credit, self))
+        # What is away now would only be in the way of the next turn, which asks anew.
+        if self.outcome.is_ok and not self.is_cancelled and not self.trouble:
+            self._parts.background.spawn(asyncio.to_thread(self._recorder.credit, self))
         for notice in told.notices:
             self._emit(Noticed(text=notice))
-        if self._parts.view.is_large:
+        if self._parts.view.is_large and not self.trouble:
             self._parts.background.spawn(asyncio.to_thread(self._parts.view.look_ahead))
         return told.waiting
 

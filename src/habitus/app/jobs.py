@@ -19,7 +19,8 @@ from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Limits
 from habitus.jobs.worker import Manner, working
 
-_LOOK_S = 0.5  # between two looks at how far jobs are
+_LOOK_S = 0.5  # between two looks at jobs
+_LOOK_SHARED_S = 1.0  # where many look at one database
 
 
 def leave(
@@ -83,7 +84,9 @@ def at_work(
     done = {name: work for name, work in known.items() if not only or name in only}
     limits = Limits(per_model=habitus.settings.jobs.per_model, per_user=habitus.settings.jobs.per_user)
     each_look = Scheduler(habitus, queue).look if starts_due else list
-    manner = Manner(concurrency=concurrency, host=_host(habitus, queue), limits=limits, each_look=each_look)
+    look_s = _LOOK_SHARED_S if queue.store.is_shared else _LOOK_S
+    host = _host(habitus, queue)
+    manner = Manner(concurrency=concurrency, host=host, limits=limits, look_s=look_s, each_look=each_look)
     owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
     with working(queue, done, owners, manner) as name:
         yield name

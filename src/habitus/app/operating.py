@@ -1,4 +1,4 @@
-"""Operation as the doctor sees it: the shared database, what waits on disk, jobs, hooks, the vault and telemetry."""
+"""Operation as the doctor sees it: the shared database, what waits on disk, jobs, hooks, vault, proxy and telemetry."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from contextlib import closing, suppress
 
 from habitus import extras, sql, tracing
 from habitus.agent.outage import ANSWERS_S
-from habitus.app import backing_up, standing_in
+from habitus.app import backing_up, secrets, standing_in
 from habitus.app.check_state import Check, CheckState
+from habitus.app.command_lines import CommandLines
 from habitus.app.habitus import Habitus
 from habitus.app.home import WAITING
 from habitus.app.reaching import silence
@@ -31,6 +32,7 @@ def operation(habitus: Habitus) -> Iterator[Check]:
     yield from _jobs(habitus)
     yield from _hooks(habitus)
     yield from _vault(habitus)
+    yield from _proxy(habitus)
     yield from _backups(habitus)
     if os.environ.get(tracing.ENDPOINT):
         yield _telemetry()
@@ -112,6 +114,21 @@ def _vault(habitus: Habitus) -> Iterator[Check]:
         return
     mend = "Give HABITUS_VAULT_KEY, or a keyring, to those who run skills." if habitus.vault.is_locked() else ""
     yield Check(name="vault", state=CheckState.MISSING if mend else CheckState.OK, detail=detail, mend=mend)
+
+
+def _proxy(habitus: Habitus) -> Iterator[Check]:
+    """Command lines of skills: whether they can be called, with what they ask for, and be held to their hosts."""
+    items = [item for item in habitus.skills.listing() if item.summary is not None and item.summary.manifest.cli]
+    if not items:
+        return
+    callable_ones = len(CommandLines(habitus, habitus.user()).names())
+    detail = f"{callable_ones} of {len(items)} skills with a command line can be called"
+    mends = [f"Run: {request.mend}" for request in secrets.overview(habitus).requests if request.mend]
+    if habitus.machine.bubblewrap is None:
+        detail += "; none is let out to its hosts only, so none has a network"
+        mends.append("Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).")
+    state = CheckState.MISSING if mends else CheckState.OK
+    yield Check(name="proxy", state=state, detail=f"{detail}." if mends else detail, mend=mends[0] if mends else "")
 
 
 def _backups(habitus: Habitus) -> Iterator[Check]:

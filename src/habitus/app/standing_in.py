@@ -19,7 +19,10 @@ from habitus import sql
 from habitus.agent.outage import ANSWERS_S
 from habitus.app.reaching import silence
 from habitus.errors import Refused, StorageFailed
+from habitus.memory.tables import memory_revision
 from habitus.pause import switches
+from habitus.search.tables import collections
+from habitus.skills.tables import sequences
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -98,8 +101,7 @@ def keep(habitus: Habitus) -> None:
 
 def _mark(connection: sa.Connection) -> str:
     """Differs when anything differs that is copied and grows with every change; of the rest, when it was looked at."""
-    growing = (("sequences", "value"), ("memory_revision", "revision"), ("search_collections", "generation"))
-    columns = [sql.metadata.tables[table].c[name] for table, name in growing]
+    columns = (sequences.c.value, memory_revision.c.revision, collections.c.generation)
     numbers = [int(connection.execute(sa.select(sa.func.sum(column))).scalar() or 0) for column in columns]
     trusted = connection.execute(sa.select(sa.func.count(), sa.func.max(switches.c.set_on))).one()
     return f"{_MARK}{sql.HEAD} {numbers} {tuple(trusted)}"

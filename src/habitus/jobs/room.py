@@ -100,9 +100,12 @@ class Room:
         return {row.name.removeprefix(OWN): row.updated_at for row in rows}
 
     def beat(self) -> bool:
-        """Whether this worker still has a queue: it is gone if others took the worker for dead."""
+        """Whether this worker still has a queue: it is gone if others took the worker for dead. On one machine nobody
+        could, and nobody listens."""
+        if not self._store.is_shared:
+            return True
         mine = sa.update(queues).where(queues.c.name == own_queue(self._worker))
-        with self._store.changing() as connection:
+        with self._store.writing() as connection:
             return connection.execute(mine.values(updated_at=queues.c.updated_at + 1)).rowcount > 0
 
 

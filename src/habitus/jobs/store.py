@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 from dbos import DBOS
@@ -79,9 +80,14 @@ class JobStore:
             yield connection
 
     @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        with sql.storage_errors(self.engine), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
     def changing(self) -> Iterator[sa.Connection]:
         """A transaction in which nobody else decides who takes what."""
-        with sql.storage_errors(self.engine), self.engine.begin() as connection:
+        with self.writing() as connection:
             if self.is_shared:
                 name = {"name": f"{self.schema}.{WAITING}"}
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
@@ -103,7 +109,18 @@ def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     raw.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves nothing in the file
 
 
+# By address: all that a process does with jobs there shares the connections of its worker.
+_servers: WeakValueDictionary[str, sa.Engine] = WeakValueDictionary()
+
+
 def _postgresql(url: str, connections: int) -> sa.Engine:
+    known = _servers.get(url)
+    if known is None or known.pool.size() < connections:  # type: ignore[attr-defined]  # of the pool that it is made with
+        known = _servers[url] = _connecting(url, connections)
+    return known
+
+
+def _connecting(url: str, connections: int) -> sa.Engine:
     return sa.create_engine(
         sa.make_url(url).set(drivername="postgresql+psycopg"),
         pool_size=connections,

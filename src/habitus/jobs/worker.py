@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,8 +25,6 @@ from habitus.jobs.store import JobStore
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 10.0
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manner:
@@ -37,7 +36,8 @@ class Manner:
     limits: Limits = field(default_factory=Limits)
     look_s: float = 0.5
     first_wait_s: float = FIRST_WAIT_S
-    patience_s: float = _PATIENCE_S
+    patience_s: float = 10.0  # for parts that run when it leaves
+    dropped_s: float = 5.0  # after which a job that nobody here is at is put back
     each_look: Callable[[], object] = lambda: None
 
 
@@ -209,7 +209,7 @@ class _Looking:
         self._hands = hands
         self._manner = manner
         self._is_stopped = threading.Event()
-        self._dropped: frozenset[str] = frozenset()
+        self._dropped: dict[str, float] = {}  # since when
         self._left: set[str] = set()
         self._is_away = False
 
@@ -244,7 +244,7 @@ class _Looking:
 
     def _pick_up(self) -> None:
         """What counts as running here and does not run, look after look, was dropped when the database was away."""
-        dropped = self._room.begun() - self._hands.at
-        if both := dropped & self._dropped:
-            self._room.put_back(both)
-        self._dropped = dropped
+        now, idle = time.monotonic(), self._room.begun() - self._hands.at
+        self._dropped = {id: self._dropped.get(id, now) for id in idle}
+        if dropped := [id for id, since in self._dropped.items() if now - since > self._manner.dropped_s]:
+            self._room.put_back(dropped)
