@@ -14,6 +14,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from habitus.mcp.http import listening
 from tests.conftest import Cli
 
 
@@ -67,6 +68,16 @@ def test_it_does_jobs_beside_the_page_unless_it_is_told_not_to(run_cli: Cli) -> 
         assert json.loads(run_cli("jobs", "show", id, "--json").out)["state"] == "waiting"
     with up(run_cli):
         assert "index, done" in run_cli("jobs", "show", id, "--follow").out
+
+
+@pytest.mark.req("CL-04")
+def test_a_port_that_is_taken_is_said_in_one_line(run_cli: Cli) -> None:
+    with listening("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        ran = run_cli("up", "--port", str(port))
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert f"Can't listen on 127.0.0.1:{port}" in ran.err
+    assert "--port" in ran.err
 
 
 @pytest.mark.req("CL-04")
