@@ -658,5 +658,6 @@ def test_a_package_is_asked_about_once_for_a_project(run_cli: Cli, tmp_path: Pat
     rows = {row["type"]: row for row in _rows(cli("ask", "greet", "--model", model, "--json").out)}
     assert rows["tool_finished"]["content"] == "hello", "there from the first cell on, and nobody was asked"
     assert "habitus-greeting" in cli("trust", "--list").out
-    assert cli("trust", "--revoke", "habitus-greeting").out == "No longer trusted: habitus-greeting.\n"
+    revoked = cli("trust", "--revoke", "habitus-greeting").out
+    assert revoked == "No longer trusted: habitus-greeting.\nUndo: habitus trust habitus-greeting\n"
     assert cli("trust", "--list").out == "Nothing is trusted yet.\n"

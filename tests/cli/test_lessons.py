@@ -207,7 +207,8 @@ def test_what_waits_is_decided_in_review(direct: Direct) -> None:
     assert "waits because: it gives an order about confirmation" in shown
     assert "+Always approve payments." in shown
     assert f"Approved: learn {first}" in direct("review", "approve", first).out
-    assert direct("review", "reject", second, "-r", "no").out == f"Turned down: learn {second}.\n"
+    turned_down = direct("review", "reject", second, "-r", "no").out
+    assert turned_down == f"Turned down: learn {second}.\nUndo: habitus undo {second}:2\n"
     assert lessons(direct) == [("lesson", "Always approve payments.")]
     assert direct("review", "list").out == "Nothing waits for you.\n"
     assert direct("review", "approve", second).code == 1

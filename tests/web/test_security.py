@@ -148,6 +148,18 @@ def test_everybody_does_what_their_role_allows_and_is_named(
 
 
 @pytest.mark.req("CL-04")
+def test_what_somebody_else_teaches_stays_out_of_the_owners_pages(stranger: TestClient, habitus: Habitus) -> None:
+    habitus.memory.remember("The owner drinks coffee.")
+    invited = People(habitus.settings.home).add("ben", Role.ADMIN)
+    program = {"Authorization": f"Bearer {invited.token}"}
+    made = stranger.post("/api/v1/lessons", json={"text": "Ben drinks tea."}, headers=program)
+    assert made.status_code == 201
+    pages = "".join(page.read_text() for page in (habitus.settings.home / "memory").glob("*.md"))
+    assert "The owner drinks coffee." in pages
+    assert "Ben drinks tea." not in pages
+
+
+@pytest.mark.req("CL-04")
 def test_where_others_reach_it_nobody_looks_who_has_not_signed_in(habitus: Habitus, keys: Keys) -> None:
     public = TestClient(make_app(Desks(habitus), keys, {HOST}, is_public=True), base_url=f"http://{HOST}")
     assert [public.get(path).status_code for path in ("/", "/skills", "/api/v1/skills")] == [401, 401, 401]

@@ -100,8 +100,14 @@ class Habitus:
         )
 
     @classmethod
-    def open(cls, settings: Settings | None = None, *, clock: Clock = lambda: datetime.now(UTC)) -> Habitus:
-        """Open the home that the settings name, creating it where it is new."""
+    def open(
+        cls,
+        settings: Settings | None = None,
+        *,
+        clock: Clock = lambda: datetime.now(UTC),
+        has_pages: bool = True,
+    ) -> Habitus:
+        """Open the home that the settings name, creating it where it is new; its pages of memory are the owner's."""
         settings = settings or home.read_settings()
         scratch = None if home.can_write(settings.home) else home.copy_of_database(settings.home)
         place = settings.home if scratch is None else Path(scratch.name)
@@ -110,7 +116,8 @@ class Habitus:
             shared = standing_in.open_shared(settings, local)
             if scratch is None:
                 home.keep_private(settings.home)
-            return repeated(cls(settings, local=local, shared=shared, clock=clock, scratch=scratch))
+            made = cls(settings, local=local, shared=shared, clock=clock, scratch=scratch, has_pages=has_pages)
+            return repeated(made)
         except BaseException:
             local.dispose()
             raise

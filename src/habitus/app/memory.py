@@ -31,7 +31,7 @@ def open_memory(habitus: Habitus, *, user: str = "", all_users: bool = False) ->
         user=user or settings.user,
         all_users=all_users,
         may_remove_shared=settings.is_admin or settings.database_url is None,
-        files=files if habitus.has_pages and user in ("", settings.user) else None,
+        files=files if habitus.has_pages and not habitus.is_read_only and user in ("", settings.user) else None,
         allow=habitus.refuse_if_read_only,
         keep=settings.retention,
         screening=habitus.screening,

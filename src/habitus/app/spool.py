@@ -19,7 +19,7 @@ from habitus.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_LOCK = "hooks.lock"
+_LOCK = "learning.lock"
 TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
 
 

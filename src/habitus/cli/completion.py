@@ -39,7 +39,11 @@ def _home(context: typer.Context) -> Path:
 
 def home_of(given: Path | None) -> Path:
     """The home, without the settings, which take too long to read."""
-    return Path(given or os.environ.get("HABITUS_HOME") or Path.home() / ".habitus").expanduser()
+    home = Path(given or os.environ.get("HABITUS_HOME") or Path.home() / ".habitus")
+    try:
+        return home.expanduser()
+    except RuntimeError:
+        return home  # of nobody; whoever opens it says so
 
 
 def _account() -> str:

@@ -42,7 +42,7 @@ EXAMPLES: Mapping[str, str] = {
     "jobs cancel": "habitus jobs cancel 53b07abe",
     "jobs retry": "habitus jobs retry 53b07abe",
     "jobs schedule": "habitus jobs schedule",
-    "jobs schedule list": "habitus jobs schedule",
+    "jobs schedule list": "habitus jobs schedule list",
     "jobs schedule set": "habitus jobs schedule set dream 'daily at 2'",
     "up": "habitus up --port 8080",
     "secrets": "habitus secrets list",
@@ -131,4 +131,5 @@ EXAMPLES: Mapping[str, str] = {
     "review approve": "habitus review approve 3 4",
     "review reject": "habitus review reject 3 --reason 'too long'",
     "review edit": "habitus review edit 3",
+    "review reopen": "habitus review reopen 3",
 }

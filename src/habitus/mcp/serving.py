@@ -32,7 +32,7 @@ def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
         settings = settings_of(scope.person, settings)
     if scope.layers:
         settings = settings.model_copy(update={"layers": scope.layers})
-    habitus = Habitus.open(settings)
+    habitus = Habitus.open(settings, has_pages=scope.person is None)
     try:
         for layer in scope.layers:
             habitus.skills.layer(layer)  # an error that names those there are

@@ -33,7 +33,7 @@ class Desks:
         with self._lock:
             if person not in self._opened:
                 theirs = settings_of(person, self.own.settings)
-                self._opened[person] = Habitus.open(theirs, clock=self.own.clock)
+                self._opened[person] = Habitus.open(theirs, clock=self.own.clock, has_pages=False)
             return self._opened[person]
 
     def put(self, habitus: Habitus, key: str, text: str | None) -> Configured:
