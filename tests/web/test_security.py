@@ -149,7 +149,7 @@ def test_everybody_does_what_their_role_allows_and_is_named(
 
 @pytest.mark.req("CL-04")
 def test_what_somebody_else_teaches_stays_out_of_the_owners_pages(stranger: TestClient, habitus: Habitus) -> None:
-    habitus.memory.remember("The owner drinks coffee.")
+    habitus.memory.add("The owner drinks coffee.")
     invited = People(habitus.settings.home).add("ben", Role.ADMIN)
     program = {"Authorization": f"Bearer {invited.token}"}
     made = stranger.post("/api/v1/lessons", json={"text": "Ben drinks tea."}, headers=program)
