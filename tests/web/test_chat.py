@@ -92,6 +92,7 @@ def test_an_answer_comes_as_it_is_written_with_what_was_used(
     habitus.skills.create(TEA, habitus.person())
     begun = client.post("/chat", data={"text": "How is tea brewed?"})
     id = begun.headers["hx-push-url"].removeprefix("/chat/")
+    assert client.get("/chat/nobody/events").status_code == 404
     told = heard(client, f"/chat/{id}/events")
     assert "".join(data for put, data in told if put == "text").startswith("Let me look.")
     assert [data for put, data in told if put == "part" and "recall_skill" in data and "done" in data]

@@ -73,6 +73,10 @@ class Talks:
         talk = self._open.get(id)
         return None if talk is None or not talk.is_running else (talk.request, talk.began_at)
 
+    def find(self, id: str) -> None:
+        """`NotFound` where nobody talks under this id."""
+        self._talk(id)
+
     async def heard(self, id: str, after: int) -> tuple[Happening, ...]:
         """What has happened since, as soon as there is any. The last one of a turn is `Over`."""
         return await self._loop.ask(self._talk(id).heard(after))

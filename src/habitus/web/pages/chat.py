@@ -93,6 +93,7 @@ async def events(
     last_event_id: Annotated[str, Header()] = "",
 ) -> StreamingResponse:
     """What happens in the turn that runs, from its beginning or from where the browser lost the line."""
+    talks.find(id)  # said before anything is sent
     start = int(last_event_id) if last_event_id.isdecimal() else after
     return streamed(_told(habitus, talks, id, start))
 
