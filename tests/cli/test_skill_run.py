@@ -150,7 +150,7 @@ def desk(direct: Direct) -> Iterator[Any]:
     """The service of the example, as its script runs it; it knows one token."""
     if probe().bubblewrap is None:
         pytest.skip("bubblewrap is missing or does not work here")
-    service = runpy.run_path(str(EXAMPLES / "ticket_service.py"))["Desk"](0, SECRET)
+    service = runpy.run_path(str(EXAMPLES / "services" / "tickets.py"))["Desk"](0, SECRET)
     thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     url = f"http://localhost:{service.server_port}"

@@ -7,6 +7,7 @@ lies in a home. A shared database is its server's to back up.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import shutil
@@ -61,7 +62,9 @@ def create(settings: Settings, file: Path | None = None, *, now: datetime, name:
     if file is None:
         folder = settings.home / FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        file = folder / f"{name}-{now.astimezone(UTC):%Y%m%d-%H%M%S}{_SUFFIX}"
+        at = f"{name}-{now.astimezone(UTC):%Y%m%d-%H%M%S}"
+        names = itertools.chain([at], (f"{at}-{number}" for number in itertools.count(2)))
+        file = next(place for each in names if not (place := folder / f"{each}{_SUFFIX}").exists())
     if file.exists():
         raise Invalid(f"{file} is there already.", mend="Name another file, or leave it out.")
     aside = file.with_name(f".{file.name}.{os.getpid()}")

@@ -1,6 +1,6 @@
 """A service on this machine for the example skill `ticket-desk`: it keeps tickets for whoever knows its token.
 
-TICKET_TOKEN=… python examples/ticket_service.py 8765
+TICKET_TOKEN=… python examples/services/tickets.py 8765
 """
 
 from __future__ import annotations
