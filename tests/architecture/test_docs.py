@@ -83,7 +83,25 @@ def test_there_are_examples_of_every_kind() -> None:
     assert {example.language for page in WITH_EXAMPLES for example in _examples(page)} == {"python", "sh", "console"}
 
 
-@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=_name)
+# Pages with many commands that other tests run too: read in full where there is time.
+LONG = (
+    "adding-a-skill",
+    "analyst",
+    "chat",
+    "layers",
+    "lessons",
+    "review-and-trust",
+    "skills-from-elsewhere",
+    "tools",
+    "undo",
+)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.full if page.stem in LONG else ()) for page in WITH_EXAMPLES],
+    ids=_name,
+)
 def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path, program: Path, python: str) -> None:
     desk = Desk(person=tmp_path / "ana", program=program)
     furnish(desk.person / ".habitus")
