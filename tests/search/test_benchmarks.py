@@ -42,7 +42,6 @@ def _run(script: str, *arguments: str) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.full
 @pytest.mark.req("PF-02")
 def test_retrieval_prints_every_figure(inputs: Path) -> None:
     files = ["--corpus", f"{inputs}/corpus.jsonl.gz", "--queries", f"{inputs}/queries.jsonl"]
