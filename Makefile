@@ -17,7 +17,7 @@ run:            ## set up and show Habitus at work, then its web page (no key, n
 	@sh scripts/setup.sh run
 	@$(BIN)/habitus run
 
-test:           ## set up and run the tests: about six minutes on two cores
+test:           ## set up and run the tests: about seven minutes on two cores
 	@sh scripts/setup.sh test
 	@$(BIN)/ruff format --check -q src tests benchmarks scripts examples
 	@$(BIN)/ruff check -q src tests benchmarks scripts examples
