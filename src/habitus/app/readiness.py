@@ -27,6 +27,10 @@ class Readiness:
     state: ReadyState
     reasons: tuple[str, ...] = ()
 
+    @property
+    def can_serve(self) -> bool:
+        return self.state is not ReadyState.UNUSABLE
+
 
 def readiness(settings: Settings) -> Readiness:
     """Found out anew, without a connection to the database; nothing in it is secret."""

@@ -95,7 +95,7 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
         config = uvicorn.Config(
-            mcp_http.Watched(both, scope),
+            mcp_http.Watched(both, behind),
             log_level="warning",
             lifespan="on",
             proxy_headers=False,  # where a request comes from is what the socket says

@@ -14,9 +14,6 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Asked
 
-from habitus.agent.background import in_thread
-from habitus.app import read_settings
-from habitus.app.readiness import ReadyState, readiness
 from habitus.errors import Invalid, UserError
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import Behind, make_server
@@ -35,7 +32,7 @@ async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> Non
         say(f"Habitus listens on http://{HOST}:{port}{PATH}")
         say(f"Send with every request: Authorization: Bearer {token}")
         hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
-        app = Watched(guarded_app(behind, hosts, scope, token), scope)
+        app = Watched(guarded_app(behind, hosts, scope, token), behind)
         config = uvicorn.Config(app, log_level="warning", lifespan="on")
         try:
             await uvicorn.Server(config).serve(sockets=[door])
@@ -91,19 +88,18 @@ class Guarded:
 class Watched:
     """Tells those who watch over processes, who have no token, that this one lives, and what it makes do without."""
 
-    def __init__(self, app: ASGIApp, scope: Scope) -> None:
+    def __init__(self, app: ASGIApp, behind: Behind) -> None:
         self._app = app
-        self._scope = scope
+        self._behind = behind
 
     async def __call__(self, asked: Asked, receive: Receive, send: Send) -> None:
         path = asked["path"] if asked["type"] == "http" and asked["method"] in ("GET", "HEAD") else ""
         if path == ALIVE:
             await JSONResponse({"status": "ok"})(asked, receive, send)
         elif path == READY:
-            found = await in_thread(lambda: readiness(read_settings(self._scope.home)))
-            status = 503 if found.state is ReadyState.UNUSABLE else 200
+            found = await self._behind.readiness()
             told = {"status": found.state, "reasons": found.reasons}
-            await JSONResponse(told, status_code=status)(asked, receive, send)
+            await JSONResponse(told, status_code=200 if found.can_serve else 503)(asked, receive, send)
         else:
             await self._app(asked, receive, send)
 

@@ -25,6 +25,7 @@ from habitus.mcp.scope import Scope
 
 if TYPE_CHECKING:
     from habitus.app.people import Person
+    from habitus.app.readiness import Readiness
     from habitus.mcp.serving import Serving
 
 SKILLS = "io.modelcontextprotocol/skills"
@@ -58,6 +59,13 @@ class Behind:
 
         def look() -> Person | None:
             found: Person | None = importlib.import_module("habitus.mcp.serving").person_with(token, self._scope)
+            return found
+
+        return await asyncio.to_thread(look)
+
+    async def readiness(self) -> Readiness:
+        def look() -> Readiness:
+            found: Readiness = importlib.import_module("habitus.mcp.serving").readiness_of(self._scope)
             return found
 
         return await asyncio.to_thread(look)

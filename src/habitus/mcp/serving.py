@@ -16,6 +16,7 @@ from habitus.app.inbox import waiting
 from habitus.app.layers import revision
 from habitus.app.people import People, Person, settings_of
 from habitus.app.publishing import Publisher
+from habitus.app.readiness import Readiness, readiness
 from habitus.errors import Refused, UserError
 from habitus.mcp.client import Client
 from habitus.mcp.prompting import prompt
@@ -40,6 +41,10 @@ def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
     except BaseException:
         habitus.close()
         raise
+
+
+def readiness_of(scope: Scope) -> Readiness:
+    return readiness(read_settings(scope.home))
 
 
 def person_with(token: str, scope: Scope) -> Person | None:
