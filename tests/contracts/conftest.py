@@ -14,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from habitus.skills.stores.base import SkillStore
+    from tests.contracts.lines import Line
     from tests.contracts.stores import Ticking
 
 
@@ -22,6 +23,22 @@ def clock() -> Ticking:
     from tests.contracts.stores import Ticking
 
     return Ticking()
+
+
+@pytest.fixture
+def url(postgres_server: str) -> Iterator[str]:
+    from tests.contracts import postgres
+
+    with postgres.schema(postgres_server) as address:
+        yield address
+
+
+@pytest.fixture
+def line(url: str) -> Iterator[Line]:
+    from tests.contracts.lines import line_to
+
+    with line_to(url) as line:
+        yield line
 
 
 @pytest.fixture(params=["files", "in_memory", "postgresql", "sqlite"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
 import tempfile
@@ -17,23 +18,10 @@ from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.errors import StorageFailed
 from habitus.skills.model import Skill, Stage
-from tests.contracts import postgres
-from tests.contracts.lines import Line, line_to
+from tests.contracts.lines import Line
 from tests.homes import furnish
 
 TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
-
-
-@pytest.fixture
-def url(postgres_server: str) -> Iterator[str]:
-    with postgres.schema(postgres_server) as address:
-        yield address
-
-
-@pytest.fixture
-def line(url: str) -> Iterator[Line]:
-    with line_to(url) as line:
-        yield line
 
 
 def opened(tmp_path: Path, url: str) -> Habitus:
@@ -101,15 +89,16 @@ def test_a_slow_server_is_waited_for(tmp_path: Path, line: Line) -> None:
 @pytest.mark.req("SK-06", "OP-03")
 def test_a_server_that_is_restarted_under_load_loses_no_count(tmp_path: Path, url: str) -> None:
     """As a restart looks to its clients: every connection is ended, again and again, and opened anew."""
-    told = 0
+    told, name = 0, f"restarted-{os.getpid()}"  # others use the same server
+    mine = sa.make_url(url).update_query_dict({"application_name": name}).render_as_string(hide_password=False)
     admin = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
-    with opened(tmp_path, url) as habitus, admin.connect() as connection:
+    with opened(tmp_path, mine) as habitus, admin.connect() as connection:
         habitus.skills.create(TEA, habitus.person())
         store = habitus.skills.layer("user").store
         for number in range(100):
             if number % 10 == 5:
-                end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'habitus'"
-                connection.execute(sa.text(end))
+                end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = :name"
+                assert connection.execute(sa.text(end), {"name": name}).all()
             with suppress(StorageFailed):
                 store.record_use("brew-tea", succeeded=True)
                 told += 1

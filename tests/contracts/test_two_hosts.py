@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,8 +20,7 @@ from habitus.news import Topic, news_of
 from habitus.search import Results
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
-from tests.contracts import postgres
-from tests.contracts.lines import Line, line_to
+from tests.contracts.lines import Line
 from tests.homes import furnish
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, assert_alike
 
@@ -34,18 +33,6 @@ LEARN = (
     "    habitus.skills.create(skill, habitus.person())\n"
     "    habitus.memory.add(f'{sys.argv[3]} needs a clean kettle for the tea.')\n"
 )
-
-
-@pytest.fixture
-def url(postgres_server: str) -> Iterator[str]:
-    with postgres.schema(postgres_server) as address:
-        yield address
-
-
-@pytest.fixture
-def line(url: str) -> Iterator[Line]:
-    with line_to(url) as line:
-        yield line
 
 
 def serving(tmp_path: Path, url: str) -> Habitus:
