@@ -114,7 +114,7 @@ def copy_between(
 
 
 def _address(settings: Settings) -> str:
-    return settings.database_url or sql.sqlite_url(settings.home / home.DATABASE)
+    return settings.database or sql.sqlite_url(settings.home / home.DATABASE)
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _opened(settings: Settings, which: str) -> Iterator[Place]:
         address = sql.sqlite_url(settings.home / home.DATABASE)
     elif not which:
         raise Invalid(
-            "It is not said where to copy to.", mend="Set database_url, or name two: 'habitus db copy home …'."
+            "It is not said where to copy to.", mend="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
         )
     engine = sql.open_engine(address)
     try:

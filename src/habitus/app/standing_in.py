@@ -57,13 +57,13 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
 
     Where there is only one host, the home's own database.
     """
-    if not settings.database_url:
+    if not settings.database:
         return local
     file = settings.home / FILE
-    is_away = file.exists() and silence(sql.create_engine(settings.database_url).url, ANSWERS_S)
+    is_away = file.exists() and silence(sql.create_engine(settings.database).url, ANSWERS_S)
     if is_away and (found := _read_only(file)) is not None:
         return found
-    return sql.acting_as(sql.open_engine(settings.database_url), settings.user, is_admin=settings.is_admin)
+    return sql.acting_as(sql.open_engine(settings.database), settings.user, is_admin=settings.is_admin)
 
 
 def stands_in(habitus: Habitus) -> bool:

@@ -62,7 +62,7 @@ def _setting(home: Path, name: str) -> str:
 
 
 def _rows(home: Path, query: str, *values: str) -> list[Row]:
-    shared = os.environ.get("HABITUS_DATABASE_URL") or _setting(home, "database_url")
+    shared = os.environ.get("HABITUS_DATABASE") or _setting(home, "database")
     found = {*_in_file(home / "habitus.db", query, values), *_in_shared(shared, query, values)}
     return sorted(found)[:_MOST]
 
