@@ -95,7 +95,7 @@ def at_work(
 def _opened(habitus: Habitus, concurrency: int = 1) -> JobQueue:
     habitus.refuse_if_read_only()
     user = None if habitus.settings.is_admin else habitus.settings.user
-    return JobQueue(_url(habitus), connections=concurrency, user=user)
+    return JobQueue(_url(habitus), connections=concurrency, user=user, workspace=habitus.settings.workspace)
 
 
 def is_idle(habitus: Habitus, queue: JobQueue, only: Collection[str] = ()) -> bool:

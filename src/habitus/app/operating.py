@@ -8,6 +8,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
+import sqlalchemy as sa
+
 from habitus import extras, sql, tracing
 from habitus.agent.outage import ANSWERS_S
 from habitus.app import backing_up, secrets, standing_in
@@ -40,7 +42,7 @@ def operation(habitus: Habitus) -> Iterator[Check]:
 
 def _shared(habitus: Habitus) -> Check:
     name = "shared database"
-    silent = silence(sql.create_engine(habitus.settings.database or "").url, ANSWERS_S)
+    silent = silence(sa.make_url(habitus.settings.database or ""), ANSWERS_S)
     if standing_in.stands_in(habitus) or silent:
         mend = "Start the server, or correct HABITUS_DATABASE; until then turns work from what was seen last."
         return Check(name=name, state=CheckState.BROKEN, detail=silent or standing_in.AWAY, mend=mend)
