@@ -32,6 +32,7 @@ from habitus.web.api.asking import (
     expected,
     paged,
     told,
+    uploaded,
 )
 
 router = APIRouter(tags=["skills"])
@@ -218,7 +219,7 @@ def restore(habitus: Opened, id: int, wanted: NewName | None = None) -> Json:
 @router.post("/uploads", response_model=uploading.Looked | TakenIn)
 def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False) -> Json:
     """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well."""
-    sent = uploading.Upload(name=file.filename or "", content=file.file.read())
+    sent = uploaded(file)
     if save:
         taken = uploading.take(habitus, sent, overwrite=overwrite)
         return {"results": told(taken.results), "undo": taken.undo}
