@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -163,6 +162,15 @@ class Found:
     facts: Facts = NO_FACTS
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Write:
+    """What a folder shall hold, and what it held when that was decided."""
+
+    folder: str
+    tree: Tree
+    before: Tree
+
+
 class Shelf(Protocol):
     """The current files of one layer: the only place that touches them."""
 
@@ -177,8 +185,9 @@ class Shelf(Protocol):
         """Whether the folder is certainly as it was when it got this stamp."""
         ...
 
-    def read(self, folder: str, expected: Tree | None = None) -> Found | None:
-        """What lies in a folder. Files that are just as expected are returned as the expected objects."""
+    def read(self, folder: str) -> Found | None: ...
+    def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
+        """What lies in the folders that are there. Files just as expected are returned as the expected objects."""
         ...
 
     def directory(self, folder: str) -> Path | None: ...
@@ -187,8 +196,12 @@ class Shelf(Protocol):
         """Make the folder hold exactly `tree`; files in neither tree stay. May be repeated after a crash."""
         ...
 
-    def record(self, folder: str, facts: Facts) -> str:
-        """Keep what was recorded about a folder; returns the stamp it has then."""
+    def write_many(self, writes: Sequence[Write]) -> None:
+        """The same for many folders, made durable together at the end."""
+        ...
+
+    def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
+        """Keep what was recorded about each folder; returns the stamps they have then."""
         ...
 
     def put_away(self, folder: str, archived_as: str) -> None:
@@ -197,10 +210,6 @@ class Shelf(Protocol):
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
         """Move it back; False when the archive has no such directory."""
-        ...
-
-    def batch(self) -> AbstractContextManager[None]:
-        """Many writes in a row that are made durable together, at the end."""
         ...
 
     def tidy(self) -> None:
