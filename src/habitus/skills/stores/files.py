@@ -122,6 +122,14 @@ class DirectoryShelf:
         except OSError:
             return None
 
+    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+        found: dict[str, bytes] = {}
+        for folder in folders:
+            read = (self.read_file(folder, main) for main in trees.MAIN_FILES)
+            if (content := next((each for each in read if each is not None), None)) is not None:
+                found[folder] = content
+        return found
+
     def read(self, folder: str, expected: Tree | None = None) -> Found | None:
         top = f"{self._root}/{folder}"
         try:

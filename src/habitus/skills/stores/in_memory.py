@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from habitus import sql
 from habitus.files import File, Tree, tree_hash
+from habitus.skills import trees
 from habitus.skills.stores.base import Facts, Found, Write
 from habitus.skills.stores.versioned import VersionedStore
 
@@ -33,6 +34,9 @@ class MemoryShelf:
     def read_file(self, folder: str, path: str) -> bytes | None:
         file = self.folders.get(folder, {}).get(path)
         return None if file is None else file.content
+
+    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+        return trees.main_contents({folder: self.folders.get(folder, {}) for folder in folders})
 
     def read(self, folder: str) -> Found | None:
         tree = self.folders.get(folder)

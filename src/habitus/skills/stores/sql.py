@@ -61,6 +61,9 @@ class SqlShelf:
         found = self.read(folder)
         return found.tree[path].content if found is not None and path in found.tree else None
 
+    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+        return trees.main_contents({folder: found.tree for folder, found in self.read_many(folders, {}).items()})
+
     def directory(self, folder: str) -> Path | None:
         """A copy of the files on disk, named by their hash: for scripts that are to run."""
         found = self.read(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -90,7 +90,7 @@ class VersionedStore:
             row = self._index.loadable.get(row.name)
         if row is None or row.summary is None:
             return None
-        return records.with_body(row.summary, self._body(row.folder))
+        return records.with_body(row.summary, self.bodies([row.name]).get(row.name, ""))
 
     def summary(self, name: str) -> Summary | None:
         row = self._fresh().loadable.get(names.canonical(name))
@@ -110,12 +110,10 @@ class VersionedStore:
         row = (self._fresh() if look else self._index).taken.get(names.canonical(name))
         return None if row is None else self._shelf.directory(row.folder)
 
-    def _body(self, folder: str) -> str:
-        for main in trees.MAIN_FILES:
-            content = self._shelf.read_file(folder, main)
-            if content is not None:
-                return frontmatter.split(content.decode("utf-8", "replace"), main).body
-        return ""
+    def bodies(self, wanted: Collection[str]) -> dict[str, str]:
+        rows = {row.folder: row.name for name in wanted if (row := self._index.loadable.get(names.canonical(name)))}
+        mains = {rows[folder]: main for folder, main in self._shelf.main_files(rows).items()}
+        return {name: frontmatter.split(main.decode("utf-8", "replace"), name).body for name, main in mains.items()}
 
     # Changing
 
