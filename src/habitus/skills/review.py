@@ -163,7 +163,7 @@ class Review:
                 raise Refused(earlier.refusal, mend="Do it another way, or ask the person what they want.")
         engine = self._desks[0] if change.layer == USER else self._desks[-1]
         with sql.writing(engine, durable=True, lock="proposals") as connection:
-            self._blobs.keep(connection, change.tree)
+            self._blobs.keep(connection, change.tree.values())
             key = connection.execute(
                 proposals.insert().values(
                     layer=change.layer,
@@ -328,7 +328,7 @@ class Review:
             raise Invalid(str(parsed.diagnostics[-1]), mend="")
         engine, identity = self._place(number)
         with sql.writing(engine, durable=True, lock="proposals") as connection:
-            self._blobs.keep(connection, tree)
+            self._blobs.keep(connection, tree.values())
             changed = proposals.update().where(proposals.c.id == identity).values(tree=records.pack_tree(tree))
             connection.execute(changed)
         return self.get(number)
