@@ -10,12 +10,12 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, Response
 
 from habitus.app import checking, explaining, taking_back
-from habitus.app.check_state import CheckState
+from habitus.app.check_state import Check, CheckState
 from habitus.app.habitus import Habitus
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of
 from habitus.web.rendering import Said, moment, notice, page
-from habitus.web.words import TOOL_STATES, counted, who
+from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, counted, who
 
 router = APIRouter(include_in_schema=False)
 
@@ -112,14 +112,23 @@ _CHECKS = {
 
 @router.get("/more/doctor")
 def doctor(request: Request, habitus: Opened) -> HTMLResponse:
-    """What needs care first, then what works."""
-    found = sorted(checking.doctor(habitus), key=lambda one: one.state is CheckState.OK)
-    rows = [
-        Line(name=one.name, text=one.detail, note=one.mend, mark=_CHECKS[one.state][0], kind=_CHECKS[one.state][1])
-        for one in found
-    ]
-    lead = "What needs care stands first, with how to mend it."
-    return page(request, "table.html", title="Doctor", lead=lead, rows=rows, empty="")
+    """What needs care; what works is told to whoever wants to know."""
+    found = checking.doctor(habitus)
+    care = [_line(one) for one in found if one.state is not CheckState.OK]
+    works = [_line(one) for one in found if one.state is CheckState.OK]
+    return page(request, "doctor.html", care=care, works=works)
+
+
+def _line(one: Check) -> Line:
+    mark, kind = _CHECKS[one.state]
+    return Line(
+        name=check(one.name),
+        text=one.detail,
+        note=one.mend,
+        href=CHECK_PAGES.get(one.name, "") if one.mend else "",
+        mark=mark,
+        kind=kind,
+    )
 
 
 @router.post("/undo")
