@@ -213,7 +213,7 @@ class Settings(_Section):
     @property
     def signature(self) -> str:
         """The user's name as it is written under what they do."""
-        return f"{self.user} (claimed)" if self.is_claimed else self.user
+        return f"{self.user}{CLAIMED}" if self.is_claimed else self.user
 
     @property
     def is_admin(self) -> bool:
@@ -230,6 +230,7 @@ class Settings(_Section):
 
 
 FILE = "habitus.toml"
+CLAIMED = " (claimed)"  # behind a name that is not the account's
 _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed"}
 _BY_HAND = {"users", "skill_config"}  # whose keys a person chooses
 

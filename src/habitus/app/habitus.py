@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home, standing_in
+from habitus.app.carrying import caught_up
 from habitus.app.content import high_findings
 from habitus.app.layers import gates_of, open_library
 from habitus.app.notifying import Notifier
@@ -117,7 +118,7 @@ class Habitus:
             if scratch is None:
                 home.keep_private(settings.home)
             made = cls(settings, local=local, shared=shared, clock=clock, scratch=scratch, has_pages=has_pages)
-            return repeated(made)
+            return caught_up(repeated(made))
         except BaseException:
             local.dispose()
             raise

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from habitus.agent.background import in_thread
 from habitus.app import home
+from habitus.app.carrying import serving
 from habitus.app.habitus import Habitus
 from habitus.app.job_kinds import KINDS, add, kinds
 from habitus.app.scheduling import Scheduler
@@ -88,7 +89,7 @@ def at_work(
     host = _host(habitus, queue)
     manner = Manner(concurrency=concurrency, host=host, limits=limits, look_s=look_s, each_look=each_look)
     owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
-    with working(queue, done, owners, manner) as name:
+    with serving(habitus), working(queue, done, owners, manner) as name:
         yield name
 
 
