@@ -40,7 +40,7 @@ def operation(habitus: Habitus) -> Iterator[Check]:
 
 def _shared(habitus: Habitus) -> Check:
     name = "shared database"
-    silent = silence(sql.create_engine(habitus.settings.database_url or "").url, ANSWERS_S)
+    silent = silence(sql.create_engine(habitus.settings.database_url or ""), ANSWERS_S)
     if standing_in.stands_in(habitus) or silent:
         mend = "Start the server, or correct HABITUS_DATABASE_URL; until then turns work from what was seen last."
         return Check(name=name, state=CheckState.BROKEN, detail=silent or standing_in.AWAY, mend=mend)

@@ -17,8 +17,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
 from habitus.agent.outage import ANSWERS_S
-from habitus.app.reaching import silence
-from habitus.errors import Refused, StorageFailed
+from habitus.app.reaching import absence
+from habitus.errors import DatabaseAway, Refused, StorageFailed
 from habitus.memory.tables import memory_revision
 from habitus.pause import switches
 from habitus.search.tables import collections
@@ -60,10 +60,15 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
     if not settings.database_url:
         return local
     file = settings.home / FILE
-    is_away = file.exists() and silence(sql.create_engine(settings.database_url).url, ANSWERS_S)
+    is_away = file.exists() and absence(sql.create_engine(settings.database_url).url, ANSWERS_S)
     if is_away and (found := _read_only(file)) is not None:
         return found
-    return sql.acting_as(sql.open_engine(settings.database_url), settings.user, is_admin=settings.is_admin)
+    try:
+        return sql.acting_as(sql.open_engine(settings.database_url), settings.user, is_admin=settings.is_admin)
+    except DatabaseAway:  # somebody was there, who is not the server
+        if (found := _read_only(file)) is None:
+            raise
+        return found
 
 
 def stands_in(habitus: Habitus) -> bool:
@@ -127,8 +132,8 @@ def _copy_rows(connection: sa.Connection, copy: sa.Connection, table: sa.Table) 
 
 
 def _read_only(file: Path) -> sa.Engine | None:
-    """None for one that another version made."""
-    if not _marked(file).startswith(f"{_MARK}{sql.HEAD} "):
+    """None where there is none, or one that another version made."""
+    if not file.exists() or not _marked(file).startswith(f"{_MARK}{sql.HEAD} "):
         return None
     engine = sql.create_engine(sql.sqlite_url(file))
     sa.event.listen(engine, "connect", _refuse_writes)
