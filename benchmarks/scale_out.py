@@ -162,7 +162,7 @@ def work(home: Path, url: str, size: int, changes: int, searches: int) -> None:
 
 def opened(home: Path, url: str) -> Habitus:
     home.mkdir(exist_ok=True)
-    environ = {"HOME": str(home), "USER": "bench", "HABITUS_DATABASE_URL": url}
+    environ = {"HOME": str(home), "USER": "bench", "HABITUS_DATABASE": url}
     return Habitus.open(read_settings(home, environ))
 
 

@@ -220,7 +220,7 @@ def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_
     def host(name: str) -> Habitus:
         home = tmp_path / name
         home.mkdir()
-        environ = {"HOME": str(home), "HABITUS_DATABASE_URL": address, "HABITUS_LOOK_EVERY": "0"}
+        environ = {"HOME": str(home), "HABITUS_DATABASE": address, "HABITUS_LOOK_EVERY": "0"}
         return Habitus.open(load(environ, home))
 
     with host("one") as one, host("two") as two:

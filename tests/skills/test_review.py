@@ -176,7 +176,7 @@ def test_a_pause_stops_even_what_would_be_applied_at_once(tmp_path: Path) -> Non
 @pytest.mark.req("SK-21")
 def test_proposals_for_directories_of_one_machine_stay_on_it(tmp_path: Path) -> None:
     """Two machines share a database; `claude` is a directory of each, `user` is the shared layer."""
-    url = {"HABITUS_DATABASE_URL": f"sqlite:///{tmp_path / 'shared.db'}"}
+    url = {"HABITUS_DATABASE": f"sqlite:///{tmp_path / 'shared.db'}"}
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     with opened(tmp_path / "one", **url) as one, opened(tmp_path / "two", **url) as two:

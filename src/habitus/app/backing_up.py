@@ -79,7 +79,7 @@ def create(settings: Settings, file: Path | None = None, *, now: datetime, name:
         raise StorageFailed(f"Can't write {file}: {error.strerror or error}.", mend="Check the place.") from None
     finally:
         aside.unlink(missing_ok=True)
-    return look(file, note=_SHARED if settings.database_url else "")
+    return look(file, note=_SHARED if settings.database else "")
 
 
 def look(file: Path, *, note: str = "") -> Backup:

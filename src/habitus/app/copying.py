@@ -96,7 +96,7 @@ def copy(
     source: Place, target: Place, *, merge: bool = False, progress: Callable[[int], None] = lambda done: None
 ) -> Copied:
     """Copy what the target does not have yet; what it has stays as it is there."""
-    if source.engine.url == target.engine.url:
+    if sql.key_of(source.engine) == sql.key_of(target.engine):
         raise Refused(f"{source.name} can't be copied onto itself.", mend="Name another database.")
     copying = _Copying(source, target, progress)
     with _begun(copying, merge=merge) as offsets, _snapshot(source.engine) as connection:

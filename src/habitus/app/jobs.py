@@ -95,7 +95,7 @@ def at_work(
 def _opened(habitus: Habitus, concurrency: int = 1) -> JobQueue:
     habitus.refuse_if_read_only()
     user = None if habitus.settings.is_admin else habitus.settings.user
-    return JobQueue(_url(habitus), connections=concurrency, user=user)
+    return JobQueue(_url(habitus), connections=concurrency, user=user, workspace=habitus.settings.workspace)
 
 
 def is_idle(habitus: Habitus, queue: JobQueue, only: Collection[str] = ()) -> bool:
@@ -109,8 +109,8 @@ def _host(habitus: Habitus, queue: JobQueue) -> str:
 
 def _url(habitus: Habitus) -> str:
     """Beside what every host shares; on one machine the engine has a database of its own beside ours, as private."""
-    if habitus.settings.database_url and habitus.shared.dialect.name == "postgresql":
-        return habitus.settings.database_url
+    if habitus.settings.database and habitus.shared.dialect.name == "postgresql":
+        return habitus.settings.database
     path = habitus.settings.home / home.JOBS
     path.touch(mode=0o600)
     return f"sqlite:///{path}"

@@ -8,6 +8,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
+import sqlalchemy as sa
+
 from habitus import extras, sql, tracing
 from habitus.agent.outage import ANSWERS_S
 from habitus.app import backing_up, secrets, standing_in
@@ -26,7 +28,7 @@ _PARKED = ("ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 def operation(habitus: Habitus) -> Iterator[Check]:
     """Only what is in use has a line."""
-    if habitus.settings.database_url:
+    if habitus.settings.database:
         yield _shared(habitus)
     yield from _spool(habitus)
     yield from _jobs(habitus)
@@ -40,9 +42,9 @@ def operation(habitus: Habitus) -> Iterator[Check]:
 
 def _shared(habitus: Habitus) -> Check:
     name = "shared database"
-    silent = silence(sql.create_engine(habitus.settings.database_url or "").url, ANSWERS_S)
+    silent = silence(sa.make_url(habitus.settings.database or ""), ANSWERS_S)
     if standing_in.stands_in(habitus) or silent:
-        mend = "Start the server, or correct HABITUS_DATABASE_URL; until then turns work from what was seen last."
+        mend = "Start the server, or correct HABITUS_DATABASE; until then turns work from what was seen last."
         return Check(name=name, state=CheckState.BROKEN, detail=silent or standing_in.AWAY, mend=mend)
     return Check(name=name, state=CheckState.OK, detail=f"{sql.place(habitus.shared)} answers")
 

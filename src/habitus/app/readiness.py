@@ -38,7 +38,7 @@ def readiness(settings: Settings) -> Readiness:
         reasons = [] if can_write(settings.home) else ["The home is read-only."]
     except StorageFailed as error:
         return Readiness(state=ReadyState.UNUSABLE, reasons=(error.message,))
-    if settings.database_url and (silent := silence(sa.make_url(settings.database_url), ANSWERS_S)):
+    if settings.database and (silent := silence(sa.make_url(settings.database), ANSWERS_S)):
         reasons.append(silent)
     spool = Spool(settings.home / WAITING, Redactor(()))
     if waiting := spool.waiting:

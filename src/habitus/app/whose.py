@@ -23,7 +23,7 @@ def whose(habitus: Habitus, all_users: bool) -> str | None:
 def refuse_unless_admin(habitus: Habitus, what: str, author: Author | None = None) -> None:
     """What changes things for everybody on a shared database is for admins; `author` may be the user of a session."""
     name = None if author is None or author.name == habitus.settings.signature else author.name
-    if habitus.settings.database_url and not habitus.user(name).is_admin:
+    if habitus.settings.database and not habitus.user(name).is_admin:
         raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
 
 

@@ -128,7 +128,7 @@ def new(
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
     made = habitus.skills.create(skill, habitus.person("new"), layer=layer, files=files)
     address = f"{made.name}@{made.layer}"
-    directory = None if habitus.settings.database_url else habitus.skills.directory(address)
+    directory = None if habitus.settings.database else habitus.skills.directory(address)
     undo = of_version(address, made.version)
     return NewSkill(name=made.name, version=made.version, layer=made.layer, directory=directory, undo=undo)
 

@@ -127,7 +127,7 @@ def reject(
 
 
 def reopen(context: typer.Context, items: Items, as_json: AsJson = False) -> None:
-    """Let changes that were turned down wait for you again."""
+    """Let changes wait for you again that were decided; what approving did is taken back."""
     with opened(context) as habitus:
         again = [inbox.reopen(habitus, item) for item in items]
         said = [f"It waits again: {item.action} {item.what}." for item in again]

@@ -302,10 +302,10 @@ class Review:
         return self.get(number)
 
     def reopen(self, number: int) -> Proposal:
-        """Let what was turned down wait again, as if nobody had decided."""
+        """Let it wait again, as if nobody had decided; what approving it did is the caller's to take back."""
         proposal = self.get(number)
-        if proposal.state is not ProposalState.REJECTED:
-            raise Invalid(f"Proposal {number} is {proposal.state.value}, not turned down.", mend="")
+        if proposal.state not in (ProposalState.REJECTED, ProposalState.APPROVED):
+            raise Invalid(f"Proposal {number} is {proposal.state.value}; nobody has decided about it.", mend="")
         engine, identity = self._place(number)
         with sql.writing(engine, durable=True, lock="proposals") as connection:
             undecided = dict.fromkeys(("decided_on", "decided_by", "decision", "told_on"))

@@ -93,7 +93,7 @@ def reject(request: Request, habitus: Opened, id: str, reason: Annotated[str, Fo
 
 @router.post("/review/{id}/choose")
 def choose(request: Request, habitus: Opened, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
-    """Take this one of several that say the same."""
+    """Take this one of several that say the same; its undo lets all of them wait again."""
     taken, *gone = inbox.choose(habitus, id, others)
     said = Said(text=f"Approved; {counted(len(gone), 'other')} turned down.", undo=taken.undo)
     return _shown(request, habitus, said)
