@@ -36,6 +36,8 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 document.addEventListener("input", ({ target }) => {
   target.closest(".setting")?.classList.add("changed");
   if (!target.matches("[data-all]")) return;
