@@ -9,7 +9,7 @@ from pathlib import Path
 
 from habitus.agent.identity import NAME, identity_skill
 from habitus.app.habitus import Habitus
-from habitus.app.undoing import of_version, undo_of
+from habitus.app.undoing import of_change, of_version, undo_of
 from habitus.errors import Invalid
 from habitus.files import Tree, file_of
 from habitus.skills import trees
@@ -99,6 +99,14 @@ class Removed:
     """A skill that is in the archive now, and the command that brings back this very one."""
 
     item: Listed
+    undo: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removal:
+    """The skills of one removal, and the command that brings all of them back."""
+
+    skills: tuple[Removed, ...]
     undo: tuple[str, ...]
 
 
@@ -215,10 +223,11 @@ def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> Switching:
     return Switching(after=after, undo=("skills", "disable" if on else "enable", *turned) if turned else ())
 
 
-def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Removed, ...]:
+def remove(habitus: Habitus, names: Sequence[str], reason: str) -> Removal:
     """Move skills to the archive; an unknown one is said before anything is done."""
     items, author = [habitus.skills.find(name) for name in names], habitus.person(reason)
-    return tuple(_removed(habitus, item, author) for item in items)
+    gone = tuple(_removed(habitus, item, author) for item in items)
+    return Removal(skills=gone, undo=gone[0].undo if len(gone) == 1 else of_change(author))
 
 
 def _removed(habitus: Habitus, item: Listed, author: Author) -> Removed:

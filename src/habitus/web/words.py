@@ -247,8 +247,13 @@ def in_a_line(item: Listed) -> str:
 
 
 def without_commands(reason: str) -> str:
-    """Commands are for the terminal."""
-    return reason.partition("; see 'habitus")[0]
+    """Commands and their options are for the terminal."""
+    return re.split(r"; (?:see 'habitus|--)", reason)[0]
+
+
+def begun(text: str) -> str:
+    """As the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def whom(engram: Engram) -> str:
@@ -265,8 +270,8 @@ def sentence(item: InboxItem) -> str:
             change, by = proposal.change, who(proposal.author)
             where = f" in {change.layer} on {proposal.host}" if proposal.host else ""
             if change.action is Action.WRITE and not proposal.base_hash:
-                return f"{by[:1].upper()}{by[1:]} wants to add the skill {change.name}{where}"
-            return f"{by[:1].upper()}{by[1:]} wants to {ACTIONS[change.action]} {change.name}{where}"
+                return f"{begun(by)} wants to add the skill {change.name}{where}"
+            return f"{begun(by)} wants to {ACTIONS[change.action]} {change.name}{where}"
 
 
 def decided(item: InboxItem) -> str:

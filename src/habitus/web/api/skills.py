@@ -161,7 +161,7 @@ def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, i
 @router.delete("/skills/{name}", response_model=Moved)
 def remove(habitus: Opened, name: str, reason: Line = "") -> Json:
     """Move it to the archive, from which it can be brought back."""
-    (gone,) = writing.remove(habitus, [name], reason)
+    (gone,) = writing.remove(habitus, [name], reason).skills
     return {"name": gone.item.name, "layer": gone.item.layer, "undo": gone.undo}
 
 
