@@ -32,15 +32,17 @@ def leave(
     *,
     tokens: int | None = None,
     priority: Priority = Priority.NORMAL,
+    id: str = "",
 ) -> str:
-    """Add a job as a person writes it, and return its id. A path is that of whoever adds it, not of the worker."""
+    """Add a job as a person writes it, and return its id; one that is there under `id` stays as it is. A path is that
+    of whoever adds it, not of the worker."""
     if kind not in KINDS:
         raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(KINDS)}.")
     if len(words) not in KINDS[kind].takes:
         raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=KINDS[kind].usage)
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
     given = {**KINDS[kind].given(paths), **({} if tokens is None else {"tokens": tokens})}
-    return add(habitus, queue, kind, given, priority=priority)
+    return add(habitus, queue, kind, given, id=id, priority=priority)
 
 
 @contextmanager
