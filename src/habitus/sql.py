@@ -25,6 +25,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import extras
 from habitus.errors import Invalid, StorageFailed
+from habitus.refusals import explained
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +249,7 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        raise _explained(engine, error) from error
+        raise explained(place(engine), error, waited=_patience.get()) from error
     except sa.exc.TimeoutError:
         what = f"All {_CONNECTIONS} connections to {place(engine)} have been in use for {_BUSY_SECONDS} s."
         raise StorageFailed(what, mend="Retry, or start another process.") from None
@@ -404,45 +405,6 @@ def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
         yield
     finally:
         raw.execute("PRAGMA synchronous = NORMAL")
-
-
-def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
-    said = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
-    where = place(engine)
-    match said.lower():
-        case text if "disk is full" in text or "no space left" in text:
-            return StorageFailed(f"No space left for {where}; nothing was changed.", mend="Free some space and retry.")
-        case text if "readonly" in text or "read-only" in text:
-            return StorageFailed(f"{where} can't be written.", mend="Check the permissions of its directory.")
-        case text if "unable to open" in text:
-            return StorageFailed(f"{where} can't be opened.", mend="Check that its directory exists and is yours.")
-        case text if "malformed" in text or "not a database" in text:
-            return StorageFailed(
-                f"{where} is damaged ({said}).",
-                mend=way_back(where),
-            )
-        case text if "locked" in text:
-            return StorageFailed(
-                f"{where} has been busy for {_patience.get():g} s.",
-                mend="Look for a stuck habitus process, then retry.",
-            )
-        case text if "permission denied" in text or "no schema has been selected" in text:
-            what = f"{where} does not let this role in: {said.rstrip('.')}."
-            return StorageFailed(what, mend="Have its owner grant the role the schema and its tables.")
-        case text if "connection" in text or "resolve host" in text:  # to a server: which one is in what it says
-            said = f"The database is away: {said.removeprefix('connection is bad: ')}"
-            return StorageFailed(f"{said.rstrip('.')}.", mend="Nothing was changed; run 'habitus doctor'.")
-    return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
-
-
-def way_back(path: str) -> str:
-    """From a damaged database file."""
-    name = Path(path).name
-    return (
-        f"Skills on disk and memory/*.md are not touched. Put a backup of {name} in its place, or save what can be "
-        f"read (sqlite3 {name} .recover | sqlite3 saved.db) and use that, or move it away to start counters, history "
-        "and lessons anew."
-    )
 
 
 def place(engine: sa.Engine) -> str:

@@ -130,8 +130,7 @@ class Desks:
         """Write it down; the number that it has there."""
         change = wanted.change
         with self._writing(engine) as connection:
-            self._blobs.keep(connection, change.tree)
-            self._blobs.keep(connection, wanted.base)
+            self._blobs.keep(connection, [*change.tree.values(), *wanted.base.values()])
             key = connection.execute(
                 proposals.insert().values(
                     layer=change.layer,
@@ -195,7 +194,7 @@ class Desks:
         engine, identity = self._place(number)
         this = (proposals.c.id == identity, proposals.c.state.in_([state.value for state in of]))
         with self._writing(engine) as connection:
-            self._blobs.keep(connection, keep or {})
+            self._blobs.keep(connection, (keep or {}).values())
             return connection.execute(proposals.update().where(*this).values(values)).rowcount > 0
 
     def remove(self, number: int) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 
 from fastapi import Request
 
-from habitus.app import Habitus, configuring
+from habitus.app import Habitus, configuring, taking_back
 from habitus.app.carrying import Serving
 from habitus.app.configuring import Configured
 from habitus.app.people import Person, settings_of
+from habitus.app.taking_back import TakenBack
 from habitus.app.talking import Talks
 
 
@@ -46,6 +48,17 @@ class Desks:
             self._left += [self.own, *self._opened.values()]
             self._opened.clear()
         return done
+
+    def take_back(self, habitus: Habitus, words: Sequence[str]) -> TakenBack:
+        """Take back a change by the words that came with it, also one of a setting."""
+        match tuple(words):
+            case ("config", "set", key, text):
+                done = self.put(habitus, key, text)
+            case ("config", "unset", key):
+                done = self.put(habitus, key, None)
+            case _:
+                return taking_back.take_back(habitus, words)
+        return TakenBack(said=(f"{done.now.key} is {done.now.shown or 'not set'}.",), undo=done.undo)
 
     def talks(self, habitus: Habitus) -> Talks:
         """The conversations that whoever works at this desk has open."""

@@ -93,6 +93,7 @@ JOB_HELP = {
     "verify": "Exercises with a lesson and without it. It asks a model.",
     "index": "Reads every skill anew, should the search miss something.",
 }
+JOB_TAKES = {"learn": "/home/ann/conversations", "import": "https://example.org/skills.zip"}
 JOB_STATES = {
     JobState.WAITING: ("waits", ""),
     JobState.RUNNING: ("at work", "good"),
@@ -125,6 +126,33 @@ PLACES_OF_SKILLS = {
     "codex": "Codex’ folder in your home",
     "agents": "The folder that agents share in your home",
 }
+CHECKS = {
+    "command lines": "Skills that bring a program along",
+    "database": "Where everything is written down",
+    "disk": "Room on the disk",
+    "evidence": "Finding out what helps",
+    "git": "Skills from the net",
+    "home": "The folder of Habitus",
+    "jobs": "Work in the background",
+    "learning": "Learning",
+    "learning tokens": "What learning spends",
+    "memory": "Lessons",
+    "model": "The model that answers",
+    "search": "Search",
+    "settings": "Settings",
+    "user": "You",
+    "vault": "Secrets",
+}
+CHECK_PAGES = {
+    "jobs": "/more/jobs",
+    "layer user": "/skills?state=broken",
+    "learning": "/more/settings",
+    "learning tokens": "/more/settings#learning_tokens",
+    "memory": "/lessons",
+    "model": "/more/settings#model",
+    "settings": "/more/settings",
+    "vault": "/more/secrets",
+}
 VERDICTS = {
     Verdict.PROMOTE: ("helps", "good"),
     Verdict.KEEP: ("does no harm", ""),
@@ -142,6 +170,17 @@ ACTIONS = {
 
 def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing if number == 1 else thing + 's'}"
+
+
+def check(name: str) -> str:
+    """What the doctor looked at; parts of what keeps code locked in keep their names."""
+    kind, _, part = name.partition(" ")
+    match kind:
+        case "layer":
+            return f"Skills: {PLACES_OF_SKILLS.get(part, part).lower()}"
+        case "sandbox:":
+            return f"Code is locked in: {part}"
+    return CHECKS.get(name, name.capitalize())
 
 
 def told(result: object) -> str:

@@ -35,7 +35,7 @@ def answer(
     return create_model(title, __base__=base, **(kept | added))
 
 
-def page_of(name: str, entry: Any, **more: Any) -> Any:
+def page_of(name: str, entry: Any, /, **more: Any) -> Any:
     """A page of a list, with what to ask for next."""
     around: dict[str, Any] = {name: many(entry), "next": str | None, "total": int}
     return answer(f"{entry.__name__}Page", **around, **more)

@@ -36,6 +36,12 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
+document.addEventListener("input", ({ target }) => {
+  target.closest(".setting")?.classList.add("changed");
+  if (!target.matches("[data-all]")) return;
+  document.querySelectorAll(`[name=${target.dataset.all}]`).forEach((box) => (box.checked = target.checked));
+});
+
 document.addEventListener("click", (event) => {
   event.target.closest(".said .close")?.closest(".said").remove();
 });
