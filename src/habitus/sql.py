@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import extras
-from habitus.errors import Invalid, StorageFailed
+from habitus.errors import Invalid, Refused, StorageFailed
 from habitus.refusals import explained
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,8 @@ def _written(moment: datetime) -> str:
 
 
 def open_engine(url: str) -> sa.Engine:
-    """An engine on a database that has every table this code needs.
+    """An engine on a database that has every table this code needs, and that refuses to begin anything on one which
+    newer code has made its own meanwhile.
 
     What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
     """
@@ -71,7 +74,7 @@ def open_engine(url: str) -> sa.Engine:
     except BaseException:
         engine.dispose()
         raise
-    return engine
+    return engine.execution_options(habitus_schema=HEAD)
 
 
 def create_engine(url: str) -> sa.Engine:
@@ -95,15 +98,22 @@ def create_engine(url: str) -> sa.Engine:
 # By address: all that a process opens there shares two connections, one of which may be listening (see `news`).
 _servers: WeakValueDictionary[sa.URL, sa.Engine] = WeakValueDictionary()
 _CONNECTIONS = 2
-_TO_SERVERS = {
-    "connect_timeout": 5,
-    "tcp_user_timeout": 10_000,  # so that a cut line is noticed
-    "fallback_application_name": "habitus",
-}
+_MIGRATING = 4242001  # the lock that a migration has alone, and everybody who writes shares
+
+
+def to_servers(url: sa.URL) -> dict[str, Any]:
+    """How connections are made, where the address does not say otherwise."""
+    known = {
+        "connect_timeout": 5,
+        "tcp_user_timeout": 10_000,  # so that a cut line is noticed
+        # Seen by all in pg_stat_activity: a migration counts those that could not go on after it.
+        "fallback_application_name": f"habitus {HEAD} {socket.gethostname()[:32]}:{os.getpid()}",
+        "prepare_threshold": None,  # a pooler may give every transaction another connection
+    }
+    return {name: value for name, value in known.items() if name not in url.query}
 
 
 def _postgresql_engine(url: sa.URL) -> sa.Engine:
-    options = {name: value for name, value in _TO_SERVERS.items() if name not in url.query}
     try:
         engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
@@ -111,13 +121,13 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             pool_size=_CONNECTIONS,
             max_overflow=0,
             pool_timeout=_BUSY_SECONDS,
-            connect_args={**options, "prepare_threshold": None},  # a pooler may give every transaction another one
+            connect_args=to_servers(url),
         )
         from habitus.impatient import make_impatient  # the driver, for those who have a server
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
     make_impatient(engine, _patience.get)
-    sa.event.listen(engine, "begin", _say_in_whose_name)
+    sa.event.listen(engine, "begin", _begin_postgresql)
     return engine
 
 
@@ -133,13 +143,27 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
 
 
-def _say_in_whose_name(connection: sa.Connection) -> None:
-    """For the row-level security that the migrations set up; what Habitus does by itself is done as an admin."""
+_OLDEST = "SELECT MAX(oldest_reader) FROM schema_compatibility"
+
+
+def _begin_postgresql(connection: sa.Connection) -> None:
+    """Say in whose name it is, for the row-level security that the migrations set up: what Habitus does by itself is
+    done as an admin. And look whether the schema is still ours to use, which holds until the end of what writes."""
     options = connection.get_execution_options()
     names = (options.get("habitus_user", ""), options.get("habitus_role", "admin"))
-    connection.exec_driver_sql(
-        "SELECT set_config('habitus.user', %s, true), set_config('habitus.role', %s, true)", names
-    )
+    say = "SELECT set_config('habitus.user', %s, true), set_config('habitus.role', %s, true)"
+    if "habitus_schema" not in options:
+        connection.exec_driver_sql(say, names)
+        return
+    if options.get("habitus_writing"):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_MIGRATING})")
+    _refuse_if_newer(connection, connection.exec_driver_sql(f"{say}, ({_OLDEST})", names).one()[2])
+
+
+def _refuse_if_newer(connection: sa.Connection, oldest: str | None) -> None:
+    """Somebody migrated to what code of this age would misread, while this process ran."""
+    if (oldest or HEAD) > HEAD:
+        raise _newer(connection.engine, oldest)
 
 
 def sqlite_url(path: Path) -> str:
@@ -260,12 +284,15 @@ def upsert(
     connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes(insert.excluded)), rows)
 
 
-def migrate(engine: sa.Engine) -> None:
-    """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused."""
+def migrate(engine: sa.Engine, *, even_so: bool = False) -> None:
+    """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused.
+
+    All of it or nothing. While processes run that could not go on afterwards, nothing, unless `even_so`.
+    """
     found = revision(engine)
     if found is None or found < HEAD:
         with storage_errors(engine):
-            _upgrade(engine)
+            _upgrade(engine, even_so=even_so or found is None)
     elif (problem := unusable(engine, found)) is not None:
         raise problem
 
@@ -278,11 +305,15 @@ def unusable(engine: sa.Engine, found: str | None) -> StorageFailed | None:
         what = f"{place(engine)} has schema {found}, and this Habitus needs {HEAD}."
         return StorageFailed(what, mend="Run 'habitus db migrate' once.")
     if found > HEAD and (oldest_reader(engine) or found) > HEAD:
-        return StorageFailed(
-            f"{place(engine)} was written by a newer Habitus (schema {found}, this one knows {HEAD}).",
-            mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
-        )
+        return _newer(engine, found)
     return None
+
+
+def _newer(engine: sa.Engine, schema: str | None) -> StorageFailed:
+    return StorageFailed(
+        f"{place(engine)} was written by a newer Habitus (schema {schema}, this one knows {HEAD}).",
+        mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
+    )
 
 
 def revision(engine: sa.Engine) -> str | None:
@@ -297,11 +328,11 @@ def revision(engine: sa.Engine) -> str | None:
 def oldest_reader(engine: sa.Engine) -> str | None:
     """The oldest schema whose code may still use this database, where the newer code wrote that down."""
     with storage_errors(engine), engine.connect() as connection:
-        found: str | None = connection.execute(sa.text("SELECT MAX(oldest_reader) FROM schema_compatibility")).scalar()
+        found: str | None = connection.execute(sa.text(_OLDEST)).scalar()
         return found
 
 
-def _upgrade(engine: sa.Engine) -> None:
+def _upgrade(engine: sa.Engine, *, even_so: bool) -> None:
     # Alembic takes half a second to import, and is needed once in a database's life.
     from alembic import command
     from alembic.config import Config
@@ -309,10 +340,29 @@ def _upgrade(engine: sa.Engine) -> None:
     config = Config()
     config.set_main_option("script_location", "habitus:migrations")
     with writing(engine, durable=True) as connection:
-        if engine.dialect.name == "postgresql":
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(4242001)"))
+        is_server = engine.dialect.name == "postgresql"
+        if is_server:
+            connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_MIGRATING})"))
+        before = "" if even_so or not is_server else connection.execute(sa.text(_OLDEST)).scalar_one()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        if before:
+            _refuse_to_strand(connection, before)
+
+
+def _refuse_to_strand(connection: sa.Connection, before: str) -> None:
+    """Whoever could use the schema before and no longer can would only be in the way of itself."""
+    oldest: str = connection.execute(sa.text(_OLDEST)).scalar_one()
+    named = "datname = current_database() AND application_name LIKE 'habitus%'"
+    query = f"SELECT DISTINCT application_name FROM pg_stat_activity WHERE {named}"
+    schemas = [name.split(" ")[1:2] for name in connection.execute(sa.text(query)).scalars()]
+    older = sum(schema < [oldest] for schema in schemas)
+    if oldest > before and older:
+        what = f"{older} older Habitus {'process uses' if older == 1 else 'processes use'} {place(connection.engine)}"
+        raise Refused(
+            f"{what}, and could not go on at schema {HEAD}; nothing was changed.",
+            mend="Stop or upgrade them, or say --even-so: then they work from what they know and change nothing.",
+        )
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -328,6 +378,9 @@ def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None
 def _begin_sqlite(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get("habitus_writing", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if "habitus_schema" in connection.get_execution_options():
+        raw: Any = connection.connection.driver_connection  # by the driver itself, because every transaction asks
+        _refuse_if_newer(connection, raw.execute(_OLDEST).fetchone()[0])
 
 
 _patience: ContextVar[float] = ContextVar("patience", default=_BUSY_SECONDS)
