@@ -34,14 +34,14 @@ _KNOWN = (
     (
         r"no encryption|does not support SSL|certificate",
         "{where} can't be reached as its address says: {said}.",
-        "Set sslmode in HABITUS_DATABASE_URL as the server wants it.",
+        "Set sslmode in HABITUS_DATABASE as the server wants it.",
     ),
     (
         r"^28|authentication|no password supplied|role .* does not exist|no pg_hba.conf entry",
         "{where} does not let this role in: {said}.",
-        "Correct the name or the password in HABITUS_DATABASE_URL.",
+        "Correct the name or the password in HABITUS_DATABASE.",
     ),
-    (r"database .* does not exist", "{where}: {said}.", "Correct HABITUS_DATABASE_URL, or create the database."),
+    (r"database .* does not exist", "{where}: {said}.", "Correct HABITUS_DATABASE, or create the database."),
 )
 _AWAY = r"^08|^53300|^57P|connection|resolve host|too many (clients|connections)|connection slots"
 _PREFIX = re.compile(r"^.*(?:connection failed|connection is bad|FATAL): *")  # each layer names itself before it speaks

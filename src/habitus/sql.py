@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
-import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +24,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import extras
-from habitus.errors import Invalid, Refused, StorageFailed
+from habitus.errors import Invalid, StorageFailed
+from habitus.presence import connecting, introduced, refuse_to_strand
 from habitus.refusals import explained
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 metadata = sa.MetaData()
 
 # The newest migration this code knows. A test holds it against the migrations folder.
-HEAD = "0016"
+HEAD = "0017"
 
 _BUSY_SECONDS = 30
 _SECRETS = ("password", "sslpassword")  # what an address may also name behind its question mark
@@ -58,13 +57,13 @@ def _written(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def open_engine(url: str) -> sa.Engine:
+def open_engine(url: str, workspace: str = "") -> sa.Engine:
     """An engine on a database that has every table this code needs, and that refuses to begin anything on one which
     newer code has made its own meanwhile.
 
     What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
     """
-    engine = create_engine(url)
+    engine = create_engine(url, workspace)
     try:
         found = revision(engine)
         if engine.dialect.name == "sqlite" or found is None:
@@ -77,8 +76,8 @@ def open_engine(url: str) -> sa.Engine:
     return engine.execution_options(habitus_schema=HEAD)
 
 
-def create_engine(url: str) -> sa.Engine:
-    """An engine that begins transactions as described above; makes no tables."""
+def create_engine(url: str, workspace: str = "") -> sa.Engine:
+    """An engine that begins transactions as described above, in a schema of that name; makes no tables."""
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
@@ -86,34 +85,28 @@ def create_engine(url: str) -> sa.Engine:
             f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///…."
         ) from None
     if parsed.get_backend_name() == "sqlite":
+        if workspace:
+            what = f"Workspace '{workspace}' needs PostgreSQL; {parsed.database or 'SQLite'} holds only one."
+            raise StorageFailed(what, mend="Leave HABITUS_WORKSPACE out, and give each workspace a file of its own.")
         engine = sa.create_engine(parsed, connect_args={"timeout": _BUSY_SECONDS})
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.get_backend_name() == "postgresql":
-        return _servers.get(parsed) or _servers.setdefault(parsed, _postgresql_engine(parsed))
+        key = parsed, workspace
+        return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace))
     raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")
 
 
-# By address: all that a process opens there shares two connections, one of which may be listening (see `news`).
-_servers: WeakValueDictionary[sa.URL, sa.Engine] = WeakValueDictionary()
+# All that a process opens in a workspace shares two connections, one of which may be listening (see `news`).
+_servers: WeakValueDictionary[tuple[sa.URL, str], sa.Engine] = WeakValueDictionary()
 _CONNECTIONS = 2
+_COMPATIBILITY = "schema_compatibility"
+_OLDEST = f"SELECT MAX(oldest_reader) FROM {_COMPATIBILITY}"
 _MIGRATING = 4242001  # the lock that a migration has alone, and everybody who writes shares
 
 
-def to_servers(url: sa.URL) -> dict[str, Any]:
-    """How connections are made, where the address does not say otherwise."""
-    known = {
-        "connect_timeout": 5,
-        "tcp_user_timeout": 10_000,  # so that a cut line is noticed
-        # Seen by all in pg_stat_activity: a migration counts those that could not go on after it.
-        "fallback_application_name": f"habitus {HEAD} {socket.gethostname()[:32]}:{os.getpid()}",
-        "prepare_threshold": None,  # a pooler may give every transaction another connection
-    }
-    return {name: value for name, value in known.items() if name not in url.query}
-
-
-def _postgresql_engine(url: sa.URL) -> sa.Engine:
+def _postgresql_engine(url: sa.URL, workspace: str) -> sa.Engine:
     try:
         engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
@@ -121,7 +114,8 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             pool_size=_CONNECTIONS,
             max_overflow=0,
             pool_timeout=_BUSY_SECONDS,
-            connect_args=to_servers(url),
+            connect_args=connecting(url, introduced(HEAD, workspace)),
+            execution_options={"habitus_workspace": workspace},
         )
         from habitus.impatient import make_impatient  # the driver, for those who have a server
     except ImportError:
@@ -143,27 +137,42 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
 
 
-_OLDEST = "SELECT MAX(oldest_reader) FROM schema_compatibility"
-
-
 def _begin_postgresql(connection: sa.Connection) -> None:
     """Say in whose name it is, for the row-level security that the migrations set up: what Habitus does by itself is
-    done as an admin. And look whether the schema is still ours to use, which holds until the end of what writes."""
+    done as an admin. And look whether the schema is still ours to use, which holds until the end of what writes.
+
+    The workspace is said with it, for this transaction alone: a pooler may give the next one another connection.
+    """
     options = connection.get_execution_options()
-    names = (options.get("habitus_user", ""), options.get("habitus_role", "admin"))
-    say = "SELECT set_config('habitus.user', %s, true), set_config('habitus.role', %s, true)"
+    told = {"user": options.get("habitus_user", ""), "role": options.get("habitus_role", "admin")}
+    statement = "SELECT set_config('habitus.user', %(user)s, true), set_config('habitus.role', %(role)s, true)"
+    if workspace := workspace_of(connection.engine):
+        statement += ", set_config('search_path', %(path)s, true)"
+        told["path"] = f'"{workspace}"'
     if "habitus_schema" not in options:
-        connection.exec_driver_sql(say, names)
+        connection.exec_driver_sql(statement, told)
         return
     if options.get("habitus_writing"):
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_MIGRATING})")
-    _refuse_if_newer(connection, connection.exec_driver_sql(f"{say}, ({_OLDEST})", names).one()[2])
+    table = f'"{workspace}".{_COMPATIBILITY}' if workspace else _COMPATIBILITY
+    statement += f", (SELECT MAX(oldest_reader) FROM {table})"
+    _refuse_if_newer(connection, connection.exec_driver_sql(statement, told).one()[-1])
 
 
 def _refuse_if_newer(connection: sa.Connection, oldest: str | None) -> None:
     """Somebody migrated to what code of this age would misread, while this process ran."""
     if (oldest or HEAD) > HEAD:
         raise _newer(connection.engine, oldest)
+
+
+def workspace_of(engine: sa.Engine) -> str:
+    """The schema that an engine works in; empty for the one that a connection begins with."""
+    return str(engine.get_execution_options().get("habitus_workspace", ""))
+
+
+def key_of(engine: sa.Engine) -> tuple[sa.URL, str]:
+    """What tells two databases, or two workspaces of one, apart."""
+    return engine.url, workspace_of(engine)
 
 
 def sqlite_url(path: Path) -> str:
@@ -195,9 +204,10 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
             if _patience.get() < _BUSY_SECONDS and engine.dialect.name == "postgresql":
                 connection.execute(sa.text(f"SET LOCAL lock_timeout = {int(_patience.get() * 1000)}"))
             if lock and engine.dialect.name == "postgresql":
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": lock})
+                name = {"name": f"{workspace_of(engine)} {lock}".strip()}
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
             yield connection
-    _commits[engine.url] += 1
+    _commits[key_of(engine)] += 1
 
 
 @contextmanager
@@ -223,12 +233,12 @@ def is_writing(engine: sa.Engine) -> bool:
     return joined is not None and bool(joined.get_execution_options().get("habitus_writing"))
 
 
-_commits: Counter[sa.URL] = Counter()
+_commits: Counter[tuple[sa.URL, str]] = Counter()
 
 
 def commits(engine: sa.Engine) -> int:
     """How often this process has written there."""
-    return _commits[engine.url]
+    return _commits[key_of(engine)]
 
 
 # The transaction that is open in this context, by engine: whoever reads or writes further joins it.
@@ -340,29 +350,29 @@ def _upgrade(engine: sa.Engine, *, even_so: bool) -> None:
     config = Config()
     config.set_main_option("script_location", "habitus:migrations")
     with writing(engine, durable=True) as connection:
-        is_server = engine.dialect.name == "postgresql"
-        if is_server:
+        before = ""
+        if engine.dialect.name == "postgresql":
             connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_MIGRATING})"))
-        before = "" if even_so or not is_server else connection.execute(sa.text(_OLDEST)).scalar_one()
+            _make_schema(connection, workspace_of(engine))
+            before = "" if even_so else connection.execute(sa.text(_OLDEST)).scalar_one()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
-        if before:
-            _refuse_to_strand(connection, before)
+        if before and (oldest := connection.execute(sa.text(_OLDEST)).scalar_one()) > before:
+            refuse_to_strand(connection, oldest, workspace_of(engine), place(engine))
 
 
-def _refuse_to_strand(connection: sa.Connection, before: str) -> None:
-    """Whoever could use the schema before and no longer can would only be in the way of itself."""
-    oldest: str = connection.execute(sa.text(_OLDEST)).scalar_one()
-    named = "datname = current_database() AND application_name LIKE 'habitus%'"
-    query = f"SELECT DISTINCT application_name FROM pg_stat_activity WHERE {named}"
-    schemas = [name.split(" ")[1:2] for name in connection.execute(sa.text(query)).scalars()]
-    older = sum(schema < [oldest] for schema in schemas)
-    if oldest > before and older:
-        what = f"{older} older Habitus {'process uses' if older == 1 else 'processes use'} {place(connection.engine)}"
-        raise Refused(
-            f"{what}, and could not go on at schema {HEAD}; nothing was changed.",
-            mend="Stop or upgrade them, or say --even-so: then they work from what they know and change nothing.",
-        )
+def _make_schema(connection: sa.Connection, name: str) -> None:
+    """Where a workspace is new. Asked for first: who may use it need not be allowed to make others."""
+    is_there = sa.text("SELECT true FROM pg_namespace WHERE nspname = :name")
+    if not name or connection.execute(is_there, {"name": name}).scalar():
+        return
+    try:
+        connection.execute(sa.schema.CreateSchema(name))
+    except sa.exc.ProgrammingError as error:
+        role = connection.engine.url.username or "this role"
+        what = f"{place(connection.engine)} is not there, and {role} may not make it."
+        mend = f'Have the owner of the database run: CREATE SCHEMA "{name}" AUTHORIZATION {role}.'
+        raise StorageFailed(what, mend=mend) from error
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -425,7 +435,8 @@ def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
 
 
 def place(engine: sa.Engine) -> str:
-    """Where a database is, fit to be shown: a path, or an address without its password."""
+    """Where a database is, fit to be shown: a path, or an address without its password, and the workspace."""
     if engine.dialect.name == "sqlite":
         return str(engine.url.database or "the in-memory database")
-    return engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+    shown = engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+    return f"{shown} (workspace {workspace})" if (workspace := workspace_of(engine)) else shown

@@ -38,7 +38,7 @@ async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_
     home: Path, tmp_path: Path, postgres_server: str
 ) -> None:
     with postgres.schema(postgres_server) as direct, line_to(direct) as line:
-        settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": line.url})
+        settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": line.url})
         model = ScriptedModel([says("one"), says("two"), says("three"), says("four"), says("five")])
         with Habitus.open(settings) as habitus:
             habitus.skills.create(Skill(name="brew-tea", description="How tea is brewed", body="."), habitus.person())

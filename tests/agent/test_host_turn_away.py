@@ -93,7 +93,7 @@ def test_a_conversation_opened_without_the_database_works_from_what_was_known_an
 @pytest.mark.req("CL-07", "OP-03")
 def test_the_same_holds_for_a_server_that_is_cut_off(home: Path, tmp_path: Path, postgres_server: str) -> None:
     with postgres.schema(postgres_server) as direct, line_to(direct) as line:
-        environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": line.url}
+        environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": line.url}
         with Habitus.open(read_settings(home, environ)) as habitus:
             furnished(habitus)
             line.cut()

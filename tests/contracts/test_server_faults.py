@@ -31,7 +31,7 @@ TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
 
 def opened(tmp_path: Path, url: str) -> Habitus:
     home = furnish(tmp_path / "home")
-    return Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url}))
+    return Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": url}))
 
 
 def uses(habitus: Habitus) -> int:

@@ -54,7 +54,7 @@ from habitus.errors import UserError
 from habitus.skills.model import Skill
 
 home, url, name = sys.argv[1:]
-settings = read_settings(Path(home), {"HOME": home, "USER": "ann", "HABITUS_DATABASE_URL": url})
+settings = read_settings(Path(home), {"HOME": home, "USER": "ann", "HABITUS_DATABASE": url})
 
 def write(habitus, number):
     habitus.skills.create(Skill(name=f"{name}-{number}", description="Of a release.", body="."), habitus.person())
@@ -125,7 +125,7 @@ def running(code: Path, home: Path, url: str, name: str, **more: str) -> Iterato
 def command(code: Path, home: Path, url: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A command of a release, which is asked to stop in the end."""
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(code), "HOME": str(home), "USER": "ann"}
-    environ |= {"LANG": "C.UTF-8", "HABITUS_HOME": str(home), "HABITUS_DATABASE_URL": url}
+    environ |= {"LANG": "C.UTF-8", "HABITUS_HOME": str(home), "HABITUS_DATABASE": url}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-m", "habitus", *words], env=environ, **pipes) as process:
         try:
@@ -190,9 +190,7 @@ def asked(habitus: Habitus, text: str) -> str:
 
 @pytest.mark.req("OP-03")
 def test_the_next_release_works_beside_this_one_or_waits_until_it_has_gone(tmp_path: Path, url: str) -> None:
-    settings = read_settings(
-        furnish(tmp_path / "one"), {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url}
-    )
+    settings = read_settings(furnish(tmp_path / "one"), {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": url})
     next_one, after_it = ("9001", sql.HEAD), ("9002", "9002")
     with Habitus.open(settings) as habitus:
         habitus.skills.create(Skill(name="brew-tea", description="How tea is brewed", body="."), habitus.person())

@@ -28,7 +28,7 @@ def damaged(settings: Settings) -> StorageFailed | None:
 def _files(settings: Settings) -> list[Path]:
     files = [settings.home / DATABASE]
     try:
-        url = sa.make_url(settings.database_url) if settings.database_url else None
+        url = sa.make_url(settings.database) if settings.database else None
     except sa.exc.ArgumentError:
         url = None
     if url is not None and url.get_backend_name() == "sqlite" and url.database:

@@ -46,7 +46,7 @@ class Migrated:
 
 def status(settings: Settings) -> DatabaseStatus:
     """How the database stands, whether or not this Habitus can use it; nothing is changed."""
-    with _engine(_address(settings)) as engine:
+    with _engine(settings) as engine:
         schema = sql.revision(engine)
         with sql.reading(engine) as connection:
             began = time.perf_counter()
@@ -86,7 +86,7 @@ def migrate(settings: Settings, *, even_so: bool = False) -> Migrated:
     `even_so` strands processes of an older Habitus that run on it and can't use it afterwards.
     """
     _refuse_unless_admin(settings, "migrate the database")
-    with _engine(_address(settings)) as engine:
+    with _engine(settings) as engine:
         before = sql.revision(engine)
         sql.migrate(engine, even_so=even_so)
         after = sql.revision(engine) or sql.HEAD
@@ -116,13 +116,9 @@ def copy_between(
         return done
 
 
-def _address(settings: Settings) -> str:
-    return settings.database_url or sql.sqlite_url(settings.home / home.DATABASE)
-
-
 @contextmanager
-def _engine(address: str) -> Iterator[sa.Engine]:
-    engine = sql.create_engine(address)
+def _engine(settings: Settings) -> Iterator[sa.Engine]:
+    engine = sql.create_engine(home.address(settings), settings.workspace)
     try:
         yield engine
     finally:
@@ -131,16 +127,16 @@ def _engine(address: str) -> Iterator[sa.Engine]:
 
 @contextmanager
 def _opened(settings: Settings, which: str) -> Iterator[Place]:
-    address = which
+    address, workspace = which, settings.workspace
     if which == HOME:
         if not home.can_write(settings.home):
             home.refuse_to_write(settings.home)
-        address = sql.sqlite_url(settings.home / home.DATABASE)
+        address, workspace = sql.sqlite_url(settings.home / home.DATABASE), ""
     elif not which:
         raise Invalid(
-            "It is not said where to copy to.", mend="Set database_url, or name two: 'habitus db copy home …'."
+            "It is not said where to copy to.", mend="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
         )
-    engine = sql.open_engine(address)
+    engine = sql.open_engine(address, workspace)
     try:
         if which == HOME:
             home.keep_private(settings.home)

@@ -9,6 +9,7 @@ from functools import partial
 
 from habitus.agent.background import in_thread
 from habitus.app import home
+from habitus.app.carrying import serving
 from habitus.app.habitus import Habitus
 from habitus.app.job_kinds import KINDS, add, kinds
 from habitus.app.scheduling import Scheduler, moment
@@ -32,15 +33,17 @@ def leave(
     *,
     tokens: int | None = None,
     priority: Priority = Priority.NORMAL,
+    id: str = "",
 ) -> str:
-    """Add a job as a person writes it, and return its id. A path is that of whoever adds it, not of the worker."""
+    """Add a job as a person writes it, and return its id; one that is there under `id` stays as it is. A path is that
+    of whoever adds it, not of the worker."""
     if kind not in KINDS:
         raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(KINDS)}.")
     if len(words) not in KINDS[kind].takes:
         raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=KINDS[kind].usage)
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
     given = {**KINDS[kind].given(paths), **({} if tokens is None else {"tokens": tokens})}
-    return add(habitus, queue, kind, given, priority=priority)
+    return add(habitus, queue, kind, given, id=id, priority=priority)
 
 
 @contextmanager
@@ -89,14 +92,14 @@ def at_work(
     host = _host(habitus, queue)
     manner = Manner(concurrency=concurrency, host=host, limits=limits, look_s=look_s, each_look=each_look)
     owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
-    with working(queue, done, owners, manner) as name:
+    with serving(habitus), working(queue, done, owners, manner) as name:
         yield name
 
 
 def _opened(habitus: Habitus, concurrency: int = 1) -> JobQueue:
     habitus.refuse_if_read_only()
     user = None if habitus.settings.is_admin else habitus.settings.user
-    return JobQueue(_url(habitus), connections=concurrency, user=user)
+    return JobQueue(_url(habitus), connections=concurrency, user=user, workspace=habitus.settings.workspace)
 
 
 def is_idle(habitus: Habitus, queue: JobQueue, only: Collection[str] = ()) -> bool:
@@ -110,8 +113,8 @@ def _host(habitus: Habitus, queue: JobQueue) -> str:
 
 def _url(habitus: Habitus) -> str:
     """Beside what every host shares; on one machine the engine has a database of its own beside ours, as private."""
-    if habitus.settings.database_url and habitus.shared.dialect.name == "postgresql":
-        return habitus.settings.database_url
+    if habitus.settings.database and habitus.shared.dialect.name == "postgresql":
+        return habitus.settings.database
     path = habitus.settings.home / home.JOBS
     path.touch(mode=0o600)
     return f"sqlite:///{path}"

@@ -37,7 +37,7 @@ def readiness(settings: Settings) -> Readiness:
         reasons = [] if can_write(settings.home) else ["The home is read-only."]
     except StorageFailed as error:
         return Readiness(state=ReadyState.UNUSABLE, reasons=(error.message,))
-    if settings.database_url and (silent := silence(sql.create_engine(settings.database_url), ANSWERS_S)):
+    if settings.database and (silent := silence(sql.create_engine(settings.database, settings.workspace), ANSWERS_S)):
         reasons.append(silent)
     spool = Spool(settings.home / WAITING, Redactor(()))
     if waiting := spool.waiting:
