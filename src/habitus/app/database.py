@@ -80,12 +80,15 @@ def _count(name: str) -> sa.Select[int]:
     return sa.select(sa.func.count()).select_from(sa.table(name))
 
 
-def migrate(settings: Settings) -> Migrated:
-    """Bring the database up to what this Habitus needs; the only thing that does so where many hosts share it."""
+def migrate(settings: Settings, *, even_so: bool = False) -> Migrated:
+    """Bring the database up to what this Habitus needs; the only thing that does so where many hosts share it.
+
+    `even_so` strands processes of an older Habitus that run on it and can't use it afterwards.
+    """
     _refuse_unless_admin(settings, "migrate the database")
     with _engine(settings) as engine:
         before = sql.revision(engine)
-        sql.migrate(engine)
+        sql.migrate(engine, even_so=even_so)
         after = sql.revision(engine) or sql.HEAD
         return Migrated(
             address=sql.place(engine), before=before, after=after, oldest=sql.oldest_reader(engine) or after

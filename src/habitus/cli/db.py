@@ -30,9 +30,15 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def migrate(context: typer.Context, as_json: AsJson = False) -> None:
+def migrate(
+    context: typer.Context,
+    even_so: Annotated[
+        bool, typer.Option("--even-so", help="Also while older processes run that can't use it afterwards.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Bring the database up to what this Habitus needs. A shared one is never migrated otherwise."""
-    done = database.migrate(read_settings(context.find_root().obj))
+    done = database.migrate(read_settings(context.find_root().obj), even_so=even_so)
     said = f"{done.address} is at schema {done.after}" + (
         ", as it was." if done.before == done.after else f"; it was at {done.before or 'none'}."
     )
