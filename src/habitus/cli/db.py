@@ -65,4 +65,6 @@ def copy(
     output.listed(False, done, ("table", "rows", "copied", "differ", "checksum"), rows, empty="There was nothing.")
     for left in done.left:
         output.say(f"Not copied, because it can't be read: {left}")
+    for what, count in done.stays.items():
+        output.say(f"Stays where it is: {count} {what}.")
     output.say(f"{done.target} has everything of {done.source}{' that it had not' if merge else ''}.")

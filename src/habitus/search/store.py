@@ -56,6 +56,12 @@ def generation(connection: sa.Connection, collection: str) -> int:
     return connection.execute(_GENERATION, {"of": collection}).scalar() or 0
 
 
+def next_of_all(connection: sa.Connection) -> int:
+    """A generation that is new to every collection there is."""
+    names = connection.execute(sa.select(collections.c.collection)).scalars().all()
+    return max((next_generation(connection, name) for name in names), default=1)
+
+
 def next_generation(connection: sa.Connection, collection: str) -> int:
     """Raise the counter. Its row stays locked until the commit, so that generations become visible in order."""
     raised = sa.update(collections).where(collections.c.collection == collection)
