@@ -25,13 +25,14 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import extras
 from habitus.errors import Invalid, StorageFailed
+from habitus.refusals import explained
 
 log = logging.getLogger(__name__)
 
 metadata = sa.MetaData()
 
 # The newest migration this code knows. A test holds it against the migrations folder.
-HEAD = "0016"
+HEAD = "0017"
 
 _BUSY_SECONDS = 30
 _SECRETS = ("password", "sslpassword")  # what an address may also name behind its question mark
@@ -55,12 +56,12 @@ def _written(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def open_engine(url: str) -> sa.Engine:
+def open_engine(url: str, workspace: str = "") -> sa.Engine:
     """An engine on a database that has every table this code needs.
 
     What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
     """
-    engine = create_engine(url)
+    engine = create_engine(url, workspace)
     try:
         found = revision(engine)
         if engine.dialect.name == "sqlite" or found is None:
@@ -73,8 +74,8 @@ def open_engine(url: str) -> sa.Engine:
     return engine
 
 
-def create_engine(url: str) -> sa.Engine:
-    """An engine that begins transactions as described above; makes no tables."""
+def create_engine(url: str, workspace: str = "") -> sa.Engine:
+    """An engine that begins transactions as described above, in a schema of that name; makes no tables."""
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
@@ -82,17 +83,21 @@ def create_engine(url: str) -> sa.Engine:
             f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///…."
         ) from None
     if parsed.get_backend_name() == "sqlite":
+        if workspace:
+            what = f"Workspace '{workspace}' needs PostgreSQL; {parsed.database or 'SQLite'} holds only one."
+            raise StorageFailed(what, mend="Leave HABITUS_WORKSPACE out, and give each workspace a file of its own.")
         engine = sa.create_engine(parsed, connect_args={"timeout": _BUSY_SECONDS})
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.get_backend_name() == "postgresql":
-        return _servers.get(parsed) or _servers.setdefault(parsed, _postgresql_engine(parsed))
+        key = parsed, workspace
+        return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace))
     raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")
 
 
-# By address: all that a process opens there shares two connections, one of which may be listening (see `news`).
-_servers: WeakValueDictionary[sa.URL, sa.Engine] = WeakValueDictionary()
+# All that a process opens in a workspace shares two connections, one of which may be listening (see `news`).
+_servers: WeakValueDictionary[tuple[sa.URL, str], sa.Engine] = WeakValueDictionary()
 _CONNECTIONS = 2
 _TO_SERVERS = {
     "connect_timeout": 5,
@@ -101,7 +106,7 @@ _TO_SERVERS = {
 }
 
 
-def _postgresql_engine(url: sa.URL) -> sa.Engine:
+def _postgresql_engine(url: sa.URL, workspace: str) -> sa.Engine:
     options = {name: value for name, value in _TO_SERVERS.items() if name not in url.query}
     try:
         engine = sa.create_engine(
@@ -111,6 +116,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             max_overflow=0,
             pool_timeout=_BUSY_SECONDS,
             connect_args={**options, "prepare_threshold": None},  # a pooler may give every transaction another one
+            execution_options={"habitus_workspace": workspace},
         )
         from habitus.impatient import make_impatient  # the driver, for those who have a server
     except ImportError:
@@ -133,12 +139,27 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
 
 
 def _say_in_whose_name(connection: sa.Connection) -> None:
-    """For the row-level security that the migrations set up; what Habitus does by itself is done as an admin."""
+    """For the row-level security that the migrations set up; what Habitus does by itself is done as an admin.
+
+    The workspace is said with it, for this transaction alone: a pooler may give the next one another connection.
+    """
     options = connection.get_execution_options()
-    names = (options.get("habitus_user", ""), options.get("habitus_role", "admin"))
-    connection.exec_driver_sql(
-        "SELECT set_config('habitus.user', %s, true), set_config('habitus.role', %s, true)", names
-    )
+    told = {"user": options.get("habitus_user", ""), "role": options.get("habitus_role", "admin")}
+    statement = "SELECT set_config('habitus.user', %(user)s, true), set_config('habitus.role', %(role)s, true)"
+    if workspace := workspace_of(connection.engine):
+        statement += ", set_config('search_path', %(path)s, true)"
+        told["path"] = f'"{workspace}"'
+    connection.exec_driver_sql(statement, told)
+
+
+def workspace_of(engine: sa.Engine) -> str:
+    """The schema that an engine works in; empty for the one that a connection begins with."""
+    return str(engine.get_execution_options().get("habitus_workspace", ""))
+
+
+def key_of(engine: sa.Engine) -> tuple[sa.URL, str]:
+    """What tells two databases, or two workspaces of one, apart."""
+    return engine.url, workspace_of(engine)
 
 
 def sqlite_url(path: Path) -> str:
@@ -170,9 +191,10 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
             if _patience.get() < _BUSY_SECONDS and engine.dialect.name == "postgresql":
                 connection.execute(sa.text(f"SET LOCAL lock_timeout = {int(_patience.get() * 1000)}"))
             if lock and engine.dialect.name == "postgresql":
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": lock})
+                name = {"name": f"{workspace_of(engine)} {lock}".strip()}
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
             yield connection
-    _commits[engine.url] += 1
+    _commits[key_of(engine)] += 1
 
 
 @contextmanager
@@ -198,12 +220,12 @@ def is_writing(engine: sa.Engine) -> bool:
     return joined is not None and bool(joined.get_execution_options().get("habitus_writing"))
 
 
-_commits: Counter[sa.URL] = Counter()
+_commits: Counter[tuple[sa.URL, str]] = Counter()
 
 
 def commits(engine: sa.Engine) -> int:
     """How often this process has written there."""
-    return _commits[engine.url]
+    return _commits[key_of(engine)]
 
 
 # The transaction that is open in this context, by engine: whoever reads or writes further joins it.
@@ -227,7 +249,7 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        raise _explained(engine, error) from error
+        raise explained(place(engine), error, waited=_patience.get()) from error
     except sa.exc.TimeoutError:
         what = f"All {_CONNECTIONS} connections to {place(engine)} have been in use for {_BUSY_SECONDS} s."
         raise StorageFailed(what, mend="Retry, or start another process.") from None
@@ -310,8 +332,23 @@ def _upgrade(engine: sa.Engine) -> None:
     with writing(engine, durable=True) as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(4242001)"))
+            _make_schema(connection, workspace_of(engine))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def _make_schema(connection: sa.Connection, name: str) -> None:
+    """Where a workspace is new. Asked for first: who may use it need not be allowed to make others."""
+    is_there = sa.text("SELECT true FROM pg_namespace WHERE nspname = :name")
+    if not name or connection.execute(is_there, {"name": name}).scalar():
+        return
+    try:
+        connection.execute(sa.schema.CreateSchema(name))
+    except sa.exc.ProgrammingError as error:
+        role = connection.engine.url.username or "this role"
+        what = f"{place(connection.engine)} is not there, and {role} may not make it."
+        mend = f'Have the owner of the database run: CREATE SCHEMA "{name}" AUTHORIZATION {role}.'
+        raise StorageFailed(what, mend=mend) from error
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -370,47 +407,9 @@ def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
         raw.execute("PRAGMA synchronous = NORMAL")
 
 
-def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
-    said = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
-    where = place(engine)
-    match said.lower():
-        case text if "disk is full" in text or "no space left" in text:
-            return StorageFailed(f"No space left for {where}; nothing was changed.", mend="Free some space and retry.")
-        case text if "readonly" in text or "read-only" in text:
-            return StorageFailed(f"{where} can't be written.", mend="Check the permissions of its directory.")
-        case text if "unable to open" in text:
-            return StorageFailed(f"{where} can't be opened.", mend="Check that its directory exists and is yours.")
-        case text if "malformed" in text or "not a database" in text:
-            return StorageFailed(
-                f"{where} is damaged ({said}).",
-                mend=way_back(where),
-            )
-        case text if "locked" in text:
-            return StorageFailed(
-                f"{where} has been busy for {_patience.get():g} s.",
-                mend="Look for a stuck habitus process, then retry.",
-            )
-        case text if "permission denied" in text or "no schema has been selected" in text:
-            what = f"{where} does not let this role in: {said.rstrip('.')}."
-            return StorageFailed(what, mend="Have its owner grant the role the schema and its tables.")
-        case text if "connection" in text or "resolve host" in text:  # to a server: which one is in what it says
-            said = f"The database is away: {said.removeprefix('connection is bad: ')}"
-            return StorageFailed(f"{said.rstrip('.')}.", mend="Nothing was changed; run 'habitus doctor'.")
-    return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
-
-
-def way_back(path: str) -> str:
-    """From a damaged database file."""
-    name = Path(path).name
-    return (
-        f"Skills on disk and memory/*.md are not touched. Put a backup of {name} in its place, or save what can be "
-        f"read (sqlite3 {name} .recover | sqlite3 saved.db) and use that, or move it away to start counters, history "
-        "and lessons anew."
-    )
-
-
 def place(engine: sa.Engine) -> str:
-    """Where a database is, fit to be shown: a path, or an address without its password."""
+    """Where a database is, fit to be shown: a path, or an address without its password, and the workspace."""
     if engine.dialect.name == "sqlite":
         return str(engine.url.database or "the in-memory database")
-    return engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+    shown = engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+    return f"{shown} (workspace {workspace})" if (workspace := workspace_of(engine)) else shown

@@ -101,7 +101,7 @@ def test_every_table_is_copied_to_postgresql_and_back(direct: Direct, tmp_path: 
 
 
 def opened(home: Path, url: str | None = None) -> Habitus:
-    environ = {"HOME": str(home.parent), "USER": "ann"} | ({"HABITUS_DATABASE_URL": url} if url else {})
+    environ = {"HOME": str(home.parent), "USER": "ann"} | ({"HABITUS_DATABASE": url} if url else {})
     return Habitus.open(read_settings(home, environ))
 
 
@@ -138,7 +138,7 @@ def test_a_home_moves_to_a_shared_database_and_back_with_all_it_has(direct: Dire
     furnish_with_skills(direct.home)
     before = seen(direct.home)
     told = "2 skills and 1 lesson of this home are not in the shared database; 'habitus db copy home --merge'"
-    said = [direct("skills", "list", env={"HABITUS_DATABASE_URL": url}).err for _ in range(2)]
+    said = [direct("skills", "list", env={"HABITUS_DATABASE": url}).err for _ in range(2)]
     assert (told in said[0], said[1]) == (True, "")
     direct.ok("db", "copy", "home", url)
     other, third = furnish(tmp_path / "other"), furnish(tmp_path / "third")
@@ -184,7 +184,7 @@ def test_a_copy_that_was_killed_goes_on_where_it_stopped(direct: Direct, url: st
 @pytest.mark.req("OP-01", "OP-03")
 def test_only_migrate_changes_the_schema_of_a_shared_database(direct: Direct, postgres_server: str) -> None:
     address = postgres.new_schema(postgres_server)
-    env = {"HABITUS_DATABASE_URL": address}
+    env = {"HABITUS_DATABASE": address}
     empty = direct("db", "status", env=env)
     assert (empty.code, "no tables yet" in empty.out) == (1, True)
     direct.ok("db", "migrate", env=env)

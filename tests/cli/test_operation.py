@@ -15,7 +15,7 @@ import habitus.cli
 from habitus.hosts.hook import SOCKET, SPOOL
 from tests.cli.conftest import Direct
 
-AWAY = {"HABITUS_DATABASE_URL": "postgresql://ann:hunter2@127.0.0.1:9/none"}
+AWAY = {"HABITUS_DATABASE": "postgresql://ann:hunter2@127.0.0.1:9/none"}
 
 
 def checks(direct: Direct, **more: object) -> dict[str, tuple[str, str]]:

@@ -13,7 +13,7 @@ from habitus.app import Habitus, explaining, inbox, replaying
 from habitus.app.people import People, Role
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Kind, Producer
-from habitus.skills.model import Actor, Author, Skill
+from habitus.skills.model import Actor, Author, Skill, State
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
 from tests.web.test_pages import seen
@@ -89,6 +89,10 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     assert "Approved; 1 other turned down." in done.text
     assert habitus.skills.is_taken("make-coffee")
     assert habitus.review.get(int(first)).decision == "make-coffee says the same, and was taken"
+    # One Undo has all of them wait again, as if nobody had chosen.
+    browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', done.text)})
+    assert inbox.together(habitus, inbox.waiting(habitus)) == groups
+    assert not habitus.skills.is_taken("make-coffee")
 
 
 @pytest.mark.req("CL-03")
@@ -134,6 +138,17 @@ def test_every_decision_can_be_taken_back(browser: TestClient, habitus: Habitus)
     assert habitus.skills.is_taken("brew-coffee")
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', taken)})
     assert not habitus.skills.is_taken("brew-coffee")
+    assert [item.id for item in inbox.waiting(habitus)] == [id]
+    for action in (Action.WRITE, Action.DISABLE, Action.REMOVE):
+        tree = with_skill({}, replace(COFFEE, name="brew-tea")) if action is Action.WRITE else {}
+        submitted = habitus.review.submit(Change(action=action, name="brew-tea", layer="user", tree=tree), AGENT)
+        assert submitted.proposal is not None
+        before = habitus.skills.tree("brew-tea")
+        browser.post(f"/review/{submitted.proposal.id}/approve")
+        assert habitus.skills.is_taken("brew-tea") is (action is not Action.REMOVE)
+        assert "It waits for you again." in browser.post(f"/review/{submitted.proposal.id}/reopen").text
+        assert habitus.skills.tree("brew-tea") == before
+        assert habitus.skills.find("brew-tea").state is State.OK
 
 
 @pytest.mark.req("CL-02")

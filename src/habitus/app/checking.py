@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from habitus import sql
 from habitus.agent.budget import EAGER_SHARE
 from habitus.app import recipes
 from habitus.app.check_state import Check, CheckState
@@ -127,8 +128,7 @@ def _database(habitus: Habitus) -> Check:
     """By the database's own check, which looks at every page."""
     if (damage := damaged(habitus.settings)) is not None:
         return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
-    address = habitus.shared.url.render_as_string(hide_password=True)
-    return Check(name="database", state=CheckState.OK, detail=address)
+    return Check(name="database", state=CheckState.OK, detail=sql.place(habitus.shared))
 
 
 def _skills(habitus: Habitus) -> list[Check]:

@@ -46,7 +46,7 @@ class Migrated:
 
 def status(settings: Settings) -> DatabaseStatus:
     """How the database stands, whether or not this Habitus can use it; nothing is changed."""
-    with _engine(_address(settings)) as engine:
+    with _engine(settings) as engine:
         schema = sql.revision(engine)
         with sql.reading(engine) as connection:
             began = time.perf_counter()
@@ -83,7 +83,7 @@ def _count(name: str) -> sa.Select[int]:
 def migrate(settings: Settings) -> Migrated:
     """Bring the database up to what this Habitus needs; the only thing that does so where many hosts share it."""
     _refuse_unless_admin(settings, "migrate the database")
-    with _engine(_address(settings)) as engine:
+    with _engine(settings) as engine:
         before = sql.revision(engine)
         sql.migrate(engine)
         after = sql.revision(engine) or sql.HEAD
@@ -113,13 +113,9 @@ def copy_between(
         return done
 
 
-def _address(settings: Settings) -> str:
-    return settings.database_url or sql.sqlite_url(settings.home / home.DATABASE)
-
-
 @contextmanager
-def _engine(address: str) -> Iterator[sa.Engine]:
-    engine = sql.create_engine(address)
+def _engine(settings: Settings) -> Iterator[sa.Engine]:
+    engine = sql.create_engine(home.address(settings), settings.workspace)
     try:
         yield engine
     finally:
@@ -128,16 +124,16 @@ def _engine(address: str) -> Iterator[sa.Engine]:
 
 @contextmanager
 def _opened(settings: Settings, which: str) -> Iterator[Place]:
-    address = which
+    address, workspace = which, settings.workspace
     if which == HOME:
         if not home.can_write(settings.home):
             home.refuse_to_write(settings.home)
-        address = sql.sqlite_url(settings.home / home.DATABASE)
+        address, workspace = sql.sqlite_url(settings.home / home.DATABASE), ""
     elif not which:
         raise Invalid(
-            "It is not said where to copy to.", mend="Set database_url, or name two: 'habitus db copy home …'."
+            "It is not said where to copy to.", mend="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
         )
-    engine = sql.open_engine(address)
+    engine = sql.open_engine(address, workspace)
     try:
         if which == HOME:
             home.keep_private(settings.home)

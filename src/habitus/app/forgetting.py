@@ -168,7 +168,7 @@ def _erase(habitus: Habitus, person: Person) -> None:
 
 def _jobs(habitus: Habitus, person: Person, *, dry_run: bool = False) -> int:
     """What they left to workers, with what that came to."""
-    is_shared = habitus.settings.database_url is not None
+    is_shared = habitus.settings.database is not None
     if not extras.has("dbos") or not (is_shared or (habitus.settings.home / JOBS).exists()):
         return 0
     from habitus.app.jobs import opened_queue  # the engine, for those who have it

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from habitus.agent.background import in_thread
 from habitus.agent.loop_thread import LoopThread
 from habitus.app import home
+from habitus.app.carrying import serving
 from habitus.app.habitus import Habitus
 from habitus.app.job_kinds import KINDS, add, kinds
 from habitus.app.scheduling import Scheduler
@@ -109,14 +110,14 @@ def at_work(
         cut_off=loop.close,
     )
     owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
-    with working(queue, done, owners, manner) as name:
+    with serving(habitus), working(queue, done, owners, manner) as name:
         yield name
 
 
 def _opened(habitus: Habitus, concurrency: int = 1) -> JobQueue:
     habitus.refuse_if_read_only()
     user = None if habitus.settings.is_admin else habitus.settings.user
-    return JobQueue(_url(habitus), connections=concurrency, user=user)
+    return JobQueue(_url(habitus), connections=concurrency, user=user, workspace=habitus.settings.workspace)
 
 
 def is_idle(habitus: Habitus, queue: JobQueue, only: Collection[str] = ()) -> bool:
@@ -130,8 +131,8 @@ def _host(habitus: Habitus, queue: JobQueue) -> str:
 
 def _url(habitus: Habitus) -> str:
     """Beside what every host shares; on one machine the engine has a database of its own beside ours, as private."""
-    if habitus.settings.database_url and habitus.shared.dialect.name == "postgresql":
-        return habitus.settings.database_url
+    if habitus.settings.database and habitus.shared.dialect.name == "postgresql":
+        return habitus.settings.database
     path = habitus.settings.home / home.JOBS
     path.touch(mode=0o600)
     return f"sqlite:///{path}"

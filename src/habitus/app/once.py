@@ -60,7 +60,7 @@ def once(habitus: Habitus, key: str, asked: object, make: Callable[[Attempt], An
         if claim.answer is not None:
             answer: Answer = json.loads(claim.answer)
             return answer
-        if not is_new and habitus.settings.database_url and habitus.clock() < claim.asked_on + CUT_OFF:
+        if not is_new and habitus.settings.database and habitus.clock() < claim.asked_on + CUT_OFF:
             raise _under_way()
         id = hashlib.sha256(f"{claim.user} {key} {claim.asked_on}".encode()).hexdigest()[:16]
         return _made(habitus, this, make, Attempt(id=id, since=None if is_new else claim.asked_on))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from habitus.agent.attachments import names_in
 from habitus.agent.history import unpack
 from habitus.agent.stream import about
 from habitus.app.habitus import Habitus
@@ -39,6 +40,7 @@ class ShownTurn:
     """A turn as people read it: the answer, what it used, what else it was offered, what it did and was told."""
 
     turn: Turn
+    attached: tuple[str, ...]  # names of files
     reply: str
     outcome: TurnOutcome | None
     used: tuple[Selected, ...]
@@ -81,6 +83,7 @@ def shown_turn(turn: Turn) -> ShownTurn:
     asked = [message for message in said if isinstance(message, Asked)]
     return ShownTurn(
         turn=turn,
+        attached=names_in(asked[0]) if asked else (),
         reply=next((answer.text for answer in reversed(answers) if answer.text), ""),
         outcome=effective(turn.outcomes),
         used=tuple(entry for entry in turn.selected if entry.place in _USED),

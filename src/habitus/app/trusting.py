@@ -123,7 +123,7 @@ def revoke(habitus: Habitus, found: Trustable) -> tuple[str, ...]:
 
 
 def trusted(habitus: Habitus) -> tuple[Trusted, ...]:
-    shared = habitus.approvals.list() if habitus.settings.database_url else []
+    shared = habitus.approvals.list() if habitus.settings.database else []
     return (*habitus.trust.list(), *shared)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from habitus.agent.identity import NAME, identity_skill
 from habitus.app.habitus import Habitus
-from habitus.app.undoing import of_version, undo_of
+from habitus.app.undoing import of_change, of_version, undo_of
 from habitus.errors import Invalid
 from habitus.files import Tree, file_of
 from habitus.skills import trees
@@ -104,6 +104,14 @@ class Removed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Removal:
+    """The skills of one removal, and the command that brings all of them back."""
+
+    skills: tuple[Removed, ...]
+    undo: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class IdentityText:
     """Who the assistant is, now; nothing to undo where nothing was changed."""
 
@@ -141,7 +149,7 @@ def made_since(habitus: Habitus, name: str, since: datetime, layer: str | None =
 
 def _made(habitus: Habitus, name: str, layer: str, version: int) -> NewSkill:
     address = f"{name}@{layer}"
-    directory = None if habitus.settings.database_url else habitus.skills.directory(address)
+    directory = None if habitus.settings.database else habitus.skills.directory(address)
     return NewSkill(name=name, version=version, layer=layer, directory=directory, undo=of_version(address, version))
 
 
@@ -227,10 +235,11 @@ def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> Switching:
     return Switching(after=after, undo=("skills", "disable" if on else "enable", *turned) if turned else ())
 
 
-def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Removed, ...]:
+def remove(habitus: Habitus, names: Sequence[str], reason: str) -> Removal:
     """Move skills to the archive; an unknown one is said before anything is done."""
     items, author = [habitus.skills.find(name) for name in names], habitus.person(reason)
-    return tuple(_removed(habitus, item, author) for item in items)
+    gone = tuple(_removed(habitus, item, author) for item in items)
+    return Removal(skills=gone, undo=gone[0].undo if len(gone) == 1 else of_change(author))
 
 
 def _removed(habitus: Habitus, item: Listed, author: Author) -> Removed:

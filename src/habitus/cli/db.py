@@ -50,7 +50,7 @@ def copy(
     settings = read_settings(context.find_root().obj)
     with output.counting(is_quiet=as_json, doing="Copying", what="rows") as progress:
         done = database.copy_between(
-            settings, source, target or settings.database_url or "", merge=merge, progress=progress
+            settings, source, target or settings.database or "", merge=merge, progress=progress
         )
     if as_json:
         output.print_json(done)

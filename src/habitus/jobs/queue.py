@@ -21,9 +21,9 @@ from habitus.jobs.store import JobStore, is_for, jobs, parts
 class JobQueue:
     """`user` is whose jobs are shown and changed; None is everybody's."""
 
-    def __init__(self, url: str, *, connections: int = 1, user: str | None = None) -> None:
+    def __init__(self, url: str, *, connections: int = 1, user: str | None = None, workspace: str = "") -> None:
         self._user = user
-        self.store = JobStore(url, connections=connections)
+        self.store = JobStore(url, connections=connections, workspace=workspace)
         self._client = DBOSClient(
             system_database_engine=self.store.engine,
             dbos_system_schema=self.store.schema,

@@ -58,11 +58,11 @@ def is_for(host: str) -> sa.ColumnElement[bool]:
 
 
 class JobStore:
-    def __init__(self, url: str, *, connections: int = 1) -> None:
+    def __init__(self, url: str, *, connections: int = 1, workspace: str = "") -> None:
         self.url = url
         engine = _sqlite(url) if sa.make_url(url).get_backend_name() == "sqlite" else _postgresql(url, connections)
         with sql.storage_errors(engine):
-            self.schema = _schema(engine)
+            self.schema = _schema(engine, workspace)
         DBOS.migrate(url, schema=self.schema or "")
         self.engine = engine.execution_options(schema_translate_map={"engine": self.schema})
 
@@ -134,10 +134,10 @@ def _connecting(url: str, connections: int) -> sa.Engine:
     )
 
 
-def _schema(engine: sa.Engine) -> str | None:
-    """Beside the one of our own tables; None for SQLite."""
+def _schema(engine: sa.Engine, workspace: str) -> str | None:
+    """Beside the one of our own tables, which no workspace can be called like; None for SQLite."""
     if engine.dialect.name == "sqlite":
         return None
     with engine.connect() as connection:
-        ours: str = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
-    return "habitus_jobs" if ours == "public" else f"{ours}_jobs"
+        ours = workspace or connection.execute(sa.text("SELECT current_schema()")).scalar_one()
+    return f"{ours}_jobs"

@@ -118,7 +118,7 @@ class Finder:
         gone = [name for name in known if name not in now]
         for done, names in enumerate(_chunks(changed)):
             progress(done * _CHUNK)
-            index.put(self._document(seen.by_name[name]) for name in names)
+            index.put(self._documents([seen.by_name[name] for name in names]))
             self._remember(names, now)
         if gone:
             index.remove(gone)
@@ -131,10 +131,16 @@ class Finder:
             if rows:
                 connection.execute(indexed.insert(), rows)
 
-    def _document(self, item: Listed) -> Document:
-        assert item.summary is not None
-        skill = self._library.layer(item.layer).store.load(item.name, look=False)
-        document = document_of(item.summary, skill.body if skill is not None else "")
+    def _documents(self, items: Sequence[Listed]) -> Iterator[Document]:
+        """What is kept of skills to search, their bodies read together: one by one they would take most of the time."""
+        for layer in dict.fromkeys(item.layer for item in items):
+            there = {item.name: item.summary for item in items if item.layer == layer}
+            bodies = self._library.layer(layer).store.bodies(there)
+            for name, summary in there.items():
+                assert summary is not None
+                yield self._without_secrets(document_of(summary, bodies.get(name, "")))
+
+    def _without_secrets(self, document: Document) -> Document:
         return replace(
             document,
             name=self._redacted(document.name),

@@ -92,7 +92,7 @@ def choose(habitus: Opened, id: str, wanted: Others, key: OnceKey = "") -> Json:
 
 @router.post("/{id}/reopen", response_model=Waiting, response_model_exclude_unset=True)
 def reopen(habitus: Opened, id: str) -> Json:
-    """Let a change that was turned down wait again."""
+    """Let a change wait again that was decided; what approving it did is taken back."""
     answer: Json = told(json_of.waiting(inbox.reopen(habitus, id)))
     return answer
 

@@ -35,6 +35,7 @@ from habitus.web.api.asking import (
     expected,
     paged,
     told,
+    uploaded,
 )
 
 router = APIRouter(tags=["skills"])
@@ -134,7 +135,7 @@ def bulk(habitus: Opened, wanted: Bulk) -> Json:
     """Switch several on or off, or move them to the archive; an unknown one is said before anything is done."""
     if wanted.act is Act.REMOVE:
         gone = writing.remove(habitus, wanted.names, wanted.reason)
-        return {"names": [one.item.name for one in gone], "undo": [one.undo for one in gone]}
+        return {"names": [one.item.name for one in gone.skills], "undo": [gone.undo]}
     done = writing.switch(habitus, wanted.names, on=wanted.act is Act.ENABLE)
     return {"names": [item.name for item in done.after], "undo": [done.undo] if done.undo else []}
 
@@ -164,7 +165,7 @@ def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, i
 @router.delete("/skills/{name}", response_model=Moved)
 def remove(habitus: Opened, name: str, reason: Line = "") -> Json:
     """Move it to the archive, from which it can be brought back."""
-    (gone,) = writing.remove(habitus, [name], reason)
+    (gone,) = writing.remove(habitus, [name], reason).skills
     return {"name": gone.item.name, "layer": gone.item.layer, "undo": gone.undo}
 
 
@@ -254,7 +255,7 @@ def restore(habitus: Opened, id: int, wanted: NewName | None = None) -> Json:
 @router.post("/uploads", response_model=uploading.Looked | TakenIn)
 def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False, key: OnceKey = "") -> Json:
     """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well."""
-    sent = uploading.Upload(name=file.filename or "", content=file.file.read())
+    sent = uploaded(file)
 
     def make(_: Attempt) -> Json:
         taken = uploading.take(habitus, sent, overwrite=overwrite)
