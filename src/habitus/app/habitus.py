@@ -91,7 +91,11 @@ class Habitus:
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
         # One view of the directories makes one index, so it is kept with what is known of this machine.
         self.finder = Finder(
-            self.skills, local, functools.partial(home.open_index, settings, local), redacted=self.redacted
+            self.skills,
+            local,
+            functools.partial(home.open_index, settings, local),
+            redacted=self.redacted,
+            shared=home.shared_index(settings, shared),
         )
         self.notifier = Notifier(settings.notify_url)
         self.review = open_review(self)
