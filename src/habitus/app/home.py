@@ -19,8 +19,6 @@ import sqlalchemy as sa
 from habitus import search
 from habitus import settings as settings_module
 from habitus.errors import Refused, StorageFailed
-from habitus.skills.layers import USER
-from habitus.skills.shared_index import SharedIndex
 
 DATABASE = "habitus.db"
 JOBS = "jobs.db"  # what was left to workers, where only this machine has some
@@ -120,17 +118,3 @@ def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = 
 def open_index(settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills") -> search.Index:
     """What finds skills or lessons, with the encoder of the settings."""
     return search.open_index(engine, collection, settings.search.encoder)
-
-
-def shared_index(settings: settings_module.Settings, shared: sa.Engine) -> SharedIndex | None:
-    """The index of skills that many hosts share in a PostgreSQL; with any other database every host has its own."""
-    url = settings.database
-    if not url or sa.make_url(url).get_backend_name() != "postgresql":
-        return None
-
-    def open_server(embedder: search.Embedder) -> search.ServerIndex:
-        if shared.dialect.name != "postgresql":  # what stands in for it has no index
-            raise StorageFailed("The database is away, and the index of its skills with it.", mend="Retry later.")
-        return search.ServerIndex(shared, embedder)
-
-    return SharedIndex(USER, above=settings.search.server_above, open_server=open_server)
