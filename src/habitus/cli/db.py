@@ -20,7 +20,7 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
         output.say(f"{found.address} ({found.server}), answers in {found.latency_ms} ms")
         output.say(f"Schema: {found.schema or 'no tables yet'}; this Habitus needs {found.needs}.")
         if found.server.startswith("PostgreSQL"):
-            output.say(f"pgvector: {found.pgvector or 'not there, and not needed'}.")
+            output.say(f"Search: {found.search}; pgvector: {found.pgvector or 'not there'}.")
         if found.note:
             output.say(found.note)
         rows = [(name, count) for name, count in found.rows.items() if count]
