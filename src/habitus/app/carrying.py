@@ -66,8 +66,14 @@ def where_it_is(habitus: Habitus, proposal: Proposal) -> Habitus:
     place = Path(proposal.root).parent.parent
     if habitus.review.is_open(proposal) or not place.is_dir():
         return habitus
-    there = habitus.settings.model_copy(update={"cwd": place})
-    return type(habitus)(there, local=habitus.local, shared=habitus.shared, clock=habitus.clock, has_pages=False)
+    return type(habitus)(
+        habitus.settings.model_copy(update={"cwd": place}),
+        local=habitus.local,
+        shared=habitus.shared,
+        clock=habitus.clock,
+        there=habitus.there,
+        has_pages=False,
+    )
 
 
 def _carry_all(habitus: Habitus, due: Sequence[Proposal]) -> None:

@@ -10,7 +10,8 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ import sqlalchemy as sa
 
 from habitus import search, sql
 from habitus import settings as settings_module
+from habitus.app import replacing
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
@@ -48,6 +50,24 @@ def can_write(home: Path) -> bool:
         raise StorageFailed(
             f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
         ) from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entered:
+    """A home that somebody is in: nobody replaces it meanwhile. One that can't be written is read from a copy."""
+
+    place: Path  # where what is not kept may be written
+    is_read_only: bool
+    leaving: ExitStack
+
+
+def enter(home: Path) -> Entered:
+    leaving = ExitStack()
+    if can_write(home):
+        leaving.enter_context(replacing.inside(home))
+        return Entered(place=home, is_read_only=False, leaving=leaving)
+    scratch = leaving.enter_context(copy_of_database(home))
+    return Entered(place=Path(scratch), is_read_only=True, leaving=leaving)
 
 
 def host_of(home: Path) -> str:
@@ -131,9 +151,13 @@ def keep_private(home: Path) -> None:
 
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
     """The settings of this process: environment, then habitus.toml, then defaults."""
-    if environ is not None:
-        return settings_module.load(environ, Path.cwd(), home)
-    return settings_module.load(os.environ, Path.cwd(), home, account=settings_module.account_name())
+    account = settings_module.account_name() if environ is None else ""
+    given = os.environ if environ is None else environ
+    found = settings_module.load(given, Path.cwd(), home, account=account)
+    if replacing.is_begun(found.home):
+        replacing.complete(found.home)
+        found = settings_module.load(given, Path.cwd(), home, account=account)
+    return found
 
 
 def address(settings: settings_module.Settings) -> str:

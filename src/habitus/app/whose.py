@@ -39,4 +39,6 @@ def acting_as(habitus: Habitus, user: str) -> Habitus:
         return habitus
     theirs = habitus.settings.model_copy(update={"user": user, "is_claimed": True})
     shared = sql.acting_as(habitus.shared, user, is_admin=theirs.is_admin)
-    return type(habitus)(theirs, local=habitus.local, shared=shared, clock=habitus.clock, has_pages=False)
+    return type(habitus)(
+        theirs, local=habitus.local, shared=shared, clock=habitus.clock, there=habitus.there, has_pages=False
+    )
