@@ -137,7 +137,7 @@ def command(code: Path, home: Path, url: str, *words: str) -> Iterator[subproces
 
 def job_states(url: str) -> Counter[str]:
     with psycopg.connect(url) as connection:
-        query = "SELECT status, count(*) FROM habitus_jobs.workflow_status WHERE name = 'job' GROUP BY status"
+        query = "SELECT status, count(*) FROM public_jobs.workflow_status WHERE name = 'job' GROUP BY status"
         return Counter(dict(connection.execute(query).fetchall()))
 
 
