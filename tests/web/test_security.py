@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.people import People, Role
 from habitus.journal.model import Turn
-from habitus.web.app import doors, make_app
+from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import DECIDING, OWNER, SAFE, SIGNED_IN_FOR, Keys, keys_of
 from tests.web.conftest import HOST
@@ -205,21 +206,23 @@ def test_of_links_and_tokens_only_hashes_are_kept(habitus: Habitus, stranger: Te
     assert (broken.status_code, broken.headers["content-type"]) == (503, "application/problem+json")
 
 
-def unsafe_doors() -> Iterator[tuple[str, str]]:
+def unsafe_doors(app: FastAPI) -> Iterator[tuple[str, str]]:
     """Every way to change something, of pages and REST, about something that is there."""
-    for door in iter_route_contexts(doors().routes):
+    for door in iter_route_contexts(app.routes):
         for method in sorted((door.methods or set()) - SAFE):
             yield method, re.sub(r"\{\w+(:path)?\}", "brew-tea", door.path or "")
 
 
 @pytest.mark.req("CL-04")
-def test_every_door_that_changes_something_refuses_who_may_not(stranger: TestClient, habitus: Habitus) -> None:
+def test_every_door_that_changes_something_refuses_who_may_not(
+    stranger: TestClient, habitus: Habitus, standing: FastAPI
+) -> None:
     people = People(habitus.settings.home)
     viewer, reviewer = (
         {"Authorization": f"Bearer {people.add(role.value, role).token}"} for role in (Role.VIEWER, Role.REVIEWER)
     )
     before = habitus.skills.snapshot().listing
-    found = list(unsafe_doors())
+    found = list(unsafe_doors(standing))
     assert len(found) > 60
     for method, path in found:
         assert stranger.request(method, path).status_code == 401, path
@@ -271,9 +274,9 @@ HOSTILE = ("..%2f..%2fweb.key", "%00", "%ed%a0%80", "9" * 5000, "%C2%B2", "%0d%0
 
 @pytest.mark.full
 @pytest.mark.req("CL-04", "SC-01")
-def test_no_id_in_an_address_leads_anywhere_else(api: TestClient, habitus: Habitus) -> None:
+def test_no_id_in_an_address_leads_anywhere_else(api: TestClient, habitus: Habitus, standing: FastAPI) -> None:
     key = (habitus.settings.home / "web.key").read_bytes()
-    for door in iter_route_contexts(doors().routes):
+    for door in iter_route_contexts(standing.routes):
         for method in (door.methods or set()) - {"HEAD"} if "{" in (door.path or "") else ():
             for id in HOSTILE:
                 answer = api.request(method, re.sub(r"\{\w+(:path)?\}", id, door.path or ""), json={})
