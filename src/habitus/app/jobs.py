@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from habitus.agent.background import in_thread
 from habitus.agent.loop_thread import LoopThread
@@ -12,7 +13,7 @@ from habitus.app import home
 from habitus.app.carrying import serving
 from habitus.app.habitus import Habitus
 from habitus.app.job_kinds import KINDS, add, kinds
-from habitus.app.scheduling import Scheduler
+from habitus.app.scheduling import Scheduler, moment
 from habitus.errors import Invalid, NotFound
 from habitus.files import given_path
 from habitus.jobs.model import Job, Priority
@@ -97,7 +98,7 @@ def at_work(
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", mend=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
     limits = Limits(per_model=habitus.settings.jobs.per_model, per_user=habitus.settings.jobs.per_user)
-    each_look = Scheduler(habitus, queue).look if starts_due else list
+    each_look = Scheduler(habitus, queue).look if starts_due else partial(moment, habitus)
     look_s = _LOOK_SHARED_S if queue.store.is_shared else _LOOK_S
     host = _host(habitus, queue)
     manner = Manner(
