@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, explaining, inbox, replaying
+from habitus.app.people import People, Role
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Kind, Producer
 from habitus.skills.model import Actor, Author, Skill, State
@@ -92,6 +93,35 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', done.text)})
     assert inbox.together(habitus, inbox.waiting(habitus)) == groups
     assert not habitus.skills.is_taken("make-coffee")
+
+
+@pytest.mark.req("CL-03")
+def test_a_program_takes_one_of_several_and_nothing_is_half_done(
+    api: TestClient, stranger: TestClient, habitus: Habitus
+) -> None:
+    first, second, other = (
+        int(proposed(habitus, skill))
+        for skill in (COFFEE, replace(COFFEE, name="make-coffee"), Skill(name="x", description="Stock", body="1."))
+    )
+    listed = api.get("/api/v1/review", params={"limit": 1}).json()
+    assert (listed["groups"], listed["total"]) == ([[first, second]], 3)
+    tokens = {role: People(habitus.settings.home).add(role, role).token for role in (Role.VIEWER, Role.REVIEWER)}
+    viewer, reviewer = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
+    door, wanted = f"/api/v1/review/{second}/choose", {"others": [str(first)]}
+    assert stranger.post(door, json=wanted, headers=viewer).status_code == 403
+    for wrong in (["999"], [str(second)], [str(first), str(first)], [], ["9" * 5000], ["²"]):
+        assert api.post(door, json={"others": wrong}).status_code in (404, 422), wrong
+    api.post(f"/api/v1/review/{other}/reject", json={})
+    assert api.post(door, json={"others": [str(other)]}).status_code == 422
+    assert not habitus.skills.is_taken("make-coffee")
+    reviewer["Idempotency-Key"] = "once"
+    done, again = (stranger.post(door, json=wanted, headers=reviewer) for _ in range(2))
+    assert done.json() == again.json()
+    assert (done.json()["taken"]["state"], done.json()["taken"]["decided_by"]) == ("approved", "reviewer")
+    assert [one["decision"] for one in done.json()["turned_down"]] == ["make-coffee says the same, and was taken"]
+    assert habitus.skills.is_taken("make-coffee")
+    back = api.post("/api/v1/undo", json={"undo": done.json()["turned_down"][0]["undo"]})
+    assert back.json()["said"] == ["brew-coffee@user waits for you again."]
 
 
 @pytest.mark.req("CL-02")

@@ -27,10 +27,11 @@ class Filters:
     source: Source | None = None
     stage: Stage | None = None
     state: State | None = None
+    layer: str | None = None
 
     def fits(self, item: Listed) -> bool:
         summary = item.summary
-        if self.state is not None and item.state is not self.state:
+        if (self.state or item.state) is not item.state or (self.layer or item.layer) != item.layer:
             return False
         if summary is None:
             return not (self.tag or self.source or self.stage)
@@ -63,9 +64,7 @@ class Browsed:
 
 def browse(habitus: Habitus, filters: Filters, limit: int) -> Browsed:
     everything = listing(habitus)
-    chosen, fits = [item for item in everything if filters.fits(item)], True
-    if filters.q.strip():
-        chosen, fits = _searched(habitus, filters.q, chosen)
+    chosen, fits = found(habitus, filters, everything)
     page = chosen[:limit]
     counted, known = used(habitus, page), _known(habitus, page)
     tags = Counter(tag for item in everything if item.summary is not None for tag in item.summary.tags)
@@ -83,6 +82,14 @@ def browse(habitus: Habitus, filters: Filters, limit: int) -> Browsed:
         tags=dict(tags.most_common()),
         fits=fits,
     )
+
+
+def found(habitus: Habitus, filters: Filters, everything: Sequence[Listed]) -> tuple[list[Listed], bool]:
+    """What fits the filters, in order, and whether what was searched for fits anything well."""
+    if filters.layer is not None:
+        habitus.skills.layer(filters.layer)  # an unknown one is said
+    chosen = [item for item in everything if filters.fits(item)]
+    return _searched(habitus, filters.q, chosen) if filters.q.strip() else (chosen, True)
 
 
 def _known(habitus: Habitus, items: Sequence[Listed]) -> dict[str, Verdict]:

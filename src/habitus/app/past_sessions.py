@@ -49,9 +49,9 @@ class ShownTurn:
     nudges: tuple[str, ...]  # what was said to the agent while it worked
 
 
-def past_sessions(habitus: Habitus, limit: int, *, all_users: bool = False) -> list[KeptSession]:
-    """The last conversations, the latest first."""
-    return habitus.journal.sessions(limit=limit, user=whose(habitus, all_users))
+def past_sessions(habitus: Habitus, limit: int, *, all_users: bool = False, after: str = "") -> list[KeptSession]:
+    """The last conversations, the latest first, or those behind one of them."""
+    return habitus.journal.sessions(limit=limit, user=whose(habitus, all_users), after=after)
 
 
 def past_session(habitus: Habitus, wanted: str | None = None, *, all_users: bool = False) -> PastSession:

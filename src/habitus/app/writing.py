@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from habitus.agent.identity import NAME, identity_skill
@@ -135,10 +136,21 @@ def new(
     if cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
     made = habitus.skills.create(skill, habitus.person("new"), layer=layer, files=files)
-    address = f"{made.name}@{made.layer}"
-    directory = None if habitus.settings.database_url else habitus.skills.directory(address)
-    undo = of_version(address, made.version)
-    return NewSkill(name=made.name, version=made.version, layer=made.layer, directory=directory, undo=undo)
+    return _made(habitus, made.name, made.layer, made.version)
+
+
+def made_since(habitus: Habitus, name: str, since: datetime, layer: str | None = None) -> NewSkill | None:
+    """The skill of this name, if this person has made it since then."""
+    item, person = habitus.skills.find(f"{name}@{layer}" if layer else name), habitus.person()
+    history = habitus.skills.history(f"{item.name}@{item.layer}")
+    own = [one.number for one in history if one.made_on >= since and one.author.name == person.name]
+    return _made(habitus, item.name, item.layer, own[0]) if own else None
+
+
+def _made(habitus: Habitus, name: str, layer: str, version: int) -> NewSkill:
+    address = f"{name}@{layer}"
+    directory = None if habitus.settings.database else habitus.skills.directory(address)
+    return NewSkill(name=name, version=version, layer=layer, directory=directory, undo=of_version(address, version))
 
 
 def _drafted(name: str, fields: Fields, content: bytes | None, file: str, skeleton: str = _SKELETON) -> Skill:

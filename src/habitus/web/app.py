@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import lessons, requests, review, sessions, skills
+from habitus.web.api import settings as settings_api
 from habitus.web.api import trying as trying_api
 from habitus.web.desks import Desks
 from habitus.web.pages import activity, chat, entering, jobs, more, new, settings, today, trying
@@ -24,9 +25,14 @@ from habitus.web.rendering import STATIC
 from habitus.web.security import Guard, Keys, Proxy
 
 
-def make_app(desks: Desks, keys: Keys, hosts: Collection[str], *, is_public: bool = False) -> ASGIApp:
-    """`hosts` are the names, with their port, under which it answers; where others reach it, nobody looks unasked."""
-    app = doors()
+def make_app(
+    desks: Desks, keys: Keys, hosts: Collection[str], *, is_public: bool = False, app: FastAPI | None = None
+) -> ASGIApp:
+    """`hosts` are the names, with their port, under which it answers; where others reach it, nobody looks unasked.
+
+    `app` are doors that stand already; whoever was behind them before is there no longer.
+    """
+    app = app or doors()
     app.state.desks, app.state.keys = desks, keys
     web = desks.own.settings.web
     proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
@@ -44,7 +50,7 @@ def doors() -> FastAPI:
         redoc_url=None,
     )
     rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
-    for part in (requests, skills, review, lessons, sessions, jobs_api, trying_api):
+    for part in (requests, skills, review, lessons, sessions, jobs_api, settings_api, trying_api):
         rest.include_router(part.router)
     app.include_router(rest)
     for pages in (

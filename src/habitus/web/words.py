@@ -19,7 +19,7 @@ from habitus.recipes.counts import RecipeCounts
 from habitus.recipes.plan import Parameter
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
-from habitus.skills.review import Action, Proposal
+from habitus.skills.review import Action, Proposal, ProposalState
 from habitus.tools.model import ToolStatus
 
 STATES = {
@@ -274,9 +274,19 @@ def sentence(item: InboxItem) -> str:
             return f"Remember: {text}"
         case Proposal() as proposal:
             change, by = proposal.change, who(proposal.author)
+            where = f" in {change.layer} on {proposal.host}" if proposal.host else ""
             if change.action is Action.WRITE and not proposal.base_hash:
-                return f"{begun(by)} wants to add the skill {change.name}"
-            return f"{begun(by)} wants to {ACTIONS[change.action]} {change.name}"
+                return f"{begun(by)} wants to add the skill {change.name}{where}"
+            return f"{begun(by)} wants to {ACTIONS[change.action]} {change.name}{where}"
+
+
+def decided(item: InboxItem) -> str:
+    match item.state:
+        case ProposalState.REJECTED:
+            return "turned down"
+        case ProposalState.APPROVED:
+            return "approved"
+    return "approved, its host carries it out"
 
 
 def because(reason: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, Response
 
-from habitus.app import checking, explaining, taking_back
+from habitus.app import checking, explaining
 from habitus.app.check_state import Check, CheckState
 from habitus.app.habitus import Habitus
 from habitus.web.api.asking import Opened
@@ -134,18 +134,7 @@ def _line(one: Check) -> Line:
 @router.post("/undo")
 def undo(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """Take back what a notice spoke of; the page is then shown anew."""
-    match undo:
-        case ["config", "set", key, text]:
-            desks_of(request).put(habitus, key, text)
-            return _again()
-        case ["config", "unset", key]:
-            desks_of(request).put(habitus, key, None)
-            return _again()
-    done = taking_back.take_back(habitus, undo)
+    done = desks_of(request).take_back(habitus, undo)
     if done.kept:
         return notice(done.kept[0], "", HTTPStatus.CONFLICT)
-    return _again()
-
-
-def _again() -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})

@@ -106,7 +106,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
             effects = charts.of_findings(found.findings)
             return {"charts": charts.of_uses(found), "findings": found.findings, "effects": effects}
         case "trust":
-            target = trusting.trustable(habitus, name)
+            target = trusting.trustable_skill(habitus, name)
             dangers = trusting.dangers(habitus, target)
             return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus, target)}
         case "fits":
@@ -162,7 +162,7 @@ def turn(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form(
 @router.post("/skills/{name}/trust")
 def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Let it act as it is now, or no longer."""
-    target = trusting.trustable(habitus, name)
+    target = trusting.trustable_skill(habitus, name)
     if on:
         trusting.trust(habitus, target)
     else:
