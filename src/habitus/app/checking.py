@@ -206,7 +206,9 @@ def _sandbox(habitus: Habitus) -> list[Check]:
             checks.append(Check(name=name, state=CheckState.OK, detail=protection.why))
             continue
         state = CheckState.BROKEN if protection.required and is_needed else CheckState.MISSING
-        detail = "off; needed to run code." if protection.required else "off."
+        is_open = protection.required and habitus.settings.allow_weaker_sandbox
+        detail = "off, and code runs all the same, as allow_weaker_sandbox says." if is_open else "off."
+        detail = "off; needed to run code." if protection.required and not is_open else detail
         checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
     return checks
 

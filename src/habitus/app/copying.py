@@ -30,12 +30,14 @@ from habitus.app.copied_rows import (
     keys_of,
     ours,
     rows_of,
+    stays,
     tables,
     with_keys_of,
 )
 from habitus.errors import Refused, StorageFailed
 from habitus.files import Tree, file_of
 from habitus.memory.stores.sql import next_revision
+from habitus.search.store import next_of_all as next_learned
 from habitus.skills.layers import USER
 from habitus.skills.ledger import next_generation
 from habitus.skills.stores.base import Facts, Shelf, Write
@@ -46,6 +48,7 @@ _SAYS_IN_USE = {"skills": "skill", "engrams": "lesson", "turns": "turn", "skill_
 _ANEW: Mapping[str, Mapping[str, Callable[[sa.Connection], object]]] = {
     "skills": {"generation": next_generation, "stamp": lambda _: "", "archived_as": lambda _: None},
     "engrams": {"revision": next_revision},
+    "search_learned": {"generation": next_learned},
 }
 
 
@@ -78,6 +81,7 @@ class Copied:
     target: str
     tables: tuple[TableCopy, ...]
     left: tuple[str, ...]  # skills whose files can't be read, each with the reason
+    stays: Mapping[str, int]  # what belongs to one machine, with how many there are of it
 
     @property
     def differ(self) -> int:
@@ -303,7 +307,13 @@ class _Copying:
             for name, count in sorted(self._counts.items())
         ]
         left = tuple(f"{folder}: {why}" for folder, why in self._left.items())
-        return Copied(source=self.source.name, target=self.target.name, tables=tuple(tables), left=left)
+        return Copied(
+            source=self.source.name,
+            target=self.target.name,
+            tables=tuple(tables),
+            left=left,
+            stays=stays(self.source.engine),
+        )
 
 
 def _facts(row: Row) -> Facts:

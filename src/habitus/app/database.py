@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from habitus import sql
+from habitus import extras, sql
 from habitus.app import home, reminding
 from habitus.app.copying import Copied, Place, copy
 from habitus.errors import Invalid, Refused
@@ -32,7 +32,8 @@ class DatabaseStatus:
     is_usable: bool
     note: str
     latency_ms: float
-    pgvector: str  # its version; empty where there is none, which is no lack: search works from memory
+    pgvector: str  # its version; empty where there is none
+    search: str  # where skills are searched
     rows: Mapping[str, int]
 
 
@@ -54,6 +55,7 @@ def status(settings: Settings) -> DatabaseStatus:
             latency = (time.perf_counter() - began) * 1000
             is_server = engine.dialect.name == "postgresql"
             names = sorted(sa.inspect(connection).get_table_names())
+            rows = {name: int(connection.execute(_count(name)).scalar_one()) for name in names}
             return DatabaseStatus(
                 address=sql.place(engine),
                 server=f"{'PostgreSQL' if is_server else 'SQLite'} {_version(connection)}",
@@ -63,7 +65,8 @@ def status(settings: Settings) -> DatabaseStatus:
                 note="" if problem is None else str(problem),
                 latency_ms=round(latency, 2),
                 pgvector=_pgvector(connection) if is_server else "",
-                rows={name: int(connection.execute(_count(name)).scalar_one()) for name in names},
+                search=_search(connection, rows.get("search_skills", 0)),
+                rows=rows,
             )
 
 
@@ -74,6 +77,19 @@ def _version(connection: sa.Connection) -> str:
 def _pgvector(connection: sa.Connection) -> str:
     query = sa.text("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
     return connection.execute(query).scalar() or ""
+
+
+def _search(connection: sa.Connection, in_server: int) -> str:
+    if not in_server:
+        return "in the memory of each host"
+    kept_as = connection.execute(sa.text(_VECTORS_ARE)).scalar()
+    return f"in the server, by full text{' and pgvector' if kept_as == 'vector' else ''}"
+
+
+_VECTORS_ARE = (
+    "SELECT t.typname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+    "WHERE a.attrelid = to_regclass('search_skill_vectors') AND a.attname = 'vector'"
+)
 
 
 def _count(name: str) -> sa.Select[int]:
@@ -111,9 +127,22 @@ def copy_between(
         there = opened.enter_context(_opened(settings, target))
         _take_down(here, clock)
         done = copy(here, there, merge=merge, progress=progress)
+        if source == HOME and (waiting := _waiting_jobs(settings)):
+            done = replace(done, stays={**done.stays, "jobs that wait ('habitus worker --until-idle')": waiting})
         if HOME in (source, target):
             reminding.tell_no_more((here if source == HOME else there).engine, clock())
         return done
+
+
+def _waiting_jobs(settings: Settings) -> int:
+    """They stay, since whoever still works in this home would do them a second time."""
+    queue = settings.home / home.JOBS
+    if not queue.exists() or not extras.has("dbos"):
+        return 0
+    from habitus.jobs.queue import JobQueue  # the engine, for those who have it
+
+    with closing(JobQueue(sql.sqlite_url(queue))) as jobs:
+        return jobs.left()
 
 
 @contextmanager

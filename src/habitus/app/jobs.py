@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from habitus.agent.background import in_thread
+from habitus.agent.loop_thread import LoopThread
 from habitus.app import home
 from habitus.app.carrying import serving
 from habitus.app.habitus import Habitus
@@ -19,7 +20,7 @@ from habitus.jobs.model import Job, Priority
 from habitus.jobs.owners import Hearts, Locks, Owners
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Limits
-from habitus.jobs.worker import Manner, working
+from habitus.jobs.worker import PATIENCE_S, Manner, working
 
 _LOOK_S = 0.5  # between two looks at jobs
 _LOOK_SHARED_S = 1.0  # where many look at one database
@@ -79,10 +80,20 @@ async def follow(habitus: Habitus, id: str = "", *, every_s: float = _LOOK_S) ->
 
 @contextmanager
 def at_work(
-    habitus: Habitus, queue: JobQueue, *, concurrency: int = 1, only: Collection[str] = (), starts_due: bool = True
+    habitus: Habitus,
+    queue: JobQueue,
+    *,
+    concurrency: int = 1,
+    only: Collection[str] = (),
+    starts_due: bool = True,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[str]:
-    """Do jobs in this process until the block is left, of all kinds or only of these, and start what is due."""
-    known = kinds(habitus)
+    """Do jobs in this process until the block is left, of all kinds or only of these, and start what is due.
+
+    Parts that run then have some patience to end; what one still waits for is cut off, and somebody does it again.
+    """
+    loop = LoopThread("habitus-jobs")
+    known = kinds(habitus, loop)
     if unknown := sorted(set(only) - known.keys()):
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", mend=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
@@ -90,7 +101,15 @@ def at_work(
     each_look = Scheduler(habitus, queue).look if starts_due else partial(moment, habitus)
     look_s = _LOOK_SHARED_S if queue.store.is_shared else _LOOK_S
     host = _host(habitus, queue)
-    manner = Manner(concurrency=concurrency, host=host, limits=limits, look_s=look_s, each_look=each_look)
+    manner = Manner(
+        concurrency=concurrency,
+        host=host,
+        limits=limits,
+        look_s=look_s,
+        each_look=each_look,
+        patience_s=patience_s,
+        cut_off=loop.close,
+    )
     owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
     with serving(habitus), working(queue, done, owners, manner) as name:
         yield name

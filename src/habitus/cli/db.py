@@ -20,7 +20,7 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
         output.say(f"{found.address} ({found.server}), answers in {found.latency_ms} ms")
         output.say(f"Schema: {found.schema or 'no tables yet'}; this Habitus needs {found.needs}.")
         if found.server.startswith("PostgreSQL"):
-            output.say(f"pgvector: {found.pgvector or 'not there, and not needed'}.")
+            output.say(f"Search: {found.search}; pgvector: {found.pgvector or 'not there'}.")
         if found.note:
             output.say(found.note)
         rows = [(name, count) for name, count in found.rows.items() if count]
@@ -65,4 +65,6 @@ def copy(
     output.listed(False, done, ("table", "rows", "copied", "differ", "checksum"), rows, empty="There was nothing.")
     for left in done.left:
         output.say(f"Not copied, because it can't be read: {left}")
+    for what, count in done.stays.items():
+        output.say(f"Stays where it is: {count} {what}.")
     output.say(f"{done.target} has everything of {done.source}{' that it had not' if merge else ''}.")

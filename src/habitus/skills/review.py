@@ -80,12 +80,17 @@ class Review:
         """Apply a change, or keep it for a person to decide."""
         before = self._current(change)
         if author.is_automatic and change.action is Action.WRITE and not before:
-            found = self._duplicates(change.name, change.tree)
-            change = replace(change, findings=(*change.findings, *found))
+            change = replace(change, findings=(*change.findings, *self._twins(change)))
         reasons = reasons_to_wait(change, before, author, auto=self._auto)
         if reasons:
             return Submitted(proposal=self.propose(change, author, reasons, conversation=conversation))
         return Submitted(version=self._apply(change, author))
+
+    def _twins(self, change: Change) -> Sequence[str]:
+        try:
+            return self._duplicates(change.name, change.tree)
+        except StorageFailed:
+            return ("the database is away: nobody knows whether another skill says the same",)
 
     def propose(self, change: Change, author: Author, reasons: Sequence[str], *, conversation: str = "") -> Proposal:
         """Keep a change for a person. The same change proposed again is the same proposal.

@@ -12,7 +12,7 @@ from habitus.evidence.plan import Plan
 from habitus.evidence.policy import Verdict
 from habitus.jobs.model import JobState
 from habitus.journal.model import Place
-from habitus.memory.model import Engram, Kind, Producer, Scope
+from habitus.memory.model import Engram, Kind, Producer, Scope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
 from habitus.recipes.counts import RecipeCounts
 from habitus.recipes.plan import Parameter
@@ -58,6 +58,11 @@ PRODUCERS = {
     Producer.DREAM: "learned by practice",
     Producer.IMPORT: "brought in",
     Producer.TRANSCRIPTS: "learned from past conversations",
+}
+TRUSTS = {
+    TrustLevel.USER: "you said or confirmed it",
+    TrustLevel.VERIFIED: "a trial showed that it helps",
+    TrustLevel.AUTOMATIC: "nobody has checked it",
 }
 OUTCOMES = {OutcomeKind.OK: "went well", OutcomeKind.FAILED: "went wrong", OutcomeKind.INFRA: "was interrupted"}
 PLACES = {
