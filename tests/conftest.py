@@ -21,6 +21,7 @@ from hypothesis import settings
 from tests.compiled import share_compiled_statements
 from tests.forked import forked_habitus
 from tests.homes import furnish
+from tests.hurried import wait_for_no_disk
 from tests.real_model import real_model
 
 # The same few examples every time in `make test`; new and many ones in `make test-full`.
@@ -35,6 +36,7 @@ def pytest_configure() -> None:
     # A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled_statements()
+    wait_for_no_disk()
 
 
 def pytest_collection_finish() -> None:
