@@ -25,7 +25,7 @@ from tests.hurried import wait_for_no_disk
 from tests.real_model import real_model
 
 # The same few examples every time in `make test`; new and many ones in `make test-full`.
-settings.register_profile("quick", deadline=None, print_blob=True, max_examples=12, derandomize=True)
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=8, derandomize=True)
 settings.register_profile("full", deadline=None, print_blob=True, max_examples=250)
 settings.load_profile("quick")
 
