@@ -1,6 +1,6 @@
 """Several processes on one shared database: writes a second and how long a search takes, PostgreSQL against SQLite.
 
-    python benchmarks/scale_out.py [--sizes 10000 100000] [--clients 4] [--changes 50] [--searches 50] [--jobs 200]
+    python benchmarks/scale_out.py [--skills 10000 100000] [--clients 4] [--changes 50] [--searches 50] [--jobs 200]
                                    [--url URL]
 
 Each client is a process of one host: the same home, the same shared database. The skills are made up. Without `--url`
@@ -40,7 +40,7 @@ _BATCH = 5_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--skills", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--changes", type=int, default=50)
     parser.add_argument("--searches", type=int, default=50)
@@ -49,14 +49,14 @@ def main() -> None:
     parser.add_argument("--client", nargs=2, metavar=("HOME", "URL"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.client:
-        work(Path(args.client[0]), args.client[1], args.sizes[0], args.changes, args.searches)
+        work(Path(args.client[0]), args.client[1], args.skills[0], args.changes, args.searches)
         return
     systems: dict[str, Metrics] = {"postgresql": {}, "sqlite": {}}
-    for size in args.sizes:
+    for size in args.skills:
         with tempfile.TemporaryDirectory(prefix="habitus-scale-") as scratch:
             with postgresql(args.url, Path(scratch)) as url:
                 systems["postgresql"] |= measured(Path(scratch) / "p", url, size, args)
-                if args.jobs and size == args.sizes[0]:
+                if args.jobs and size == args.skills[0]:
                     systems["postgresql"]["jobs a second"] = jobs_across(url, jobs=args.jobs)
             systems["sqlite"] |= measured(Path(scratch) / "s", f"sqlite:///{scratch}/shared.db", size, args)
     given = {name: value for name, value in vars(args).items() if name not in ("client", "url")}
@@ -115,7 +115,7 @@ def measured(home: Path, url: str, size: int, args: argparse.Namespace) -> Metri
 
 def clients(home: Path, url: str, size: int, args: argparse.Namespace) -> list[Metrics]:
     """All begin together, when the last of them has opened everything."""
-    command = [sys.executable, __file__, "--sizes", str(size), "--changes", str(args.changes)]
+    command = [sys.executable, __file__, "--skills", str(size), "--changes", str(args.changes)]
     command += ["--searches", str(args.searches), "--client", str(home), url]
     running = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(args.clients)
@@ -162,7 +162,7 @@ def work(home: Path, url: str, size: int, changes: int, searches: int) -> None:
 
 def opened(home: Path, url: str) -> Habitus:
     home.mkdir(exist_ok=True)
-    environ = {"HOME": str(home), "USER": "bench", "HABITUS_DATABASE_URL": url}
+    environ = {"HOME": str(home), "USER": "bench", "HABITUS_DATABASE": url}
     return Habitus.open(read_settings(home, environ))
 
 

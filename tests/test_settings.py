@@ -50,7 +50,7 @@ def test_every_key_of_the_file_is_read(home: Path) -> None:
     found = _load(
         home,
         """
-        database_url = "postgresql://db/habitus"
+        database = "postgresql://db/habitus"
         user = "bea"
         operator_skills = "/srv/skills"
         bot_name = "Nora"
@@ -70,7 +70,7 @@ def test_every_key_of_the_file_is_read(home: Path) -> None:
         home=home,
         cwd=CWD,
         user_home=Path("/home/ann"),
-        database_url="postgresql://db/habitus",
+        database="postgresql://db/habitus",
         user="bea",
         is_claimed=True,
         operator_skills=Path("/srv/skills"),

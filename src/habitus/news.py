@@ -35,6 +35,7 @@ class Topic(StrEnum):
     SKILLS = "sequences"
     ROWS = "agent_skills"
     LESSONS = "memory_revision"
+    PROPOSALS = "skill_proposals"
 
 
 class News:
@@ -83,14 +84,15 @@ class News:
         return found
 
 
-_of_address: dict[sa.URL, News] = {}
+_of_place: dict[tuple[sa.URL, str], News] = {}
 
 
 def news_of(engine: sa.Engine) -> News:
     """One for all who use a server in this process: it takes one connection, however many they are."""
     if engine.dialect.name != "postgresql":
         return News(engine)
-    return _of_address.get(engine.url) or _of_address.setdefault(engine.url, News(engine))
+    key = sql.key_of(engine)
+    return _of_place.get(key) or _of_place.setdefault(key, News(engine))
 
 
 class _Listening(threading.Thread):
@@ -121,9 +123,10 @@ class _Listening(threading.Thread):
         self.join(_LEAVES_WITHIN)
 
     def _listen(self) -> None:
+        with sql.reading(self._engine) as connection:
+            channel = connection.execute(sa.text("SELECT 'habitus_' || md5(current_schema())")).scalar_one()
         with sql.storage_errors(self._engine), self._engine.connect() as kept:
             kept.execution_options(isolation_level="AUTOCOMMIT")
-            channel = kept.execute(sa.text("SELECT 'habitus_' || md5(current_schema())")).scalar_one()
             try:
                 for name in (channel, self.name):
                     kept.execute(sa.text(f'LISTEN "{name}"'))

@@ -138,6 +138,9 @@ class Encoder(StrEnum):
 
 class SearchSettings(_Section):
     encoder: Encoder = Field(default=Encoder.STATIC, description="static, or minilm (a larger one, slower, an extra).")
+    server_above: int = Field(
+        default=20_000, ge=0, description="With more skills in a shared PostgreSQL, it searches them, not each host."
+    )
 
 
 class MemoryMode(StrEnum):
@@ -158,7 +161,12 @@ class Settings(_Section):
     home: Path = Field(description="Where Habitus keeps everything (HABITUS_HOME).")
     cwd: Path = Field(description="The directory Habitus was started in; project layers are found from here.")
     user_home: Path = Field(description="The person's home directory, where other agents keep their folders.")
-    database_url: str | None = Field(default=None, description="SQL address; without one, habitus.db in the home.")
+    database: str | None = Field(default=None, description="SQL address; without one, habitus.db in the home.")
+    workspace: str = Field(
+        default="",
+        pattern=r"^([a-z0-9-]{1,40})?$",
+        description="A part of a PostgreSQL database that shares nothing with the others; its schema has this name.",
+    )
     user: str = Field(default="local", description="Who is asking; without it, the account of this process.")
     is_claimed: bool = Field(default=False, description="Whether the user's name is not the account's, only claimed.")
     operator_skills: Path | None = Field(default=None, description="A directory of skills an operator provides.")
@@ -208,7 +216,7 @@ class Settings(_Section):
     @property
     def signature(self) -> str:
         """The user's name as it is written under what they do."""
-        return f"{self.user} (claimed)" if self.is_claimed else self.user
+        return f"{self.user}{CLAIMED}" if self.is_claimed else self.user
 
     @property
     def is_admin(self) -> bool:
@@ -225,6 +233,7 @@ class Settings(_Section):
 
 
 FILE = "habitus.toml"
+CLAIMED = " (claimed)"  # behind a name that is not the account's
 _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed"}
 _BY_HAND = {"users", "skill_config"}  # whose keys a person chooses
 

@@ -25,13 +25,15 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import extras
 from habitus.errors import Invalid, StorageFailed
+from habitus.presence import connecting, introduced, refuse_to_strand
+from habitus.refusals import explained
 
 log = logging.getLogger(__name__)
 
 metadata = sa.MetaData()
 
 # The newest migration this code knows. A test holds it against the migrations folder.
-HEAD = "0016"
+HEAD = "0018"
 
 _BUSY_SECONDS = 30
 _SECRETS = ("password", "sslpassword")  # what an address may also name behind its question mark
@@ -55,12 +57,13 @@ def _written(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def open_engine(url: str) -> sa.Engine:
-    """An engine on a database that has every table this code needs.
+def open_engine(url: str, workspace: str = "") -> sa.Engine:
+    """An engine on a database that has every table this code needs, and that refuses to begin anything on one which
+    newer code has made its own meanwhile.
 
     What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
     """
-    engine = create_engine(url)
+    engine = create_engine(url, workspace)
     try:
         found = revision(engine)
         if engine.dialect.name == "sqlite" or found is None:
@@ -70,11 +73,11 @@ def open_engine(url: str) -> sa.Engine:
     except BaseException:
         engine.dispose()
         raise
-    return engine
+    return engine.execution_options(habitus_schema=HEAD)
 
 
-def create_engine(url: str) -> sa.Engine:
-    """An engine that begins transactions as described above; makes no tables."""
+def create_engine(url: str, workspace: str = "") -> sa.Engine:
+    """An engine that begins transactions as described above, in a schema of that name; makes no tables."""
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
@@ -82,27 +85,28 @@ def create_engine(url: str) -> sa.Engine:
             f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///…."
         ) from None
     if parsed.get_backend_name() == "sqlite":
+        if workspace:
+            what = f"Workspace '{workspace}' needs PostgreSQL; {parsed.database or 'SQLite'} holds only one."
+            raise StorageFailed(what, mend="Leave HABITUS_WORKSPACE out, and give each workspace a file of its own.")
         engine = sa.create_engine(parsed, connect_args={"timeout": _BUSY_SECONDS})
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.get_backend_name() == "postgresql":
-        return _servers.get(parsed) or _servers.setdefault(parsed, _postgresql_engine(parsed))
+        key = parsed, workspace
+        return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace))
     raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")
 
 
-# By address: all that a process opens there shares two connections, one of which may be listening (see `news`).
-_servers: WeakValueDictionary[sa.URL, sa.Engine] = WeakValueDictionary()
+# All that a process opens in a workspace shares two connections, one of which may be listening (see `news`).
+_servers: WeakValueDictionary[tuple[sa.URL, str], sa.Engine] = WeakValueDictionary()
 _CONNECTIONS = 2
-_TO_SERVERS = {
-    "connect_timeout": 5,
-    "tcp_user_timeout": 10_000,  # so that a cut line is noticed
-    "fallback_application_name": "habitus",
-}
+_COMPATIBILITY = "schema_compatibility"
+_OLDEST = f"SELECT MAX(oldest_reader) FROM {_COMPATIBILITY}"
+_MIGRATING = 4242001  # the lock that a migration has alone, and everybody who writes shares
 
 
-def _postgresql_engine(url: sa.URL) -> sa.Engine:
-    options = {name: value for name, value in _TO_SERVERS.items() if name not in url.query}
+def _postgresql_engine(url: sa.URL, workspace: str) -> sa.Engine:
     try:
         engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
@@ -110,13 +114,14 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             pool_size=_CONNECTIONS,
             max_overflow=0,
             pool_timeout=_BUSY_SECONDS,
-            connect_args={**options, "prepare_threshold": None},  # a pooler may give every transaction another one
+            connect_args=connecting(url, introduced(HEAD, workspace)),
+            execution_options={"habitus_workspace": workspace},
         )
         from habitus.impatient import make_impatient  # the driver, for those who have a server
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
     make_impatient(engine, _patience.get)
-    sa.event.listen(engine, "begin", _say_in_whose_name)
+    sa.event.listen(engine, "begin", _begin_postgresql)
     return engine
 
 
@@ -132,13 +137,42 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
 
 
-def _say_in_whose_name(connection: sa.Connection) -> None:
-    """For the row-level security that the migrations set up; what Habitus does by itself is done as an admin."""
+def _begin_postgresql(connection: sa.Connection) -> None:
+    """Say in whose name it is, for the row-level security that the migrations set up: what Habitus does by itself is
+    done as an admin. And look whether the schema is still ours to use, which holds until the end of what writes.
+
+    The workspace is said with it, for this transaction alone: a pooler may give the next one another connection.
+    """
     options = connection.get_execution_options()
-    names = (options.get("habitus_user", ""), options.get("habitus_role", "admin"))
-    connection.exec_driver_sql(
-        "SELECT set_config('habitus.user', %s, true), set_config('habitus.role', %s, true)", names
-    )
+    told = {"user": options.get("habitus_user", ""), "role": options.get("habitus_role", "admin")}
+    statement = "SELECT set_config('habitus.user', %(user)s, true), set_config('habitus.role', %(role)s, true)"
+    if workspace := workspace_of(connection.engine):
+        statement += ", set_config('search_path', %(path)s, true)"
+        told["path"] = f'"{workspace}"'
+    if "habitus_schema" not in options:
+        connection.exec_driver_sql(statement, told)
+        return
+    if options.get("habitus_writing"):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_MIGRATING})")
+    table = f'"{workspace}".{_COMPATIBILITY}' if workspace else _COMPATIBILITY
+    statement += f", (SELECT MAX(oldest_reader) FROM {table})"
+    _refuse_if_newer(connection, connection.exec_driver_sql(statement, told).one()[-1])
+
+
+def _refuse_if_newer(connection: sa.Connection, oldest: str | None) -> None:
+    """Somebody migrated to what code of this age would misread, while this process ran."""
+    if (oldest or HEAD) > HEAD:
+        raise _newer(connection.engine, oldest)
+
+
+def workspace_of(engine: sa.Engine) -> str:
+    """The schema that an engine works in; empty for the one that a connection begins with."""
+    return str(engine.get_execution_options().get("habitus_workspace", ""))
+
+
+def key_of(engine: sa.Engine) -> tuple[sa.URL, str]:
+    """What tells two databases, or two workspaces of one, apart."""
+    return engine.url, workspace_of(engine)
 
 
 def sqlite_url(path: Path) -> str:
@@ -170,9 +204,10 @@ def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iter
             if _patience.get() < _BUSY_SECONDS and engine.dialect.name == "postgresql":
                 connection.execute(sa.text(f"SET LOCAL lock_timeout = {int(_patience.get() * 1000)}"))
             if lock and engine.dialect.name == "postgresql":
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": lock})
+                name = {"name": f"{workspace_of(engine)} {lock}".strip()}
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
             yield connection
-    _commits[engine.url] += 1
+    _commits[key_of(engine)] += 1
 
 
 @contextmanager
@@ -198,12 +233,12 @@ def is_writing(engine: sa.Engine) -> bool:
     return joined is not None and bool(joined.get_execution_options().get("habitus_writing"))
 
 
-_commits: Counter[sa.URL] = Counter()
+_commits: Counter[tuple[sa.URL, str]] = Counter()
 
 
 def commits(engine: sa.Engine) -> int:
     """How often this process has written there."""
-    return _commits[engine.url]
+    return _commits[key_of(engine)]
 
 
 # The transaction that is open in this context, by engine: whoever reads or writes further joins it.
@@ -227,7 +262,7 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        raise _explained(engine, error) from error
+        raise explained(place(engine), error, waited=_patience.get()) from error
     except sa.exc.TimeoutError:
         what = f"All {_CONNECTIONS} connections to {place(engine)} have been in use for {_BUSY_SECONDS} s."
         raise StorageFailed(what, mend="Retry, or start another process.") from None
@@ -259,12 +294,15 @@ def upsert(
     connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes(insert.excluded)), rows)
 
 
-def migrate(engine: sa.Engine) -> None:
-    """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused."""
+def migrate(engine: sa.Engine, *, even_so: bool = False) -> None:
+    """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused.
+
+    All of it or nothing. While processes run that could not go on afterwards, nothing, unless `even_so`.
+    """
     found = revision(engine)
     if found is None or found < HEAD:
         with storage_errors(engine):
-            _upgrade(engine)
+            _upgrade(engine, even_so=even_so or found is None)
     elif (problem := unusable(engine, found)) is not None:
         raise problem
 
@@ -277,11 +315,15 @@ def unusable(engine: sa.Engine, found: str | None) -> StorageFailed | None:
         what = f"{place(engine)} has schema {found}, and this Habitus needs {HEAD}."
         return StorageFailed(what, mend="Run 'habitus db migrate' once.")
     if found > HEAD and (oldest_reader(engine) or found) > HEAD:
-        return StorageFailed(
-            f"{place(engine)} was written by a newer Habitus (schema {found}, this one knows {HEAD}).",
-            mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
-        )
+        return _newer(engine, found)
     return None
+
+
+def _newer(engine: sa.Engine, schema: str | None) -> StorageFailed:
+    return StorageFailed(
+        f"{place(engine)} was written by a newer Habitus (schema {schema}, this one knows {HEAD}).",
+        mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
+    )
 
 
 def revision(engine: sa.Engine) -> str | None:
@@ -296,11 +338,11 @@ def revision(engine: sa.Engine) -> str | None:
 def oldest_reader(engine: sa.Engine) -> str | None:
     """The oldest schema whose code may still use this database, where the newer code wrote that down."""
     with storage_errors(engine), engine.connect() as connection:
-        found: str | None = connection.execute(sa.text("SELECT MAX(oldest_reader) FROM schema_compatibility")).scalar()
+        found: str | None = connection.execute(sa.text(_OLDEST)).scalar()
         return found
 
 
-def _upgrade(engine: sa.Engine) -> None:
+def _upgrade(engine: sa.Engine, *, even_so: bool) -> None:
     # Alembic takes half a second to import, and is needed once in a database's life.
     from alembic import command
     from alembic.config import Config
@@ -308,10 +350,29 @@ def _upgrade(engine: sa.Engine) -> None:
     config = Config()
     config.set_main_option("script_location", "habitus:migrations")
     with writing(engine, durable=True) as connection:
+        before = ""
         if engine.dialect.name == "postgresql":
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(4242001)"))
+            connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_MIGRATING})"))
+            _make_schema(connection, workspace_of(engine))
+            before = "" if even_so else connection.execute(sa.text(_OLDEST)).scalar_one()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        if before and (oldest := connection.execute(sa.text(_OLDEST)).scalar_one()) > before:
+            refuse_to_strand(connection, oldest, workspace_of(engine), place(engine))
+
+
+def _make_schema(connection: sa.Connection, name: str) -> None:
+    """Where a workspace is new. Asked for first: who may use it need not be allowed to make others."""
+    is_there = sa.text("SELECT true FROM pg_namespace WHERE nspname = :name")
+    if not name or connection.execute(is_there, {"name": name}).scalar():
+        return
+    try:
+        connection.execute(sa.schema.CreateSchema(name))
+    except sa.exc.ProgrammingError as error:
+        role = connection.engine.url.username or "this role"
+        what = f"{place(connection.engine)} is not there, and {role} may not make it."
+        mend = f'Have the owner of the database run: CREATE SCHEMA "{name}" AUTHORIZATION {role}.'
+        raise StorageFailed(what, mend=mend) from error
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -327,6 +388,9 @@ def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None
 def _begin_sqlite(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get("habitus_writing", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if "habitus_schema" in connection.get_execution_options():
+        raw: Any = connection.connection.driver_connection  # by the driver itself, because every transaction asks
+        _refuse_if_newer(connection, raw.execute(_OLDEST).fetchone()[0])
 
 
 _patience: ContextVar[float] = ContextVar("patience", default=_BUSY_SECONDS)
@@ -370,47 +434,9 @@ def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
         raw.execute("PRAGMA synchronous = NORMAL")
 
 
-def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
-    said = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
-    where = place(engine)
-    match said.lower():
-        case text if "disk is full" in text or "no space left" in text:
-            return StorageFailed(f"No space left for {where}; nothing was changed.", mend="Free some space and retry.")
-        case text if "readonly" in text or "read-only" in text:
-            return StorageFailed(f"{where} can't be written.", mend="Check the permissions of its directory.")
-        case text if "unable to open" in text:
-            return StorageFailed(f"{where} can't be opened.", mend="Check that its directory exists and is yours.")
-        case text if "malformed" in text or "not a database" in text:
-            return StorageFailed(
-                f"{where} is damaged ({said}).",
-                mend=way_back(where),
-            )
-        case text if "locked" in text:
-            return StorageFailed(
-                f"{where} has been busy for {_patience.get():g} s.",
-                mend="Look for a stuck habitus process, then retry.",
-            )
-        case text if "permission denied" in text or "no schema has been selected" in text:
-            what = f"{where} does not let this role in: {said.rstrip('.')}."
-            return StorageFailed(what, mend="Have its owner grant the role the schema and its tables.")
-        case text if "connection" in text or "resolve host" in text:  # to a server: which one is in what it says
-            said = f"The database is away: {said.removeprefix('connection is bad: ')}"
-            return StorageFailed(f"{said.rstrip('.')}.", mend="Nothing was changed; run 'habitus doctor'.")
-    return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
-
-
-def way_back(path: str) -> str:
-    """From a damaged database file."""
-    name = Path(path).name
-    return (
-        f"Skills on disk and memory/*.md are not touched. Put a backup of {name} in its place, or save what can be "
-        f"read (sqlite3 {name} .recover | sqlite3 saved.db) and use that, or move it away to start counters, history "
-        "and lessons anew."
-    )
-
-
 def place(engine: sa.Engine) -> str:
-    """Where a database is, fit to be shown: a path, or an address without its password."""
+    """Where a database is, fit to be shown: a path, or an address without its password, and the workspace."""
     if engine.dialect.name == "sqlite":
         return str(engine.url.database or "the in-memory database")
-    return engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+    shown = engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+    return f"{shown} (workspace {workspace})" if (workspace := workspace_of(engine)) else shown

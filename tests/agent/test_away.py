@@ -19,7 +19,7 @@ from habitus.redact import Redactor
 from habitus.skills.model import Skill
 from tests.agent.conftest import Talk
 from tests.contracts import postgres
-from tests.contracts.cable import through_a_cable
+from tests.contracts.lines import line_to
 from tests.planted import KEYS
 
 RULE = "Never pour before the water boils."
@@ -37,8 +37,8 @@ async def notices(session: Session, text: str) -> list[str]:
 async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_process(
     home: Path, tmp_path: Path, postgres_server: str
 ) -> None:
-    with postgres.schema(postgres_server) as direct, through_a_cable(direct) as (url, cable):
-        settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url})
+    with postgres.schema(postgres_server) as direct, line_to(direct) as line:
+        settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": line.url})
         model = ScriptedModel([says("one"), says("two"), says("three"), says("four"), says("five")])
         with Habitus.open(settings) as habitus:
             habitus.skills.create(Skill(name="brew-tea", description="How tea is brewed", body="."), habitus.person())
@@ -46,11 +46,11 @@ async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_
             async with habitus.session(model, id="first") as session:
                 assert await notices(session, "the first thing") == []
             async with habitus.session(model, id="second") as session:
-                cable.stall()
+                line.stall()
                 (said,) = await notices(session, "the second thing")
                 assert said.startswith("The database is away (no answer within 200 ms). This turn made do")
                 assert await notices(session, "the third thing") == []  # it was said
-                cable.cut()
+                line.cut()
         with Habitus.open(settings) as habitus:
             async with habitus.session(model, id="third") as session:
                 (said,) = await notices(session, "the fourth thing")
@@ -61,7 +61,7 @@ async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_
             with pytest.raises(Refused, match="Nothing can be changed until it is back"):
                 habitus.skills.remove("brew-tea", habitus.person())
             assert spool_of(habitus).waiting >= 3
-        cable.mend()
+        line.mend()
         with Habitus.open(settings) as habitus:
             async with habitus.session(model, id="fourth") as session:
                 assert await notices(session, "the fifth thing") == []
@@ -84,10 +84,11 @@ async def test_turns_wait_on_the_disk_and_what_is_damaged_there_is_set_aside(
     database.mkdir()  # so that nobody makes a new one in its place
     await session.turn("the second thing, key " + KEYS["anthropic"])
     await session.turn("the third thing")
-    files = [habitus.settings.home / WAITING / name for name in ("replaying", "waiting")]
-    second, third = [file.read_bytes() for file in files]
-    assert (KEYS["anthropic"].encode() in second, [file.stat().st_mode & 0o077 for file in files]) == (False, [0, 0])
-    files[1].write_bytes(b"half a li\n" + third.replace(b"third", b"bird!") + second)
+    replaying, waiting = (habitus.settings.home / WAITING / name for name in ("replaying", "waiting"))
+    second, third = waiting.read_bytes().splitlines(keepends=True)
+    assert (KEYS["anthropic"].encode() in second, waiting.stat().st_mode & 0o077) == (False, 0)
+    replaying.write_bytes(second)  # as a killed process leaves it
+    waiting.write_bytes(b"half a li\n" + third.replace(b"third", b"bird!") + second)
     database.rmdir()
     away.rename(database)
     with caplog.at_level(logging.WARNING):

@@ -16,7 +16,7 @@ from habitus.app.home import DATABASE
 from habitus.memory.model import Draft, Producer
 from habitus.skills.model import Skill
 from tests.contracts import postgres
-from tests.contracts.cable import through_a_cable
+from tests.contracts.lines import line_to
 
 RULE = "Never pour before the water boils."
 
@@ -92,12 +92,12 @@ def test_a_conversation_opened_without_the_database_works_from_what_was_known_an
 @pytest.mark.full
 @pytest.mark.req("CL-07", "OP-03")
 def test_the_same_holds_for_a_server_that_is_cut_off(home: Path, tmp_path: Path, postgres_server: str) -> None:
-    with postgres.schema(postgres_server) as direct, through_a_cable(direct) as (url, cable):
-        environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url}
+    with postgres.schema(postgres_server) as direct, line_to(direct) as line:
+        environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": line.url}
         with Habitus.open(read_settings(home, environ)) as habitus:
             furnished(habitus)
-            cable.cut()
+            line.cut()
             with opened_while_away(habitus, "The database is away") as turn:
                 assert not turn.run("recall_skill", {"name": "brew-tea"}).outcome.is_ok  # its text lies on the server
-            cable.mend()
+            line.mend()
             goes_on(habitus)

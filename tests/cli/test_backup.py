@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import shutil
 import sqlite3
 import tarfile
+from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from habitus.app import Habitus, backing_up, read_settings
 from habitus.app.home import DATABASE
 from tests.cli.conftest import Direct
+from tests.journeys.crash import Killer
 
 
 @pytest.mark.req("OP-04", "SK-12")
@@ -69,3 +75,63 @@ def test_what_is_no_backup_or_a_hostile_one_changes_nothing(stocked: Direct, tmp
     assert "Give --yes" in stocked("backup", "restore", str(good)).err
     assert stocked.skill_file("csv-summary").read_bytes() == before
     assert not (tmp_path / "outside").exists()
+
+
+def _restore_and_die(home: Path, file: Path, at: int) -> None:
+    killer = Killer(at)
+    killer.watch()
+    killer.is_on = True
+    backing_up.restore(read_settings(home, {"HOME": str(home)}), file, now=datetime.now(UTC))
+
+
+def _seen(home: Path) -> Sequence[object]:
+    """What whoever comes next finds."""
+    with Habitus.open(read_settings(home, {"HOME": str(home)})) as habitus:
+        own = [item for item in habitus.skills.listing() if item.layer == "user"]
+        texts = [(item.name, habitus.skills.load(item.name).body) for item in own]
+        return [*texts, *(engram.text for engram in habitus.memory.list_lessons()), habitus.settings.bot_name]
+
+
+@pytest.mark.req("OP-04", "SC-02")
+@pytest.mark.timeout(600)
+def test_a_kill_at_any_step_of_a_restore_leaves_the_home_as_it_was_or_restored(
+    stocked: Direct, tmp_path: Path, is_thorough: bool
+) -> None:
+    stocked.ok("config", "set", "bot_name", "Robin")
+    made = Path(stocked.json("backup", "create", str(tmp_path / "made.tar.gz"))["file"])
+    restored = _seen(stocked.home)
+    stocked.ok("skills", "edit", "csv-summary", "--append", "Later.")
+    stocked.ok("skills", "new", "too-late", "-d", "Came later.")
+    stocked.ok("lessons", "add", "Water has to boil.")
+    stocked.ok("config", "set", "bot_name", "Wren")
+    as_it_was = _seen(stocked.home)
+    assert as_it_was != restored
+    context, found = multiprocessing.get_context("fork"), []
+    for at in range(1, 10_000, 1 if is_thorough else 11):
+        home = tmp_path / f"at-{at}"
+        shutil.copytree(stocked.home, home)
+        process = context.Process(target=_restore_and_die, args=(home, made, at))
+        process.start()
+        process.join(60)
+        found.append(_seen(home))
+        assert found[-1] in (as_it_was, restored), at
+        assert not (home / ".replacing" / "begun.json").exists()
+        shutil.rmtree(home)
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -9
+    assert found[0] == as_it_was
+    assert as_it_was not in found[found.index(restored) :]  # what was begun is completed, never taken back
+
+
+@pytest.mark.req("OP-04")
+def test_a_home_that_somebody_is_in_is_not_replaced(stocked: Direct, tmp_path: Path) -> None:
+    made = stocked.json("backup", "create")
+    stocked.ok("skills", "new", "too-late", "-d", "Came later.")
+    with Habitus.open(read_settings(stocked.home, {"HOME": str(tmp_path)})):
+        ran = stocked("backup", "restore", made["file"], "--yes")
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert "is in use by another process" in ran.err
+    assert "too-late" in stocked.ok("skills", "list")
+    stocked.ok("backup", "restore", made["file"], "--yes")
+    assert "too-late" not in stocked.ok("skills", "list")

@@ -97,7 +97,7 @@ def test_only_a_lesson_that_a_trial_verified_climbs_by_itself_and_once(direct: D
 
 
 def test_where_others_would_see_it_a_persons_lesson_climbs_by_their_hand_alone(direct: Direct) -> None:
-    shared = {**FEW, "HABITUS_DATABASE_URL": sql.sqlite_url(migrated(direct.cli.cwd / "shared.db"))}
+    shared = {**FEW, "HABITUS_DATABASE": sql.sqlite_url(migrated(direct.cli.cwd / "shared.db"))}
     id = taught(direct, verified=True, env=shared)
     assert direct.ok("curate", env=shared) == "Nothing has aged.\n"
     assert direct.json("lessons", "promote", id, "--dry-run", env=shared)["item"] == id

@@ -165,9 +165,9 @@ def test_on_a_shared_database_every_host_forgets(ann: Direct, tmp_path: Path, po
     with postgres.schema(postgres_server) as url:
         other = tmp_path / "other"
         shutil.copytree(ann.home, other)
-        with furnish(ann.home, tmp_path, HABITUS_DATABASE_URL=url):
+        with furnish(ann.home, tmp_path, HABITUS_DATABASE=url):
             pass
-        shared = {"HABITUS_DATABASE_URL": url}
+        shared = {"HABITUS_DATABASE": url}
         with Habitus.open(read_settings(other, {"HOME": str(tmp_path), "USER": "ann", **shared})) as there:
             there.memory.look()
         assert set(places_of(other, OF_ANN)) >= {"memory/lessons.md"}

@@ -191,6 +191,8 @@ def test_odd_settings_are_said_and_wrong_ones_stop(stocked: Direct) -> None:
     assert stocked("skills", "list").code == 1
     assert "look_every" in stocked("skills", "list").err
     toml.write_text("database_url = 'mysql://x'")
+    assert "unknown key 'database_url' is ignored. Did you mean 'database'?" in stocked("skills", "list").err
+    toml.write_text("database = 'mysql://x'")
     ran = stocked("skills", "list")
     assert (ran.code, ran.err.count("\n")) == (1, 1)
 

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 import habitus.cli
+from habitus.app import Habitus, read_settings
+from habitus.app.checking import doctor
 from habitus.hosts.hook import SOCKET, SPOOL
+from habitus.sandbox.machine import Machine
 from tests.cli.conftest import Direct
 
-AWAY = {"HABITUS_DATABASE_URL": "postgresql://ann:hunter2@127.0.0.1:9/none"}
+AWAY = {"HABITUS_DATABASE": "postgresql://ann:hunter2@127.0.0.1:9/none"}
 
 
 def checks(direct: Direct, **more: object) -> dict[str, tuple[str, str]]:
@@ -61,6 +64,18 @@ def test_a_shared_database_that_is_away_is_said_with_its_mend_and_without_its_pa
     assert ran.code == 1
     assert "127.0.0.1" in ran.out
     assert "hunter2" not in ran.out
+
+
+@pytest.mark.req("OP-02", "SB-09")
+def test_where_there_is_no_sandbox_the_doctor_says_what_is_open(direct: Direct) -> None:
+    for told, says in (("false", "off; needed to run code"), ("true", "off, and code runs all the same")):
+        direct.ok("config", "set", "allow_weaker_sandbox", told)
+        with Habitus.open(read_settings(direct.home, {"HOME": str(direct.home)})) as opened:
+            opened.machine = Machine(system="Darwin")
+            found = {check.name: check for check in doctor(opened)}
+        for name in ("files", "network", "limits"):
+            assert found[f"sandbox: {name}"].detail.startswith(says)
+            assert "allow_weaker_sandbox" in found[f"sandbox: {name}"].mend
 
 
 @pytest.mark.req("OP-02")

@@ -207,13 +207,13 @@ def test_an_admin_sees_all_when_asking_for_it(direct: Direct, anns: Anns) -> Non
 def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path: Path, postgres_server: str) -> None:
     (direct.home / "habitus.toml").write_text(USERS)
     with postgres.schema(postgres_server) as url:
-        with _opened(direct, tmp_path, "ann", database_url=url) as habitus:
+        with _opened(direct, tmp_path, "ann", database=url) as habitus:
             anns = of_ann(habitus)
             shared = habitus.memory.add("Dates are day-first.", scope=Scope.GLOBAL).engram
             assert shared is not None
         moment = shared.created_on
         assert moment is not None
-        with _opened(direct, tmp_path, "bob", database_url=url) as habitus:
+        with _opened(direct, tmp_path, "bob", database=url) as habitus:
             for id in (anns.active, anns.waiting, anns.removed):
                 with pytest.raises(NotFound):
                     habitus.memory.get(id)
@@ -233,7 +233,7 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
             assert (
                 habitus.memory.edit(shared.id, by="bob", text="Dates are year-first.").text == "Dates are year-first."
             )
-        with _opened(direct, tmp_path, "ann", database_url=url) as habitus:
+        with _opened(direct, tmp_path, "ann", database=url) as habitus:
             assert habitus.memory.get(anns.active).text == SECRET
             assert habitus.memory.remove(shared.id, by="ann").state == "removed"
             habitus.skills.remove("tea", habitus.person())
@@ -253,7 +253,7 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
 )
 def test_only_an_admin_takes_from_everybody(direct: Direct, tmp_path: Path, command: tuple[str, ...]) -> None:
     shared = f"sqlite:///{tmp_path / 'shared.db'}"
-    (direct.home / "habitus.toml").write_text(f'database_url = "{shared}"\n{USERS}')
+    (direct.home / "habitus.toml").write_text(f'database = "{shared}"\n{USERS}')
     asking = ScriptedModel([calls("delete_skill", {"name": "tea"}), says("ok")])
 
     async def delete(habitus: Habitus, ask: AskPerson) -> None:
@@ -277,7 +277,7 @@ def test_nobody_deletes_everybodys_skill_in_a_session(direct: Direct, tmp_path: 
         async with habitus.session(ScriptedModel(script), user=user, ask=yes) as session:
             await session.turn("away with it")
 
-    (direct.home / "habitus.toml").write_text(f'database_url = "sqlite:///{tmp_path / "shared.db"}"\n{USERS}')
+    (direct.home / "habitus.toml").write_text(f'database = "sqlite:///{tmp_path / "shared.db"}"\n{USERS}')
     with _opened(direct, tmp_path, "ann") as habitus:
         habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.person())
         asyncio.run(delete(habitus, "bob"))

@@ -90,8 +90,8 @@ def test_the_tab_key_knows_the_home_that_was_given_and_the_shared_database(stock
     assert stocked_cli(env={**pressed, "COMP_CWORD": "5"}).out.split() == ["csv-summary"]
     shared = f"sqlite:///{tmp_path / 'shared.db'}"
     new = ("skills", "new", "csv-shared", "--description", "Shared.")
-    assert stocked_cli("--home", str(other), *new, env={"HABITUS_DATABASE_URL": shared}).code == 0
-    (other / "habitus.toml").write_text(f'database_url = "{shared}"\n')
+    assert stocked_cli("--home", str(other), *new, env={"HABITUS_DATABASE": shared}).code == 0
+    (other / "habitus.toml").write_text(f'database = "{shared}"\n')
     assert stocked_cli(env={**pressed, "COMP_CWORD": "5"}).out.split() == ["csv-shared", "csv-summary"]
 
 

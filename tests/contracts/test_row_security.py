@@ -42,7 +42,7 @@ def url(postgres_server: str) -> Iterator[str]:
 def opened(tmp_path: Path, url: str, user: str) -> Habitus:
     home = furnish(tmp_path / "home")
     (home / "habitus.toml").write_text("[users.root]\nadmin = true\n")
-    environ = {"HOME": str(tmp_path), "HABITUS_USER": user or "x", "HABITUS_DATABASE_URL": url}
+    environ = {"HOME": str(tmp_path), "HABITUS_USER": user or "x", "HABITUS_DATABASE": url}
     settings = read_settings(home, environ)
     return Habitus.open(settings.model_copy(update={"user": user}))
 

@@ -17,6 +17,7 @@ from habitus.errors import Refused
 from habitus.files import file_of
 from habitus.settings import load
 from habitus.skills.edits import Edit, Operation
+from habitus.skills.formats import detect
 from habitus.skills.model import Actor, Source, Stage
 from habitus.skills.stores.versioned import VersionedStore
 from habitus.skills.tables import agent_skill_files, agent_skills
@@ -219,7 +220,7 @@ def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_
     def host(name: str) -> Habitus:
         home = tmp_path / name
         home.mkdir()
-        environ = {"HOME": str(home), "HABITUS_DATABASE_URL": address, "HABITUS_LOOK_EVERY": "0"}
+        environ = {"HOME": str(home), "HABITUS_DATABASE": address, "HABITUS_LOOK_EVERY": "0"}
         return Habitus.open(load(environ, home))
 
     with host("one") as one, host("two") as two:
@@ -233,6 +234,32 @@ def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_
         directory = one.skills.directory("csv-summary")
         assert directory is not None
         assert directory.is_relative_to(tmp_path / "one")
+
+
+@pytest.mark.req("SK-08", "OP-01")
+def test_many_skills_are_taken_in_with_few_statements(tmp_path: Path, url: str) -> None:
+    """A server is a round trip away: with a statement or more for every skill it is that which takes the time."""
+    names = [f"skill-{number}" for number in range(200)]
+
+    def import_all(habitus: Habitus, text: str) -> int:
+        for name in names:
+            folder = tmp_path / "many" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Does {name}.\n---\n{text}\n")
+            (folder / "notes.md").write_text(f"{text} {name}\n")
+        asked: list[str] = []
+        sa.event.listen(sa.Engine, "before_cursor_execute", note := lambda *given: asked.append(given[2]))
+        taken_in = list(habitus.importer.run(detect.read(tmp_path / "many"), habitus.person()))
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+        assert len(taken_in) == len(names)
+        return len(asked)
+
+    environ = {"HOME": str(tmp_path), "HABITUS_DATABASE": url or f"sqlite:///{tmp_path}/shared.db"}
+    with Habitus.open(load(environ, tmp_path)) as habitus:
+        assert import_all(habitus, "first") < len(names)
+        assert import_all(habitus, "second") < len(names)
+        assert [habitus.skills.load(name).version for name in (names[0], names[-1])] == [2, 2]
+        assert len(habitus.skills.history(names[7])) == 2
 
 
 @pytest.mark.req("SK-08")

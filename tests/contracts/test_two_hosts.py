@@ -27,7 +27,7 @@ from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, assert_alike
 LEARN = (
     "import sys; from pathlib import Path; from habitus.app import Habitus, read_settings\n"
     "from habitus.skills.model import Skill\n"
-    "environ = {'HOME': sys.argv[1], 'USER': 'ann', 'HABITUS_DATABASE_URL': sys.argv[2]}\n"
+    "environ = {'HOME': sys.argv[1], 'USER': 'ann', 'HABITUS_DATABASE': sys.argv[2]}\n"
     "with Habitus.open(read_settings(Path(sys.argv[1]), environ)) as habitus:\n"
     "    skill = Skill(name=sys.argv[3], description='Brews tea.', when_to_use='Tea is wanted', body='1. Boil.')\n"
     "    habitus.skills.create(skill, habitus.person())\n"
@@ -37,7 +37,7 @@ LEARN = (
 
 def serving(tmp_path: Path, url: str) -> Habitus:
     home = furnish(tmp_path / "here")
-    return Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": url}))
+    return Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": url}))
 
 
 def soon(happens: Callable[[], bool]) -> bool:
@@ -154,7 +154,7 @@ def test_a_shared_library_ranks_as_the_same_skills_in_a_home_do(tmp_path: Path, 
     found: dict[str, list[Results]] = {}
     for name, address in places.items():
         home = furnish(tmp_path / name)
-        environ = {"HOME": str(tmp_path), "USER": "ann"} | ({"HABITUS_DATABASE_URL": address} if address else {})
+        environ = {"HOME": str(tmp_path), "USER": "ann"} | ({"HABITUS_DATABASE": address} if address else {})
         with Habitus.open(read_settings(home, environ)) as habitus:
             skills = [
                 Skill(name=d.id.lower(), description=d.description, when_to_use=d.cue, tags=d.tags) for d in SKILLS

@@ -92,7 +92,7 @@ def test_connections_cut_under_load_cost_nothing(root: Path, queue: JobQueue, ad
 def test_a_worker_has_two_connections_and_one_for_each_job_it_does_at_a_time(
     home: Path, tmp_path: Path, shared: str
 ) -> None:
-    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE_URL": shared}
+    environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": shared}
     admin = sql.create_engine(str(sa.make_url(shared).difference_update_query(["application_name"])))
     count = sa.text("SELECT count(*) FROM pg_stat_activity WHERE application_name = :name")
     most = 0
@@ -117,7 +117,7 @@ def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path:
     def opened(user: str) -> Habitus:
         home = furnish(tmp_path / user)
         (home / "habitus.toml").write_text("[users.ann]\nadmin = false\n[users.ben]\nadmin = true\n")
-        return Habitus.open(read_settings(home, {"HOME": str(home), "USER": user, "HABITUS_DATABASE_URL": shared}))
+        return Habitus.open(read_settings(home, {"HOME": str(home), "USER": user, "HABITUS_DATABASE": shared}))
 
     with opened("ann") as anns, opened("ben") as bens:
         candidate = anns.memory.encode(_CANDIDATE).engram

@@ -146,7 +146,7 @@ async def test_whoever_watches_over_the_process_hears_that_it_lives_and_what_it_
         base = at.url.removesuffix("/mcp")
         assert (await web.get(f"{base}/healthz")).json() == {"status": "ok"}
         assert (await web.get(f"{base}/readyz")).json() == {"status": "ready", "reasons": []}
-        monkeypatch.setenv("HABITUS_DATABASE_URL", "postgresql://somebody:secret@127.0.0.1:9/none")
+        monkeypatch.setenv("HABITUS_DATABASE", "postgresql://somebody:secret@127.0.0.1:9/none")
         degraded = await web.get(f"{base}/readyz")
         assert degraded.status_code == 200
         assert degraded.json() == {"status": "degraded", "reasons": ["The database is away (Connection refused)."]}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import zipfile
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus
-from habitus.app.once import answered
+from habitus.app.once import FOLDER, alone, answered
 from habitus.journal.model import Turn
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
@@ -19,6 +21,7 @@ from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import Keys
 from tests.web.conftest import HOST
+from tests.web.furnished import equip, furnish_with_life
 
 API = "/api/v1"
 
@@ -52,7 +55,7 @@ def test_a_skill_is_made_read_changed_put_away_and_brought_back(api: TestClient)
     assert api.post(f"{API}/archive/{archived['id']}/restore").json()["name"] == "make-soup"
     undo = api.delete(f"{API}/skills/make-soup").json()["undo"]
     assert api.post(f"{API}/undo", json={"undo": undo}).json()["said"] == ["make-soup is back."]
-    assert api.post(f"{API}/undo", json={"undo": ["config", "set", "x", "y"]}).status_code == 422
+    assert api.post(f"{API}/undo", json={"undo": ["skills", "paint", "x"]}).status_code == 422
 
 
 @pytest.mark.req("CL-03")
@@ -85,25 +88,130 @@ def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: 
     assert api.post(f"{API}/skills", json={"name": "soup"}, headers=failed).status_code == 409
     assert api.delete(f"{API}/skills/soup").status_code == 200
     assert api.post(f"{API}/skills", json={"name": "soup"}, headers=failed).status_code == 201
-    with sql.writing(habitus.shared) as connection:  # as a server leaves it that was killed in the middle
-        connection.execute(answered.update().values(answer=None))
-    cut_off = api.post(f"{API}/skills", json={"name": "soup"}, headers=failed)
-    assert (cut_off.status_code, "under way, or was cut off" in cut_off.json()["title"]) == (409, True)
+    assert list((habitus.settings.home / FOLDER).iterdir()) == []
 
 
 @pytest.mark.req("CL-03")
-def test_long_lists_come_in_pages(api: TestClient, habitus: Habitus) -> None:
-    for number in range(5):
-        habitus.skills.create(Skill(name=f"s{number}", description="D", body="B"), habitus.person())
-    seen: list[str] = []
-    after: str | None = ""
-    while after is not None:
-        page = api.get(f"{API}/skills", params={"layer": "user", "limit": 2, "after": after}).json()
-        seen += [skill["name"] for skill in page["skills"]]
-        after = page["next"]
-    assert seen == ["brew-tea", "s0", "s1", "s2", "s3", "s4"]
-    assert api.get(f"{API}/skills", params={"after": "nothing"}).status_code == 422
-    assert api.get(f"{API}/skills", params={"limit": 0}).json()["title"].startswith("'limit':")
+def test_what_was_cut_off_in_the_middle_is_done_once_when_it_is_sent_again(api: TestClient, habitus: Habitus) -> None:
+    note = {"file": ("notes.md", b"# Notes\n\nHow notes are kept.\n")}
+    requests: dict[str, dict[str, Any]] = {
+        "skills": {"json": {"name": "soup"}},
+        "lessons": {"json": {"text": "Dates are day-first."}},
+        "jobs": {"json": {"kind": "curate"}},
+        "uploads?save=true": {"files": note},
+    }
+
+    def ask() -> dict[str, Any]:
+        answers = {
+            path: api.post(f"{API}/{path}", headers={"Idempotency-Key": path}, **sent)
+            for path, sent in requests.items()
+        }
+        assert all(answer.is_success for answer in answers.values()), answers
+        return {path: answer.json() for path, answer in answers.items()}
+
+    first = ask()
+    with sql.writing(habitus.shared) as connection:  # as a server leaves it that was killed before it could answer
+        connection.execute(answered.update().values(answer=None))
+    again = ask()
+    assert [again[path] for path in ("skills", "jobs")] == [first[path] for path in ("skills", "jobs")]
+    assert again["lessons"]["lesson"] == first["lessons"]["lesson"]
+    assert again["uploads?save=true"]["results"][0]["name"] == "notes"
+    assert [len(habitus.skills.history(name)) for name in ("soup", "notes")] == [1, 1]
+    assert api.get(f"{API}/jobs").json()["total"] == 1
+    # One that is under way is said to be, and one that never began is done.
+    with alone(habitus, "soon"):
+        busy = api.post(f"{API}/skills", json={"name": "stew"}, headers={"Idempotency-Key": "soon"})
+    assert (busy.status_code, "under way" in busy.json()["title"]) == (409, True)
+    with sql.writing(habitus.shared) as connection:
+        connection.execute(answered.update().values(answer=None))
+    assert api.delete(f"{API}/skills/soup").status_code == 200
+    assert api.post(f"{API}/skills", json={"name": "soup"}, headers={"Idempotency-Key": "skills"}).status_code == 201
+
+
+LISTS = {
+    "skills?layer=user": "skills",
+    "skills?q=report": "skills",
+    "skills/close-the-month/history": "versions",
+    "archive": "archived",
+    "lessons": "lessons",
+    "lessons/archive": "archived",
+    "sessions": "sessions",
+    "sessions/s1": "turns",
+    "jobs": "jobs",
+    "tools": "tools",
+    "review": "proposals",
+}
+
+
+@pytest.mark.req("CL-03")
+def test_every_list_comes_in_pages_alike(api: TestClient, habitus: Habitus) -> None:
+    furnish_with_life(habitus)
+    (turn,) = habitus.journal.turns_of("s1")
+    for id, session in (("t2", "s1"), ("t3", "s0"), ("t4", "s2")):  # of one moment
+        habitus.journal.record(replace(turn, id=id, session=session))
+    for name in ("weekly-report", "shout"):
+        undo = api.delete(f"{API}/skills/{name}").json()["undo"]
+        if name == "shout":
+            assert api.post(f"{API}/undo", json={"undo": undo}).status_code == 200
+    for id in [engram.id for engram in habitus.memory.list_lessons("all", 2)]:
+        api.delete(f"{API}/lessons/{id}")
+    for kind in ("curate", "index"):
+        assert api.post(f"{API}/jobs", json={"kind": kind}).status_code == 201
+    for path, name in LISTS.items():
+        whole = api.get(f"{API}/{path}", params={"limit": 500}).json()
+        pages: list[Any] = []
+        after: str | None = ""
+        while after is not None:
+            page = api.get(f"{API}/{path}", params={"limit": 1, "after": after}).json()
+            pages += page[name]
+            after = page["next"]
+        assert (pages, whole["total"], whole["next"]) == (whole[name], len(pages), None), path
+        assert len(pages) > (name not in ("archived", "tools")), path
+        assert api.get(f"{API}/{path}", params={"after": "nothing"}).status_code == 422, path
+        assert api.get(f"{API}/{path}", params={"limit": 0}).json()["title"].startswith("'limit':")
+
+
+@pytest.mark.req("CL-03")
+def test_several_skills_are_switched_and_put_away_at_once_or_none(api: TestClient, habitus: Habitus) -> None:
+    habitus.skills.create(Skill(name="soup", description="Soup", body="1."), habitus.person())
+    names = ["brew-tea", "soup"]
+    done = api.post(f"{API}/skills/bulk", json={"act": "disable", "names": names}).json()
+    assert {one["name"]: one["state"] for one in _listed(api)} == dict.fromkeys(names, "disabled")
+    api.post(f"{API}/undo", json={"undo": done["undo"][0]})
+    assert {one["state"] for one in _listed(api)} == {"ok"}
+    assert api.post(f"{API}/skills/bulk", json={"act": "remove", "names": ["soup", "none"]}).status_code == 404
+    gone = api.post(f"{API}/skills/bulk", json={"act": "remove", "names": names}).json()
+    assert (gone["names"], _listed(api)) == (names, [])
+    for undo in gone["undo"]:
+        assert api.post(f"{API}/undo", json={"undo": undo}).status_code == 200
+    assert [one["name"] for one in _listed(api)] == names
+
+
+def _listed(api: TestClient) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = api.get(f"{API}/skills", params={"layer": "user"}).json()["skills"]
+    return listed
+
+
+@pytest.mark.req("CL-03", "CL-04")
+def test_trust_is_given_to_a_skill_and_never_to_a_directory_of_that_name(
+    api: TestClient, browser: TestClient, habitus: Habitus
+) -> None:
+    equip(habitus)
+    folder = habitus.settings.cwd / "project" / ".habitus" / "skills" / "evil"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: evil\ndescription: Evil\n---\nObey.\n")
+    for name in ("project", "..", "~", "."):
+        assert browser.post(f"/skills/{name}/trust", data={"on": "true"}).status_code in (404, 405)
+        assert api.put(f"{API}/skills/{name}/trust").status_code in (404, 405)
+    assert api.get(f"{API}/trust").json() == {"trusted": []}
+    assert api.get(f"{API}/skills/shout/trust").json()["is_trusted"] is False
+    assert api.get(f"{API}/skills/shout/tool").json()["code"].startswith("import json")
+    assert api.put(f"{API}/skills/shout/trust").json()["is_trusted"] is True
+    assert [one["names"] for one in api.get(f"{API}/trust").json()["trusted"]] == [["shout"]]
+    assert api.delete(f"{API}/skills/shout/trust").json()["is_trusted"] is False
+    (recipe,) = api.get(f"{API}/skills/look-around/recipes").json()["recipes"]
+    ran = api.post(f"{API}/skills/look-around/recipes/{recipe['name']}", json={"payload": {"query": "shout"}})
+    assert ran.json()["outcome"]["kind"] == "ok"
 
 
 @pytest.mark.req("CL-03")
@@ -154,8 +262,11 @@ def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestCli
     assert why["sentences"][0].startswith("brew-tea is on the menu")
     assert {check["name"] for check in api.get(f"{API}/doctor").json()["checks"]} >= {"home", "search"}
     assert api.get(f"{API}/today").json()["new_skills"] == ["brew-tea"]
-    assert api.get(f"{API}/tools").json() == {"tools": []}
+    ranks = api.get(f"{API}/select", params={"request": "how is tea brewed"}).json()["ranks"]
+    assert ranks[0]["id"] == "brew-tea"
+    assert api.get(f"{API}/tools").json() == {"tools": [], "next": None, "total": 0}
     assert api.put(f"{API}/pause").json()["paused"]["by"] == "ann"
+    assert api.get(f"{API}/pause").json()["paused"]["by"] == "ann"
     assert api.delete(f"{API}/pause").json() == {"paused": None}
     assert any(one["key"] == "memory" for one in api.get(f"{API}/settings").json()["settings"])
 
@@ -176,7 +287,11 @@ def test_an_upload_is_looked_at_before_anything_is_saved(api: TestClient, habitu
     looked = api.post(f"{API}/uploads", files=sent).json()
     assert {one["name"]: one["is_held"] for one in looked["scanned"]} == {"bad": True, "good": False}
     assert not habitus.skills.is_taken("good")
-    taken = api.post(f"{API}/uploads", files=sent, params={"save": True}).json()
+    key = {"Idempotency-Key": "zip"}
+    taken, second = (api.post(f"{API}/uploads?save=true", files=sent, headers=key).json() for _ in range(2))
+    assert second == taken  # though every client draws other borders between the parts
+    other = {"file": ("skills.zip", packed({"good/SKILL.md": good}))}
+    assert api.post(f"{API}/uploads?save=true", files=other, headers=key).status_code == 422
     assert {one["name"]: one["verdict"] for one in taken["results"]} == {"bad": "held", "good": "imported"}
     assert api.post(f"{API}/uploads", files={"file": ("tea.exe", b"MZ")}).status_code == 422
     note = {"file": ("My Notes.md", b"# Notes\n\nHow notes are kept.\n")}
@@ -204,14 +319,24 @@ def test_settings_are_written_and_jobs_are_left_and_ended(api: TestClient, habit
     put = api.put(f"{API}/settings/bot_name", json={"value": "Robin"}).json()
     assert (put["now"]["value"], put["undo"]) == ("Robin", ["config", "unset", "bot_name"])
     assert "Robin" in (habitus.settings.home / "habitus.toml").read_text()
+    held = {one["key"]: one["value"] for one in api.get(f"{API}/settings").json()["settings"]}
+    assert held["bot_name"] == "Robin"  # at once
+    back = api.post(f"{API}/undo", json={"undo": put["undo"]}).json()
+    assert "Robin" not in (habitus.settings.home / "habitus.toml").read_text()
+    assert api.post(f"{API}/undo", json={"undo": back["undo"]}).json()["said"] == ["bot_name is Robin."]
     assert api.delete(f"{API}/settings/bot_name").json()["is_changed"] is True
+    for owned in ("editor", "base_url", "sandbox.runtime", "allow_weaker_sandbox"):  # set where it runs
+        assert api.put(f"{API}/settings/{owned}", json={"value": "x"}).status_code == 409
     assert api.put(f"{API}/settings/nothing", json={"value": "x"}).status_code == 404
     key = {"Idempotency-Key": "job"}
     first, second = (api.post(f"{API}/jobs", json={"kind": "curate"}, headers=key).json()["id"] for _ in range(2))
     assert first == second
     assert [job["id"] for job in api.get(f"{API}/jobs").json()["jobs"]] == [first]
+    assert {one["kind"] for one in api.get(f"{API}/jobs/planned").json()["planned"]} >= {"curate"}
     assert api.post(f"{API}/jobs/{first}/cancel").json()["state"] == "cancelled"
-    assert api.get(f"{API}/jobs/none").status_code == 404
+    (event,) = api.get(f"{API}/jobs/{first}/events").text.strip().split("\n\n")
+    assert event.startswith("event: cancelled\ndata: {")
+    assert [api.get(f"{API}/jobs/none{more}").status_code for more in ("", "/events")] == [404, 404]
     assert api.post(f"{API}/jobs", json={"kind": "paint"}).status_code == 404
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +19,7 @@ from habitus.app.talking import Happening, Over, Wanted
 from habitus.skills.model import Skill
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
-from habitus.web.security import keys_of
+from habitus.web.security import LARGE, keys_of
 from tests.web.conftest import HOST
 
 T = TypeVar("T")
@@ -74,6 +75,8 @@ def heard(client: TestClient, address: str) -> list[tuple[str, str]]:
     return [(block["event"], json.loads(block["data"])) for block in blocks]
 
 
+EMPTY = b'--b\r\nContent-Disposition: form-data; name="files"; filename=""\r\n\r\n\r\n--b--\r\n'
+PNG = b"\x89PNG\r\n\x1a\n"
 TEA = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.\n")
 
 
@@ -133,6 +136,34 @@ def test_a_change_asks_the_person_on_the_page(talking: Callable[[Steps], tuple[T
     assert client.post(f"/chat/{id}/answer", data={"number": str(number), "word": "yes"}).status_code == 200
     assert "Saved." in heard(client, f"/chat/{id}/events")[-1][1]
     assert desks.own.skills.is_taken("make-soup")
+
+
+@pytest.mark.req("CL-02", "CL-04", "AG-11")
+def test_files_go_along_with_a_request_and_nothing_is_left_of_the_upload(
+    talking: Callable[[Steps], tuple[TestClient, Desks]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    client, desks = talking([{"say": "Two regions."}, {"say": "A picture."}])
+    files = [("files", ("../../sales <b>.csv", b"region,sum\nnorth,7\n")), ("files", ("notes.md", b"# Skip row one\n"))]
+    begun = client.post("/chat", data={"text": "What is in it?"}, files=files)
+    id = begun.headers["hx-push-url"].removeprefix("/chat/")
+    heard(client, f"/chat/{id}/events")
+    (kept,) = desks.own.journal.turns_of(id, user="ann")
+    said = str(kept.messages[0])
+    assert "region,sum" in said
+    assert "# Skip row one" in said
+    page = client.get(f"/chat/{id}").text
+    assert re.findall(r'<li class="chip">(.+?)</li>', page) == ["_.._.._sales _b_.csv", "notes.md"]
+    # A file says enough, and where none was chosen a browser sends an empty one.
+    alone = client.post(f"/chat/{id}", data={"text": ""}, files=[("files", ("look.png", PNG))])
+    assert "A picture." in answered(client, alone.text)
+    form = {"Content-Type": "multipart/form-data; boundary=b"}
+    empty = client.post(f"/chat/{id}", content=EMPTY, headers=form)
+    assert (empty.status_code, "There is nothing to answer." in empty.text) == (422, True)
+    files, swap = [("files", ("large.bin", bytes(LARGE)))], {"HX-Request": "true"}
+    large = client.post(f"/chat/{id}", data={"text": "?"}, files=files, headers=swap)
+    assert (large.status_code, large.headers["hx-retarget"]) == (413, "#said")  # the page stays, with the text in it
+    assert not list(tmp_path.glob("habitus-upload-*"))
 
 
 @pytest.mark.req("CL-02", "SC-04")

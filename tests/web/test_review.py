@@ -10,9 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, explaining, inbox, replaying
+from habitus.app.people import People, Role
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Kind, Producer
-from habitus.skills.model import Actor, Author, Skill
+from habitus.skills.model import Actor, Author, Skill, State
 from habitus.skills.review import Action, Change
 from habitus.skills.trees import with_skill
 from tests.web.test_pages import seen
@@ -88,6 +89,39 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     assert "Approved; 1 other turned down." in done.text
     assert habitus.skills.is_taken("make-coffee")
     assert habitus.review.get(int(first)).decision == "make-coffee says the same, and was taken"
+    # One Undo has all of them wait again, as if nobody had chosen.
+    browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', done.text)})
+    assert inbox.together(habitus, inbox.waiting(habitus)) == groups
+    assert not habitus.skills.is_taken("make-coffee")
+
+
+@pytest.mark.req("CL-03")
+def test_a_program_takes_one_of_several_and_nothing_is_half_done(
+    api: TestClient, stranger: TestClient, habitus: Habitus
+) -> None:
+    first, second, other = (
+        int(proposed(habitus, skill))
+        for skill in (COFFEE, replace(COFFEE, name="make-coffee"), Skill(name="x", description="Stock", body="1."))
+    )
+    listed = api.get("/api/v1/review", params={"limit": 1}).json()
+    assert (listed["groups"], listed["total"]) == ([[first, second]], 3)
+    tokens = {role: People(habitus.settings.home).add(role, role).token for role in (Role.VIEWER, Role.REVIEWER)}
+    viewer, reviewer = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
+    door, wanted = f"/api/v1/review/{second}/choose", {"others": [str(first)]}
+    assert stranger.post(door, json=wanted, headers=viewer).status_code == 403
+    for wrong in (["999"], [str(second)], [str(first), str(first)], [], ["9" * 5000], ["²"]):
+        assert api.post(door, json={"others": wrong}).status_code in (404, 422), wrong
+    api.post(f"/api/v1/review/{other}/reject", json={})
+    assert api.post(door, json={"others": [str(other)]}).status_code == 422
+    assert not habitus.skills.is_taken("make-coffee")
+    reviewer["Idempotency-Key"] = "once"
+    done, again = (stranger.post(door, json=wanted, headers=reviewer) for _ in range(2))
+    assert done.json() == again.json()
+    assert (done.json()["taken"]["state"], done.json()["taken"]["decided_by"]) == ("approved", "reviewer")
+    assert [one["decision"] for one in done.json()["turned_down"]] == ["make-coffee says the same, and was taken"]
+    assert habitus.skills.is_taken("make-coffee")
+    back = api.post("/api/v1/undo", json={"undo": done.json()["turned_down"][0]["undo"]})
+    assert back.json()["said"] == ["brew-coffee@user waits for you again."]
 
 
 @pytest.mark.req("CL-02")
@@ -104,6 +138,17 @@ def test_every_decision_can_be_taken_back(browser: TestClient, habitus: Habitus)
     assert habitus.skills.is_taken("brew-coffee")
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', taken)})
     assert not habitus.skills.is_taken("brew-coffee")
+    assert [item.id for item in inbox.waiting(habitus)] == [id]
+    for action in (Action.WRITE, Action.DISABLE, Action.REMOVE):
+        tree = with_skill({}, replace(COFFEE, name="brew-tea")) if action is Action.WRITE else {}
+        submitted = habitus.review.submit(Change(action=action, name="brew-tea", layer="user", tree=tree), AGENT)
+        assert submitted.proposal is not None
+        before = habitus.skills.tree("brew-tea")
+        browser.post(f"/review/{submitted.proposal.id}/approve")
+        assert habitus.skills.is_taken("brew-tea") is (action is not Action.REMOVE)
+        assert "It waits for you again." in browser.post(f"/review/{submitted.proposal.id}/reopen").text
+        assert habitus.skills.tree("brew-tea") == before
+        assert habitus.skills.find("brew-tea").state is State.OK
 
 
 @pytest.mark.req("CL-02")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -37,6 +38,9 @@ def test_the_description_is_served_and_has_every_door(api: TestClient) -> None:
 
 
 KNOWN = {
+    "/skills/{name}/tool": "shout",
+    "/skills/{name}/trust": "shout",
+    "/skills/{name}/recipes": "look-around",
     "/skills/{name}": "close-the-month",
     "/review/{id}": "1",
     "/review/effect/{id}": "1",
@@ -62,7 +66,7 @@ def test_what_is_answered_is_as_described(app: ASGIApp, api: TestClient, habitus
         if operation.method != "get" or path.endswith(("{path}", "/events")):
             continue
         for shape, id in {**KNOWN, "/lessons/{id}": lesson, "/jobs/{id}": job}.items():
-            path = path.replace(shape, shape.partition("{")[0] + id) if path.startswith(shape) else path
+            path = re.sub(r"\{\w+\}", id, path) if path.startswith(shape) else path
         answered = api.get(f"/api/v1{path}", params=ASKED)
         assert answered.status_code == 200, (path, answered.text)
         operation.validate_response(Response.from_any(answered))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import mimetypes
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,13 +15,16 @@ from habitus.agent.budget import shortened
 from habitus.agent.previews.preview import Preview, preview
 from habitus.agent.transcription import Transcriber
 from habitus.errors import Invalid
-from habitus.llm.model import Image, Text
+from habitus.llm.model import Asked, Image, Text
 from habitus.sandbox.given import Given, GivenFile
 from habitus.text import one_line
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _LARGEST_IMAGE = 20 * 1024 * 1024  # more, no provider takes
 _WHOLE, _PREVIEW = 2_000, 1_000  # tokens of a text that is small enough to stand whole, and of a preview
+
+_AT = ", read-only at "
+_SAID = re.compile(rf"\[Attached (?:file|image|recording) ([^\n]+), [\d.]+ \w+{_AT}")
 
 _READ_IT = "start with --read FOLDER, which copies nothing."
 _MENDS = {
@@ -47,7 +51,7 @@ class _File:
     size: int
 
     def __str__(self) -> str:
-        return f"{self.name}, {shown_size(self.size)}, read-only at {self.where}"
+        return f"{self.name}, {shown_size(self.size)}{_AT}{self.where}"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -137,6 +141,12 @@ async def _previewed(path: Path, file: _File, budget: int, sound: Callable[[str]
         found.notices.append(f"{file}: the model {shown}.")
     part = [f"[Attached file {file}: {one_line(seen.kind)}]", lines, f"[End of {file.name}]"]
     found.parts.append(Text(text="\n".join(filter(None, part))))
+
+
+def names_in(message: Asked) -> tuple[str, ...]:
+    """The files that came with a request, as the message to the model calls them."""
+    said = [_SAID.match(part.text) for part in message.parts if isinstance(part, Text)]
+    return tuple(found[1] for found in said if found is not None)
 
 
 def shown_size(size: int) -> str:

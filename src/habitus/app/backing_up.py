@@ -6,6 +6,7 @@ lies in a home. A shared database is its server's to back up.
 
 from __future__ import annotations
 
+import gzip
 import io
 import itertools
 import json
@@ -15,6 +16,7 @@ import sqlite3
 import stat
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from habitus import sql
-from habitus.app import tombstones
+from habitus.app import replacing, tombstones
 from habitus.app.habitus import Habitus
 from habitus.app.home import DATABASE, PADS, can_write, refuse_to_write
 from habitus.errors import Invalid, NotFound, StorageFailed
@@ -77,7 +79,7 @@ def create(settings: Settings, file: Path | None = None, *, now: datetime, name:
         raise StorageFailed(f"Can't write {file}: {error.strerror or error}.", mend="Check the place.") from None
     finally:
         aside.unlink(missing_ok=True)
-    return look(file, note=_SHARED if settings.database_url else "")
+    return look(file, note=_SHARED if settings.database else "")
 
 
 def look(file: Path, *, note: str = "") -> Backup:
@@ -120,18 +122,25 @@ def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
             f"{file} was made by a newer Habitus (schema {backup.schema}, this one knows {sql.HEAD}).",
             mend="Upgrade Habitus; nothing was changed.",
         )
-    before = create(settings, now=now, name="before-restore")
     home = settings.home
-    forgotten = tombstones.read(home / tombstones.FILE)
-    with tempfile.TemporaryDirectory(prefix="habitus-restore-", dir=home) as scratch:
-        _extract(file, Path(scratch))
-        for path in _kept(home):
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        for path in sorted(Path(scratch).iterdir(), key=lambda path: path.name in _DATABASES):
-            path.rename(home / path.name)
-    tombstones.write(home / tombstones.FILE, forgotten)
+    if not can_write(home):
+        refuse_to_write(home)
+    with replacing.alone(home), _disk_errors(home), replacing.staged(home) as new:
+        _extract(file, new)
+        before = create(settings, now=now, name="before-restore")
+        tombstones.write(new / tombstones.FILE, tombstones.read(home / tombstones.FILE))
+        replacing.replace(home, (path.name for path in _kept(home)))
     Habitus.open(settings).close()  # which migrates it, and forgets again whom the backup brought back
     return Restored(backup=backup, before=before)
+
+
+@contextmanager
+def _disk_errors(home: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"Can't put the backup into {home}: {error.strerror or error}."
+        raise StorageFailed(what, mend="Free some space, or check the place, and repeat it.") from None
 
 
 def _write(settings: Settings, file: Path, scratch: Path, now: datetime) -> None:
@@ -182,13 +191,11 @@ def _copied(database: Path, copy: Path) -> Path:
 
 def _kept(home: Path) -> list[Path]:
     """What belongs into a backup, and is replaced by a restore."""
-    return [
-        path
-        for path in sorted(home.iterdir())
-        if path.name not in _LEFT_OUT
-        and not path.name.endswith((".lock", ".socket"))
-        and not path.name.startswith((".", "habitus-"))
-    ]
+    return [path for path in sorted(home.iterdir()) if _is_kept(path.name)]
+
+
+def _is_kept(name: str) -> bool:
+    return name not in _LEFT_OUT and not name.endswith((".lock", ".socket")) and not name.startswith((".", "habitus-"))
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -208,9 +215,9 @@ def _extract(file: Path, target: Path) -> None:
             for member in sorted(members, key=tarfile.TarInfo.issym):
                 place = PurePosixPath(member.name)
                 is_ours = (member.isfile() or member.issym()) and not place.is_absolute() and ".." not in place.parts
-                if not is_ours or place.parts[0] in _LEFT_OUT:
+                if not is_ours or not _is_kept(place.parts[0]):
                     raise Invalid(f"{file} holds '{member.name}', which no backup has.", mend="Nothing was changed.")
                 member.mode = stat.S_IMODE(member.mode) & 0o700
                 archive.extract(member, target, filter="tar")
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise Invalid(f"{file} can't be read to its end: {error}.", mend="Nothing was changed.") from None

@@ -1,4 +1,4 @@
-"""Browsing skills: the listing through search and filters, each with how it fared."""
+"""Browsing skills and lessons: through search and filters, each with how it fared."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from habitus.app.habitus import Habitus
 from habitus.app.listing import listing, used
 from habitus.evidence.policy import Verdict
+from habitus.memory.model import Engram, Kind, TrustLevel
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, Source, Stage, State
 
 _FOUND = 50  # by one search
+_LESSONS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,10 +27,11 @@ class Filters:
     source: Source | None = None
     stage: Stage | None = None
     state: State | None = None
+    layer: str | None = None
 
     def fits(self, item: Listed) -> bool:
         summary = item.summary
-        if self.state is not None and item.state is not self.state:
+        if (self.state or item.state) is not item.state or (self.layer or item.layer) != item.layer:
             return False
         if summary is None:
             return not (self.tag or self.source or self.stage)
@@ -61,9 +64,7 @@ class Browsed:
 
 def browse(habitus: Habitus, filters: Filters, limit: int) -> Browsed:
     everything = listing(habitus)
-    chosen, fits = [item for item in everything if filters.fits(item)], True
-    if filters.q.strip():
-        chosen, fits = _searched(habitus, filters.q, chosen)
+    chosen, fits = found(habitus, filters, everything)
     page = chosen[:limit]
     counted, known = used(habitus, page), _known(habitus, page)
     tags = Counter(tag for item in everything if item.summary is not None for tag in item.summary.tags)
@@ -81,6 +82,14 @@ def browse(habitus: Habitus, filters: Filters, limit: int) -> Browsed:
         tags=dict(tags.most_common()),
         fits=fits,
     )
+
+
+def found(habitus: Habitus, filters: Filters, everything: Sequence[Listed]) -> tuple[list[Listed], bool]:
+    """What fits the filters, in order, and whether what was searched for fits anything well."""
+    if filters.layer is not None:
+        habitus.skills.layer(filters.layer)  # an unknown one is said
+    chosen = [item for item in everything if filters.fits(item)]
+    return _searched(habitus, filters.q, chosen) if filters.q.strip() else (chosen, True)
 
 
 def _known(habitus: Habitus, items: Sequence[Listed]) -> dict[str, Verdict]:
@@ -105,3 +114,37 @@ def _searched(habitus: Habitus, q: str, items: list[Listed]) -> tuple[list[Liste
     results = habitus.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
     found = [by_name[hit.id] for hit in results.hits] if results is not None else []
     return [*named, *found], bool(named) or (results is not None and results.fits)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LessonFilters:
+    """Which lessons somebody wants to see, and whether what agents were told most comes first, or what is new."""
+
+    kind: Kind | None = None
+    trust: TrustLevel | None = None
+    by_use: bool = False
+
+    def fits(self, lesson: Engram) -> bool:
+        return (self.kind is None or lesson.kind is self.kind) and (self.trust is None or lesson.trust is self.trust)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrowsedLessons:
+    """Lessons by kind, as many as there are at all, and those that are put away."""
+
+    groups: Mapping[Kind, tuple[Engram, ...]]
+    total: int
+    archived: tuple[Engram, ...]
+
+
+def browse_lessons(habitus: Habitus, filters: LessonFilters) -> BrowsedLessons:
+    everything = habitus.memory.list_lessons("all", _LESSONS)
+    chosen = [lesson for lesson in everything if filters.fits(lesson)]
+    if filters.by_use:
+        chosen.sort(key=lambda lesson: (lesson.counters.retrievals, lesson.counters.helpful), reverse=True)
+    groups = {kind: tuple(lesson for lesson in chosen if lesson.kind is kind) for kind in Kind}
+    return BrowsedLessons(
+        groups={kind: lessons for kind, lessons in groups.items() if lessons},
+        total=len(everything),
+        archived=habitus.memory.archived(),
+    )

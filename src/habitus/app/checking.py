@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from habitus import sql
 from habitus.agent.budget import EAGER_SHARE
 from habitus.app import recipes
 from habitus.app.check_state import Check, CheckState
@@ -127,8 +128,7 @@ def _database(habitus: Habitus) -> Check:
     """By the database's own check, which looks at every page."""
     if (damage := damaged(habitus.settings)) is not None:
         return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
-    address = habitus.shared.url.render_as_string(hide_password=True)
-    return Check(name="database", state=CheckState.OK, detail=address)
+    return Check(name="database", state=CheckState.OK, detail=sql.place(habitus.shared))
 
 
 def _skills(habitus: Habitus) -> list[Check]:
@@ -206,7 +206,9 @@ def _sandbox(habitus: Habitus) -> list[Check]:
             checks.append(Check(name=name, state=CheckState.OK, detail=protection.why))
             continue
         state = CheckState.BROKEN if protection.required and is_needed else CheckState.MISSING
-        detail = "off; needed to run code." if protection.required else "off."
+        is_open = protection.required and habitus.settings.allow_weaker_sandbox
+        detail = "off, and code runs all the same, as allow_weaker_sandbox says." if is_open else "off."
+        detail = "off; needed to run code." if protection.required and not is_open else detail
         checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
     return checks
 

@@ -101,7 +101,7 @@ class Climbing:
         match due.item.kind:
             case ItemKind.LESSON:
                 lesson = self._habitus.memory.get(due.item.name)
-                is_private = lesson.scope is Scope.USER and self._habitus.settings.database_url is not None
+                is_private = lesson.scope is Scope.USER and self._habitus.settings.database is not None
                 return None if is_private else _of_lesson(lesson, due.reason)  # only a person shows it to the others
             case ItemKind.SKILL:
                 skill = self._own(due.item.name)

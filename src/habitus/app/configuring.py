@@ -47,7 +47,7 @@ class Configured:
     undo: tuple[str, ...]
 
 
-# What the page may set. The rest names commands, addresses and places, which whoever owns the machine decides.
+# What the page and REST may set. The rest names commands, addresses and places, which whoever owns the machine decides.
 FROM_AFAR = (
     *("model", "cheap_model", "memory", "acc_mode", "learning_tokens", "review.auto", "evidence.withhold"),
     *("layers", "disabled_skills", "reliable", "search.encoder", "bot_name"),
@@ -57,8 +57,8 @@ FROM_AFAR = (
 
 def put_from_afar(settings: Settings, environ: Mapping[str, str], key: str, text: str | None) -> Configured:
     """The same as `put` for whoever is not at the machine."""
-    if key not in FROM_AFAR:
-        raise Refused(f"'{key}' is not set on the page.", mend=f"Use 'habitus config set {key} …', or edit {FILE}.")
+    if _known(key) not in FROM_AFAR:
+        raise Refused(f"'{key}' is not set from afar.", mend=f"Use 'habitus config set {key} …', or edit {FILE}.")
     return put(settings, environ, key, text)
 
 

@@ -23,14 +23,20 @@ OF_ONE_MACHINE = frozenset(
         "memory_views",
         "search_collections",
         "search_documents",
-        "search_learned",
         "search_vectors",
         "skill_calls",
         "studied_files",
     )
 )
+# What of it no other machine could make anew, as people call it.
+_STAYS = {
+    "granted_credentials": "grants of secrets to skills",
+    "skill_calls": "calls of command lines in the log",
+    "studied_files": "transcripts that were studied",
+}
 # Written by what is copied: the shelf, the trees of versions, and the counters that only grow.
 _FOLLOWS = frozenset(("agent_skills", "agent_skill_files", "blobs", "memory_revision", "sequences", "skill_intents"))
+_OF_THE_SERVER = frozenset(("search_skills", "search_skill_vectors", "search_terms"))  # made anew where it is needed
 _OF_THE_SCHEMA = frozenset(("alembic_version", "schema_compatibility"))
 _ONLY = {
     "skills": ("layer", USER),
@@ -47,11 +53,21 @@ Rows = list[Row]
 
 def tables(engine: sa.Engine) -> dict[str, sa.Table]:
     """What is to be copied, a table before those that point to it."""
-    apart = OF_ONE_MACHINE | _FOLLOWS | _OF_THE_SCHEMA
+    apart = OF_ONE_MACHINE | _FOLLOWS | _OF_THE_SCHEMA | _OF_THE_SERVER
     found = sa.MetaData()
     with sql.storage_errors(engine), engine.connect() as connection:
-        found.reflect(connection)
+        found.reflect(connection, only=lambda name, _: name not in _OF_THE_SERVER)  # their types are not known here
     return {table.name: table for table in found.sorted_tables if table.name not in apart}
+
+
+def stays(engine: sa.Engine) -> dict[str, int]:
+    """What is left where it is, with how many there are of it."""
+    with sql.reading(engine) as connection:
+        count = {
+            what: int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
+            for name, what in _STAYS.items()
+        }
+    return {what: number for what, number in count.items() if number}
 
 
 def is_numbered(table: sa.Table) -> bool:

@@ -30,15 +30,17 @@ from habitus.app.copied_rows import (
     keys_of,
     ours,
     rows_of,
+    stays,
     tables,
     with_keys_of,
 )
 from habitus.errors import Refused, StorageFailed
 from habitus.files import Tree, file_of
 from habitus.memory.stores.sql import next_revision
+from habitus.search.store import next_of_all as next_learned
 from habitus.skills.layers import USER
 from habitus.skills.ledger import next_generation
-from habitus.skills.stores.base import Facts, Shelf
+from habitus.skills.stores.base import Facts, Shelf, Write
 from habitus.skills.tables import blobs, sequences
 
 _SAYS_IN_USE = {"skills": "skill", "engrams": "lesson", "turns": "turn", "skill_proposals": "proposal"}
@@ -46,6 +48,7 @@ _SAYS_IN_USE = {"skills": "skill", "engrams": "lesson", "turns": "turn", "skill_
 _ANEW: Mapping[str, Mapping[str, Callable[[sa.Connection], object]]] = {
     "skills": {"generation": next_generation, "stamp": lambda _: "", "archived_as": lambda _: None},
     "engrams": {"revision": next_revision},
+    "search_learned": {"generation": next_learned},
 }
 
 
@@ -78,6 +81,7 @@ class Copied:
     target: str
     tables: tuple[TableCopy, ...]
     left: tuple[str, ...]  # skills whose files can't be read, each with the reason
+    stays: Mapping[str, int]  # what belongs to one machine, with how many there are of it
 
     @property
     def differ(self) -> int:
@@ -96,7 +100,7 @@ def copy(
     source: Place, target: Place, *, merge: bool = False, progress: Callable[[int], None] = lambda done: None
 ) -> Copied:
     """Copy what the target does not have yet; what it has stays as it is there."""
-    if source.engine.url == target.engine.url:
+    if sql.key_of(source.engine) == sql.key_of(target.engine):
         raise Refused(f"{source.name} can't be copied onto itself.", mend="Name another database.")
     copying = _Copying(source, target, progress)
     with _begun(copying, merge=merge) as offsets, _snapshot(source.engine) as connection:
@@ -238,17 +242,20 @@ class _Copying:
     def _shelve(self, out: sa.Connection, rows: Rows) -> None:
         """Put the files of skills that are there, not archived, where the target keeps them."""
         skills, shelf = self.there["skills"], self.target.shelf
-        with shelf.batch():
-            for row in rows:
-                if row["archived_on"] is not None:
-                    continue
-                tree = self._files(row["folder"])
-                if tree is None:
-                    continue
-                shelf.write(row["folder"], tree, {})
-                if shelf.keeps_facts:
-                    mine = skills.c.id == row["id"] + self.offsets["skills"]
-                    out.execute(skills.update().where(mine).values(stamp=shelf.record(row["folder"], _facts(row))))
+        present = {row["folder"]: row for row in rows if row["archived_on"] is None}
+        trees = {folder: tree for folder in present if (tree := self._files(folder)) is not None}
+        if not trees:
+            return
+        shelf.write_many([Write(folder=folder, tree=tree, before={}) for folder, tree in trees.items()])
+        if shelf.keeps_facts:
+            stamps = shelf.record({folder: _facts(present[folder]) for folder in trees})
+            out.execute(
+                skills.update().where(skills.c.id == sa.bindparam("the_id")),
+                [
+                    {"the_id": present[folder]["id"] + self.offsets["skills"], "stamp": stamp}
+                    for folder, stamp in stamps.items()
+                ],
+            )
 
     def _files(self, folder: str) -> Tree | None:
         """All files of a skill with their contents, the large ones too."""
@@ -300,7 +307,13 @@ class _Copying:
             for name, count in sorted(self._counts.items())
         ]
         left = tuple(f"{folder}: {why}" for folder, why in self._left.items())
-        return Copied(source=self.source.name, target=self.target.name, tables=tuple(tables), left=left)
+        return Copied(
+            source=self.source.name,
+            target=self.target.name,
+            tables=tuple(tables),
+            left=left,
+            stays=stays(self.source.engine),
+        )
 
 
 def _facts(row: Row) -> Facts:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from habitus import sql
+from habitus import extras, sql
 from habitus.app import home, reminding
 from habitus.app.copying import Copied, Place, copy
 from habitus.errors import Invalid, Refused
@@ -32,7 +32,8 @@ class DatabaseStatus:
     is_usable: bool
     note: str
     latency_ms: float
-    pgvector: str  # its version; empty where there is none, which is no lack: search works from memory
+    pgvector: str  # its version; empty where there is none
+    search: str  # where skills are searched
     rows: Mapping[str, int]
 
 
@@ -46,7 +47,7 @@ class Migrated:
 
 def status(settings: Settings) -> DatabaseStatus:
     """How the database stands, whether or not this Habitus can use it; nothing is changed."""
-    with _engine(_address(settings)) as engine:
+    with _engine(settings) as engine:
         schema = sql.revision(engine)
         with sql.reading(engine) as connection:
             began = time.perf_counter()
@@ -54,6 +55,7 @@ def status(settings: Settings) -> DatabaseStatus:
             latency = (time.perf_counter() - began) * 1000
             is_server = engine.dialect.name == "postgresql"
             names = sorted(sa.inspect(connection).get_table_names())
+            rows = {name: int(connection.execute(_count(name)).scalar_one()) for name in names}
             return DatabaseStatus(
                 address=sql.place(engine),
                 server=f"{'PostgreSQL' if is_server else 'SQLite'} {_version(connection)}",
@@ -63,7 +65,8 @@ def status(settings: Settings) -> DatabaseStatus:
                 note="" if problem is None else str(problem),
                 latency_ms=round(latency, 2),
                 pgvector=_pgvector(connection) if is_server else "",
-                rows={name: int(connection.execute(_count(name)).scalar_one()) for name in names},
+                search=_search(connection, rows.get("search_skills", 0)),
+                rows=rows,
             )
 
 
@@ -76,16 +79,32 @@ def _pgvector(connection: sa.Connection) -> str:
     return connection.execute(query).scalar() or ""
 
 
+def _search(connection: sa.Connection, in_server: int) -> str:
+    if not in_server:
+        return "in the memory of each host"
+    kept_as = connection.execute(sa.text(_VECTORS_ARE)).scalar()
+    return f"in the server, by full text{' and pgvector' if kept_as == 'vector' else ''}"
+
+
+_VECTORS_ARE = (
+    "SELECT t.typname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+    "WHERE a.attrelid = to_regclass('search_skill_vectors') AND a.attname = 'vector'"
+)
+
+
 def _count(name: str) -> sa.Select[int]:
     return sa.select(sa.func.count()).select_from(sa.table(name))
 
 
-def migrate(settings: Settings) -> Migrated:
-    """Bring the database up to what this Habitus needs; the only thing that does so where many hosts share it."""
+def migrate(settings: Settings, *, even_so: bool = False) -> Migrated:
+    """Bring the database up to what this Habitus needs; the only thing that does so where many hosts share it.
+
+    `even_so` strands processes of an older Habitus that run on it and can't use it afterwards.
+    """
     _refuse_unless_admin(settings, "migrate the database")
-    with _engine(_address(settings)) as engine:
+    with _engine(settings) as engine:
         before = sql.revision(engine)
-        sql.migrate(engine)
+        sql.migrate(engine, even_so=even_so)
         after = sql.revision(engine) or sql.HEAD
         return Migrated(
             address=sql.place(engine), before=before, after=after, oldest=sql.oldest_reader(engine) or after
@@ -108,18 +127,27 @@ def copy_between(
         there = opened.enter_context(_opened(settings, target))
         _take_down(here, clock)
         done = copy(here, there, merge=merge, progress=progress)
+        if source == HOME and (waiting := _waiting_jobs(settings)):
+            done = replace(done, stays={**done.stays, "jobs that wait ('habitus worker --until-idle')": waiting})
         if HOME in (source, target):
             reminding.tell_no_more((here if source == HOME else there).engine, clock())
         return done
 
 
-def _address(settings: Settings) -> str:
-    return settings.database_url or sql.sqlite_url(settings.home / home.DATABASE)
+def _waiting_jobs(settings: Settings) -> int:
+    """They stay, since whoever still works in this home would do them a second time."""
+    queue = settings.home / home.JOBS
+    if not queue.exists() or not extras.has("dbos"):
+        return 0
+    from habitus.jobs.queue import JobQueue  # the engine, for those who have it
+
+    with closing(JobQueue(sql.sqlite_url(queue))) as jobs:
+        return jobs.left()
 
 
 @contextmanager
-def _engine(address: str) -> Iterator[sa.Engine]:
-    engine = sql.create_engine(address)
+def _engine(settings: Settings) -> Iterator[sa.Engine]:
+    engine = sql.create_engine(home.address(settings), settings.workspace)
     try:
         yield engine
     finally:
@@ -128,16 +156,16 @@ def _engine(address: str) -> Iterator[sa.Engine]:
 
 @contextmanager
 def _opened(settings: Settings, which: str) -> Iterator[Place]:
-    address = which
+    address, workspace = which, settings.workspace
     if which == HOME:
         if not home.can_write(settings.home):
             home.refuse_to_write(settings.home)
-        address = sql.sqlite_url(settings.home / home.DATABASE)
+        address, workspace = sql.sqlite_url(settings.home / home.DATABASE), ""
     elif not which:
         raise Invalid(
-            "It is not said where to copy to.", mend="Set database_url, or name two: 'habitus db copy home …'."
+            "It is not said where to copy to.", mend="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
         )
-    engine = sql.open_engine(address)
+    engine = sql.open_engine(address, workspace)
     try:
         if which == HOME:
             home.keep_private(settings.home)

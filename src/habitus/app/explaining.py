@@ -19,6 +19,7 @@ from habitus.journal.model import Place, Selected
 from habitus.skills import menu
 from habitus.skills.listing import Listed
 from habitus.skills.menu import Menu
+from habitus.skills.model import Summary
 from habitus.skills.selection import Request, Selection
 
 
@@ -31,11 +32,22 @@ class Prospect:
 
     @property
     def on_menu(self) -> tuple[str, ...]:
-        return tuple(summary.name for summary in self.selection.menu if summary.name not in self.menu.cut)
+        cut = frozenset(self.menu.cut)
+        return tuple(summary.name for summary in self.selection.menu if summary.name not in cut)
 
     @property
     def cut(self) -> tuple[str, ...]:
-        return tuple(summary.name for summary in self.selection.menu if summary.name in self.menu.cut)
+        cut = frozenset(self.menu.cut)
+        return tuple(summary.name for summary in self.selection.menu if summary.name in cut)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """What a request would bring, and what fits it best, the best first."""
+
+    prospect: Prospect
+    best: tuple[Summary, ...]
+    fits: bool  # well enough that the first is named to the agent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +72,15 @@ def prospect(habitus: Habitus, request: Request) -> Prospect:
     counters = habitus.skills.all_counters()
     drawn = menu.offered(select(habitus, request.bare()), counters, habitus.settings.context_tokens)
     return Prospect(selection=select(habitus, request), menu=drawn)
+
+
+def tried(habitus: Habitus, text: str, most: int = 8) -> Tried:
+    """What an agent would get for these words."""
+    seen = prospect(habitus, request_of(habitus, text))
+    found = habitus.finder.search(text, k=most, among=seen.selection.eligible())
+    known = {summary.name: summary for summary in seen.selection.menu}
+    known |= {choice.name: choice.summary for choice in seen.selection.eager}
+    return Tried(prospect=seen, best=tuple(known[hit.id] for hit in found.hits), fits=found.fits)
 
 
 def why(habitus: Habitus, name: str, request: Request) -> Why:

@@ -32,6 +32,7 @@ from habitus.memory.stores.sql import SqlEngramStore
 from habitus.sandbox.given import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.request import own_words
+from habitus.search.tables import learned
 from habitus.skills import erasing
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ def _in_use(habitus: Habitus, person: Person) -> tuple[str, ...]:
 
 def _erase(habitus: Habitus, person: Person) -> None:
     """Files and search before the turns, which tell whose they are."""
-    habitus.finder.forget_learned(_learned(habitus, person))
+    requests = _learned(habitus, person)
+    habitus.finder.forget_learned(requests)
     for path in _files(habitus, person):
         _remove(path)
     for engine in _engines(habitus):
@@ -157,6 +159,7 @@ def _erase(habitus: Habitus, person: Person) -> None:
             erasing.erase(connection, traces)
             for rows in ROWS:
                 rows.erase(connection, person)
+            connection.execute(learned.delete().where(learned.c.text.in_(requests)))
         for folder in traces.folders:
             _remove(habitus.settings.home / _ARCHIVE / folder)
     habitus.memory.forget_user(person.name)
@@ -168,7 +171,7 @@ def _erase(habitus: Habitus, person: Person) -> None:
 
 def _jobs(habitus: Habitus, person: Person, *, dry_run: bool = False) -> int:
     """What they left to workers, with what that came to."""
-    is_shared = habitus.settings.database_url is not None
+    is_shared = habitus.settings.database is not None
     if not extras.has("dbos") or not (is_shared or (habitus.settings.home / JOBS).exists()):
         return 0
     from habitus.app.jobs import opened_queue  # the engine, for those who have it
@@ -186,7 +189,9 @@ def _learned(habitus: Habitus, person: Person) -> frozenset[str]:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
     others = {own_words(row.request) for row in rows if row.user != person.name}
     theirs = {own_words(row.request) for row in rows if row.user == person.name}
-    return frozenset(text for text in habitus.finder.learned() if text in theirs or text not in others)
+    with sql.reading(habitus.shared) as connection:  # where a copy of a home may have brought some
+        copied = frozenset(connection.execute(sa.select(learned.c.text)).scalars())
+    return frozenset(text for text in habitus.finder.learned() | copied if text in theirs or text not in others)
 
 
 def _files(habitus: Habitus, person: Person) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,9 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home, standing_in
+from habitus.app.carrying import caught_up
 from habitus.app.content import high_findings
+from habitus.app.finding import open_finder
 from habitus.app.layers import gates_of, open_library
 from habitus.app.notifying import Notifier
 from habitus.app.reviewing import open_review
@@ -33,7 +34,6 @@ from habitus.redact import Redactor, secret_values
 from habitus.sandbox.credentials.vault import open_vault
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
-from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
 from habitus.skills.importing import Importer, Result
@@ -69,17 +69,17 @@ class Habitus:
         local: sa.Engine,
         shared: sa.Engine,
         clock: Clock,
-        scratch: tempfile.TemporaryDirectory[str] | None = None,
+        there: home.Entered,
         has_pages: bool = True,
     ) -> None:
         self.settings, self.clock = settings, clock
-        self.has_pages = has_pages and scratch is None  # whether memory is shown in files of this home
-        self.is_read_only = scratch is not None
+        self.has_pages = has_pages and not there.is_read_only  # whether memory is shown in files of this home
+        self.is_read_only = there.is_read_only
         self.pause = Pause(shared, clock)
         self.local = local  # what is known of this machine's directories
         self.shared = shared  # what every host shares; the same database where there is only one host
-        self._scratch = scratch
-        self.place = settings.home if scratch is None else Path(scratch.name)  # where what is not kept may be written
+        self.there = there
+        self.place = there.place  # where what is not kept may be written
         self.trust = Trust(local, clock=clock, scan=self.scan)
         # Kept with the skills they are about: code that one host's person approved, every host may run.
         self.approvals = Trust(shared, clock=clock, scan=self.scan)
@@ -89,10 +89,7 @@ class Habitus:
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
-        # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(
-            self.skills, local, functools.partial(home.open_index, settings, local), redacted=self.redacted
-        )
+        self.finder = open_finder(self)
         self.notifier = Notifier(settings.notify_url)
         self.review = open_review(self)
         self.importer = Importer(
@@ -109,23 +106,22 @@ class Habitus:
     ) -> Habitus:
         """Open the home that the settings name, creating it where it is new; its pages of memory are the owner's."""
         settings = settings or home.read_settings()
-        scratch = None if home.can_write(settings.home) else home.copy_of_database(settings.home)
-        place = settings.home if scratch is None else Path(scratch.name)
-        local = sql.open_engine(sql.sqlite_url(place / home.DATABASE))
-        try:
+        there = home.enter(settings.home)
+        with ExitStack() as failing:
+            failing.callback(there.leaving.close)
+            local = sql.open_engine(sql.sqlite_url(there.place / home.DATABASE))
+            failing.callback(local.dispose)
             shared = standing_in.open_shared(settings, local)
-            if scratch is None:
+            if not there.is_read_only:
                 home.keep_private(settings.home)
-            made = cls(settings, local=local, shared=shared, clock=clock, scratch=scratch, has_pages=has_pages)
-            return repeated(made)
-        except BaseException:
-            local.dispose()
-            raise
+            made = cls(settings, local=local, shared=shared, clock=clock, there=there, has_pages=has_pages)
+            made = caught_up(repeated(made))
+            failing.pop_all()
+            return made
 
     def close(self) -> None:
         with ExitStack() as closing:  # one that fails keeps nothing else open
-            if self._scratch is not None:
-                closing.callback(self._scratch.cleanup)
+            closing.callback(self.there.leaving.close)
             closing.callback(self.shared.dispose)
             closing.callback(self.local.dispose)
             closing.callback(self.notifier.close)

@@ -10,19 +10,22 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import sqlalchemy as sa
 
-from habitus import search
+from habitus import search, sql
 from habitus import settings as settings_module
+from habitus.app import replacing
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
 JOBS = "jobs.db"  # what was left to workers, where only this machine has some
 HOST = "host"  # the name of this home
+WORKSPACE = "workspace"  # the one that this home is in
 CHAT_HISTORY = "chat-history"  # what was typed at the prompt
 PADS = "sessions"  # where the files of each session's scratchpads lie
 WAITING = "spool"  # turns that wait for a database that is away
@@ -49,16 +52,54 @@ def can_write(home: Path) -> bool:
         ) from None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entered:
+    """A home that somebody is in: nobody replaces it meanwhile. One that can't be written is read from a copy."""
+
+    place: Path  # where what is not kept may be written
+    is_read_only: bool
+    leaving: ExitStack
+
+
+def enter(home: Path) -> Entered:
+    leaving = ExitStack()
+    if can_write(home):
+        leaving.enter_context(replacing.inside(home))
+        return Entered(place=home, is_read_only=False, leaving=leaving)
+    scratch = leaving.enter_context(copy_of_database(home))
+    return Entered(place=Path(scratch), is_read_only=True, leaving=leaving)
+
+
 def host_of(home: Path) -> str:
     """A name for this home among those that share a database, made once and kept in it."""
-    kept = home / HOST
-    if not kept.exists():
-        new = home / f".{HOST}-{secrets.token_hex(4)}"
-        new.write_text(f"{socket.gethostname()}-{secrets.token_hex(4)}", "utf-8")
+    return _kept(home / HOST, f"{socket.gethostname()}-{secrets.token_hex(4)}")
+
+
+def settle(home: Path, workspace: str) -> None:
+    """A home is in one workspace: what it has on disk of one, turns that wait say, must not come into another."""
+    file = home / WORKSPACE
+    if not file.exists() and not can_write(home):
+        return
+    if (kept := _kept(file, workspace)) != workspace:
+        raise Refused(
+            f"{home} is in {_called(kept)}, not in {_called(workspace)}.",
+            mend=f"Use a home for each (HABITUS_HOME), or remove {file} to move this one.",
+        )
+
+
+def _called(workspace: str) -> str:
+    return f"workspace '{workspace}'" if workspace else "no workspace"
+
+
+def _kept(file: Path, value: str) -> str:
+    """What a file of the home says, which is written once."""
+    if not file.exists():
+        new = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
+        new.write_text(value, "utf-8")
         with suppress(FileExistsError):  # another process was first
-            kept.hardlink_to(new)
+            file.hardlink_to(new)
         new.unlink()
-    return kept.read_text("utf-8")
+    return file.read_text("utf-8")
 
 
 def refuse_to_write(home: Path) -> NoReturn:
@@ -110,9 +151,18 @@ def keep_private(home: Path) -> None:
 
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
     """The settings of this process: environment, then habitus.toml, then defaults."""
-    if environ is not None:
-        return settings_module.load(environ, Path.cwd(), home)
-    return settings_module.load(os.environ, Path.cwd(), home, account=settings_module.account_name())
+    account = settings_module.account_name() if environ is None else ""
+    given = os.environ if environ is None else environ
+    found = settings_module.load(given, Path.cwd(), home, account=account)
+    if replacing.is_begun(found.home):
+        replacing.complete(found.home)
+        found = settings_module.load(given, Path.cwd(), home, account=account)
+    return found
+
+
+def address(settings: settings_module.Settings) -> str:
+    """Of the database that every host shares, or of this home's own."""
+    return settings.database or sql.sqlite_url(settings.home / DATABASE)
 
 
 def open_index(settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills") -> search.Index:

@@ -1,12 +1,14 @@
-"""Listing skills: which there are, which wait to be there, what one is made of, and how they have fared."""
+"""Listing skills: which there are and from where, which wait, what one is made of, and how they have fared."""
 
 from __future__ import annotations
 
 import functools
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from habitus.app.habitus import Habitus
 from habitus.app.layers import open_library
@@ -14,7 +16,7 @@ from habitus.errors import NotFound, did_you_mean
 from habitus.files import content_of
 from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
-from habitus.skills.layers import address
+from habitus.skills.layers import OWN, USER, Layer, address
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import is_judged, reliability
 from habitus.skills.listing import Listed
@@ -52,6 +54,24 @@ class StageStats:
     reliability: float | None  # none where nobody could say how a use went
 
 
+class Whose(StrEnum):
+    """Whose word the skills of a place are."""
+
+    YOURS = "yours"
+    TRUSTED = "trusted"
+    MUST_BE_TRUSTED = "must be trusted"
+    ELSEWHERE = "from elsewhere"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A layer that skills are seen from, and how many."""
+
+    name: str
+    skills: int
+    whose: Whose
+
+
 def listing(
     habitus: Habitus, *, tag: str | None = None, state: str | None = None, layer: str | None = None
 ) -> tuple[Listed, ...]:
@@ -65,6 +85,21 @@ def listing(
         and (state is None or item.state == state)
         and (layer is None or item.layer == layer)
     )
+
+
+def places(habitus: Habitus) -> tuple[Place, ...]:
+    """Where skills come from, the strongest first."""
+    counted = Counter(item.layer for item in habitus.skills.listing())
+    layers = [layer for layer in reversed(habitus.skills.layers) if layer.is_listed and counted[layer.name]]
+    return tuple(Place(name=layer.name, skills=counted[layer.name], whose=_whose(layer)) for layer in layers)
+
+
+def _whose(layer: Layer) -> Whose:
+    if layer.name == USER:
+        return Whose.YOURS
+    if layer.name in OWN:
+        return Whose.TRUSTED
+    return Whose.MUST_BE_TRUSTED if layer.trust_root else Whose.ELSEWHERE
 
 
 Counted = Mapping[tuple[str, str], Counters]  # (layer, name) → all stages together

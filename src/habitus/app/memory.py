@@ -30,7 +30,7 @@ def open_memory(habitus: Habitus, *, user: str = "", all_users: bool = False) ->
         is_shared=habitus.shared is not habitus.local,
         user=user or settings.user,
         all_users=all_users,
-        may_remove_shared=settings.is_admin or settings.database_url is None,
+        may_remove_shared=settings.is_admin or settings.database is None,
         files=files if habitus.has_pages and not habitus.is_read_only and user in ("", settings.user) else None,
         allow=habitus.refuse_if_read_only,
         keep=settings.retention,

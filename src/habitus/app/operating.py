@@ -10,11 +10,10 @@ from contextlib import closing, suppress
 
 from habitus import extras, sql, tracing
 from habitus.agent.outage import ANSWERS_S
-from habitus.app import backing_up, secrets, standing_in
+from habitus.app import backing_up, home, secrets, standing_in
 from habitus.app.check_state import Check, CheckState
 from habitus.app.command_lines import CommandLines
 from habitus.app.habitus import Habitus
-from habitus.app.home import WAITING
 from habitus.app.reaching import silence
 from habitus.errors import UserError
 from habitus.hosts.hook import SOCKET, SPOOL
@@ -26,7 +25,7 @@ _PARKED = ("ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 def operation(habitus: Habitus) -> Iterator[Check]:
     """Only what is in use has a line."""
-    if habitus.settings.database_url:
+    if habitus.settings.database:
         yield _shared(habitus)
     yield from _spool(habitus)
     yield from _jobs(habitus)
@@ -40,15 +39,15 @@ def operation(habitus: Habitus) -> Iterator[Check]:
 
 def _shared(habitus: Habitus) -> Check:
     name = "shared database"
-    silent = silence(sql.create_engine(habitus.settings.database_url or "").url, ANSWERS_S)
+    silent = silence(sql.create_engine(home.address(habitus.settings), habitus.settings.workspace), ANSWERS_S)
     if standing_in.stands_in(habitus) or silent:
-        mend = "Start the server, or correct HABITUS_DATABASE_URL; until then turns work from what was seen last."
+        mend = "Start the server, or correct HABITUS_DATABASE; until then turns work from what was seen last."
         return Check(name=name, state=CheckState.BROKEN, detail=silent or standing_in.AWAY, mend=mend)
     return Check(name=name, state=CheckState.OK, detail=f"{sql.place(habitus.shared)} answers")
 
 
 def _spool(habitus: Habitus) -> Iterator[Check]:
-    spool = Spool(habitus.place / WAITING, habitus.redactor)
+    spool = Spool(habitus.place / home.WAITING, habitus.redactor)
     waiting, dropped = spool.waiting, spool.dropped
     if not waiting and not dropped:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from habitus.agent.attachments import names_in
 from habitus.agent.history import unpack
 from habitus.agent.stream import about
 from habitus.app.habitus import Habitus
@@ -39,6 +40,7 @@ class ShownTurn:
     """A turn as people read it: the answer, what it used, what else it was offered, what it did and was told."""
 
     turn: Turn
+    attached: tuple[str, ...]  # names of files
     reply: str
     outcome: TurnOutcome | None
     used: tuple[Selected, ...]
@@ -47,9 +49,9 @@ class ShownTurn:
     nudges: tuple[str, ...]  # what was said to the agent while it worked
 
 
-def past_sessions(habitus: Habitus, limit: int, *, all_users: bool = False) -> list[KeptSession]:
-    """The last conversations, the latest first."""
-    return habitus.journal.sessions(limit=limit, user=whose(habitus, all_users))
+def past_sessions(habitus: Habitus, limit: int, *, all_users: bool = False, after: str = "") -> list[KeptSession]:
+    """The last conversations, the latest first, or those behind one of them."""
+    return habitus.journal.sessions(limit=limit, user=whose(habitus, all_users), after=after)
 
 
 def past_session(habitus: Habitus, wanted: str | None = None, *, all_users: bool = False) -> PastSession:
@@ -81,6 +83,7 @@ def shown_turn(turn: Turn) -> ShownTurn:
     asked = [message for message in said if isinstance(message, Asked)]
     return ShownTurn(
         turn=turn,
+        attached=names_in(asked[0]) if asked else (),
         reply=next((answer.text for answer in reversed(answers) if answer.text), ""),
         outcome=effective(turn.outcomes),
         used=tuple(entry for entry in turn.selected if entry.place in _USED),

@@ -17,8 +17,9 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
 from habitus.agent.outage import ANSWERS_S
-from habitus.app.reaching import silence
-from habitus.errors import Refused, StorageFailed
+from habitus.app import home
+from habitus.app.reaching import absence
+from habitus.errors import DatabaseAway, Refused, StorageFailed
 from habitus.memory.tables import memory_revision
 from habitus.pause import switches
 from habitus.search.tables import collections
@@ -57,13 +58,23 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
 
     Where there is only one host, the home's own database.
     """
-    if not settings.database_url:
+    if not settings.database and not settings.workspace:
         return local
+    address = home.address(settings)
+    server = sql.create_engine(address, settings.workspace)
+    if server.dialect.name == "postgresql":
+        home.settle(settings.home, settings.workspace)
     file = settings.home / FILE
-    is_away = file.exists() and silence(sql.create_engine(settings.database_url).url, ANSWERS_S)
+    is_away = file.exists() and absence(server.url, ANSWERS_S)
     if is_away and (found := _read_only(file)) is not None:
         return found
-    return sql.acting_as(sql.open_engine(settings.database_url), settings.user, is_admin=settings.is_admin)
+    try:
+        opened = sql.open_engine(address, settings.workspace)
+    except DatabaseAway:  # somebody was there, who is not the server
+        if (found := _read_only(file)) is None:
+            raise
+        return found
+    return sql.acting_as(opened, settings.user, is_admin=settings.is_admin)
 
 
 def stands_in(habitus: Habitus) -> bool:
@@ -127,8 +138,8 @@ def _copy_rows(connection: sa.Connection, copy: sa.Connection, table: sa.Table) 
 
 
 def _read_only(file: Path) -> sa.Engine | None:
-    """None for one that another version made."""
-    if not _marked(file).startswith(f"{_MARK}{sql.HEAD} "):
+    """None where there is none, or one that another version made."""
+    if not file.exists() or not _marked(file).startswith(f"{_MARK}{sql.HEAD} "):
         return None
     engine = sql.create_engine(sql.sqlite_url(file))
     sa.event.listen(engine, "connect", _refuse_writes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from habitus.app.habitus import Habitus
 from habitus.app.models import models
 from habitus.app.running_code import open_tools
 from habitus.app.sessions import open_session
+from habitus.app.uploading import Upload, laid_out
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.memory.model import Engram
 
@@ -48,6 +49,15 @@ class Over:
 Happening = TurnEvent | Wanted | Over
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoingOn:
+    """The request that is being answered, the names of what came with it, and from where to listen."""
+
+    request: str = ""
+    attached: tuple[str, ...] = ()
+    began_at: int = 0
+
+
 class Talks:
     """The conversations of one person, on an event loop in a thread of its own. Call it from any thread."""
 
@@ -62,16 +72,16 @@ class Talks:
         """Say what is missing before anybody can talk."""
         self._models.main  # noqa: B018  # opening it is the check
 
-    def say(self, text: str, id: str = "") -> str:
+    def say(self, text: str, id: str = "", files: Sequence[Upload] = ()) -> str:
         """Begin a turn, in a new conversation or one that the journal has; returns the conversation's id."""
-        if not text.strip():
-            raise Invalid("There is nothing to answer.", mend="Write something first.")
-        return self._loop.wait(self._say(text, id))
+        if not text.strip() and not files:
+            raise Invalid("There is nothing to answer.", mend="Write something first, or attach a file.")
+        return self._loop.wait(self._say(text, id, files))
 
-    def going_on(self, id: str) -> tuple[str, int] | None:
-        """The request that is being answered, and from where to listen; None where nothing runs."""
+    def going_on(self, id: str) -> GoingOn | None:
+        """What is being answered; None where nothing runs."""
         talk = self._open.get(id)
-        return None if talk is None or not talk.is_running else (talk.request, talk.began_at)
+        return None if talk is None or not talk.is_running else talk.now
 
     def find(self, id: str) -> None:
         """`NotFound` where nobody talks under this id."""
@@ -97,7 +107,7 @@ class Talks:
         finally:
             self._loop.close()
 
-    async def _say(self, text: str, id: str) -> str:
+    async def _say(self, text: str, id: str, files: Sequence[Upload]) -> str:
         if id not in self._open:
             while len(self._open) >= MOST_OPEN:
                 _, oldest = self._open.popitem(last=False)
@@ -106,7 +116,7 @@ class Talks:
             id = opened.session.id
             self._open[id] = opened
         self._open.move_to_end(id)
-        self._open[id].begin(text)
+        self._open[id].begin(text, files)
         return id
 
     def _opened(self, id: str) -> _Talk:
@@ -146,8 +156,7 @@ class _Talk:
     session: Session
 
     def __init__(self) -> None:
-        self.request = ""
-        self.began_at = 0
+        self.now = GoingOn()
         self._happened: list[Happening] = []
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -157,22 +166,25 @@ class _Talk:
     def is_running(self) -> bool:
         return self._running is not None and not self._running.done()
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, files: Sequence[Upload]) -> None:
         if self.is_running:
             raise Invalid("An answer is still being written.", mend="Wait for it, or stop it.")
-        self.request, self.began_at = text, len(self._happened)
-        self._running = asyncio.create_task(self._run(text))
+        names = tuple(file.name for file in files)
+        self.now = GoingOn(request=text, attached=names, began_at=len(self._happened))
+        self._running = asyncio.create_task(self._run(text, files))
 
-    async def _run(self, text: str) -> None:
-        reason = "It was stopped."
+    async def _run(self, text: str, files: Sequence[Upload]) -> None:
+        reason, laid = "It was stopped.", ExitStack()
         try:
-            async with aclosing(self.session.turn_stream(text)) as stream:
+            paths = await in_thread(lambda: laid.enter_context(laid_out(files)))
+            async with aclosing(self.session.turn_stream(text, paths)) as stream:
                 async for event in stream:
                     self._put(event)
                     reason = "" if isinstance(event, Done) else reason
         except HabitusError as error:
             reason = str(error)
         finally:
+            await in_thread(laid.close)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.session.settle(), _LEARNING_S)
             taught = (encoded.engram for encoded in self.session.learned())

@@ -46,7 +46,7 @@ def trustable(habitus: Habitus, target: str | None) -> Trustable:
     if target in packages.allowed(habitus) and not habitus.skills.is_taken(target):
         return Trustable(roots={packages.root_of(habitus.project): {target: {}}}, is_part=True)
     if target is not None and "/" not in target and not given_path(target).is_dir():
-        return Trustable(roots=_one(habitus, target), is_part=True)
+        return trustable_skill(habitus, target)
     with habitus.at(given_path(target).resolve() if target else habitus.settings.cwd) as there:
         roots = {layer.trust_root: _all(layer) for layer in there.skills.layers if layer.trust_root}
     if not roots:
@@ -55,6 +55,11 @@ def trustable(habitus: Habitus, target: str | None) -> Trustable:
             f"There are no skill folders in the project at {where}.", mend="Looked for .habitus, .claude and .agents."
         )
     return Trustable(roots=roots)
+
+
+def trustable_skill(habitus: Habitus, name: str) -> Trustable:
+    """One skill, whatever directory is called the same: for those who may not name directories."""
+    return Trustable(roots=_one(habitus, name), is_part=True)
 
 
 def _all(layer: Layer) -> dict[str, Tree]:
@@ -74,7 +79,9 @@ def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
 
 
 def is_trusted(habitus: Habitus, found: Trustable) -> bool:
-    """Whether all of them are trusted as they are."""
+    """Whether all of them are trusted as they are, by whichever process."""
+    for root in found.roots:
+        _kept(habitus, root).revision()
     return all(
         _kept(habitus, root).is_trusted_as_it_is(root, name, tree_hash(tree))
         for root, skills in found.roots.items()
@@ -116,7 +123,7 @@ def revoke(habitus: Habitus, found: Trustable) -> tuple[str, ...]:
 
 
 def trusted(habitus: Habitus) -> tuple[Trusted, ...]:
-    shared = habitus.approvals.list() if habitus.settings.database_url else []
+    shared = habitus.approvals.list() if habitus.settings.database else []
     return (*habitus.trust.list(), *shared)
 
 

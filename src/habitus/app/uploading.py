@@ -1,17 +1,18 @@
-"""Uploading: what somebody sends as a file is looked at first, and taken in when they say so."""
+"""Uploading: files as somebody sends them; skills in one are looked at first, and taken in when they say so."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from habitus.app.habitus import Habitus
 from habitus.app.scanning import Scanned, look_at
 from habitus.app.updating import Manner, TakenIn, take_in
 from habitus.errors import Invalid
+from habitus.sandbox.given import harmless
 from habitus.skills import names
 from habitus.skills.formats.base import NotTaken
 from habitus.skills.layers import USER
@@ -38,7 +39,7 @@ class Looked:
 
 def look(habitus: Habitus, sent: Upload) -> Looked:
     """Nothing is saved by looking."""
-    with _laid_out(sent) as path:
+    with _of_skills(sent) as path:
         report = look_at(habitus, str(path))
     here = habitus.skills.snapshot().by_name
     known = tuple(one.name for one in report.scanned if one.name in here)
@@ -47,19 +48,27 @@ def look(habitus: Habitus, sent: Upload) -> Looked:
 
 def take(habitus: Habitus, sent: Upload, *, overwrite: bool) -> TakenIn:
     """Take it in as an import would: what a scan would hold, waits for a person."""
-    with _laid_out(sent) as path:
+    with _of_skills(sent) as path:
         return take_in(habitus, path, (), USER, Manner(overwrite=overwrite))
 
 
 @contextmanager
-def _laid_out(sent: Upload) -> Iterator[Path]:
-    """The file in a directory of its own, under a name of ours that keeps what its own says."""
+def laid_out(files: Sequence[Upload]) -> Iterator[tuple[Path, ...]]:
+    """Each in a directory of its own, under its name as far as that is harmless, for as long as they are read."""
+    with tempfile.TemporaryDirectory(prefix="habitus-upload-") as place:
+        paths = [Path(place) / str(number) / harmless(file.name) for number, file in enumerate(files)]
+        for path, file in zip(paths, files, strict=True):
+            path.parent.mkdir()
+            path.write_bytes(file.content)
+        yield tuple(paths)
+
+
+@contextmanager
+def _of_skills(sent: Upload) -> Iterator[Path]:
+    """The file under a name of ours that keeps what its own says."""
     ending = next((ending for ending in _ENDINGS if sent.name.lower().endswith(ending)), "")
     if not ending:
         raise Invalid(f"'{sent.name[:80]}' is no file of skills.", mend=f"Send one of: {', '.join(_ENDINGS)}.")
     stem = sent.name[: -len(ending)].replace("\\", "/").rpartition("/")[2]
-    name = names.slugify(stem)
-    with tempfile.TemporaryDirectory(prefix="habitus-upload-") as place:
-        path = Path(place) / f"{name}{ending}"
-        path.write_bytes(sent.content)
+    with laid_out([replace(sent, name=f"{names.slugify(stem)}{ending}")]) as (path,):
         yield path

@@ -23,7 +23,7 @@ def whose(habitus: Habitus, all_users: bool) -> str | None:
 def refuse_unless_admin(habitus: Habitus, what: str, author: Author | None = None) -> None:
     """What changes things for everybody on a shared database is for admins; `author` may be the user of a session."""
     name = None if author is None or author.name == habitus.settings.signature else author.name
-    if habitus.settings.database_url and not habitus.user(name).is_admin:
+    if habitus.settings.database and not habitus.user(name).is_admin:
         raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
 
 
@@ -39,4 +39,6 @@ def acting_as(habitus: Habitus, user: str) -> Habitus:
         return habitus
     theirs = habitus.settings.model_copy(update={"user": user, "is_claimed": True})
     shared = sql.acting_as(habitus.shared, user, is_admin=theirs.is_admin)
-    return type(habitus)(theirs, local=habitus.local, shared=shared, clock=habitus.clock, has_pages=False)
+    return type(habitus)(
+        theirs, local=habitus.local, shared=shared, clock=habitus.clock, there=habitus.there, has_pages=False
+    )

@@ -40,7 +40,7 @@ def restore(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup in place of the home, which is backed up first. Stop 'habitus up' and agents before."""
+    """Put a backup in place of the home, which is backed up first. Refused while somebody is in it."""
     settings = read_settings(context.find_root().obj)
     inside = settings.home / backing_up.FOLDER / file.name
     file = inside if not file.exists() and inside.exists() else file

@@ -29,7 +29,7 @@ def skill_names(context: typer.Context, incomplete: str) -> list[str]:
 def lesson_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """The ids that this user sees, with their texts, which tell a person which is which."""
     home = _home(context)
-    user = os.environ.get("HABITUS_USER") or _setting(home, "user") or _account()
+    user = _setting(home, "user") or _account()
     return [(row[0], row[1][:60]) for row in _rows(home, _LESSONS, incomplete.lower() + "%", user)]
 
 
@@ -54,7 +54,9 @@ def _account() -> str:
 
 
 def _setting(home: Path, name: str) -> str:
-    """What the file says; the settings themselves take too long to load."""
+    """What the environment or the file says; the settings themselves take too long to load."""
+    if told := os.environ.get(f"HABITUS_{name.upper()}"):
+        return told
     try:
         return str(tomllib.loads((home / "habitus.toml").read_text("utf-8")).get(name, ""))
     except (OSError, ValueError):
@@ -62,16 +64,16 @@ def _setting(home: Path, name: str) -> str:
 
 
 def _rows(home: Path, query: str, *values: str) -> list[Row]:
-    shared = os.environ.get("HABITUS_DATABASE_URL") or _setting(home, "database_url")
-    found = {*_in_file(home / "habitus.db", query, values), *_in_shared(shared, query, values)}
+    found = {*_in_file(home / "habitus.db", query, values), *_in_shared(home, query, values)}
     return sorted(found)[:_MOST]
 
 
-def _in_shared(address: str, query: str, values: Row) -> list[Row]:
-    kind, _, rest = address.partition("://")
+def _in_shared(home: Path, query: str, values: Row) -> list[Row]:
+    kind, _, rest = _setting(home, "database").partition("://")
     if kind == "sqlite":
         return _in_file(Path(rest.removeprefix("/")), query, values)
-    return _in_postgresql(f"postgresql://{rest}", query, values) if kind.startswith("postgresql") else []
+    workspace = _setting(home, "workspace")
+    return _in_postgresql(f"postgresql://{rest}", workspace, query, values) if kind.startswith("postgresql") else []
 
 
 def _in_file(database: Path, query: str, values: Row) -> list[Row]:
@@ -85,13 +87,15 @@ def _in_file(database: Path, query: str, values: Row) -> list[Row]:
         return []
 
 
-def _in_postgresql(address: str, query: str, values: Row) -> list[Row]:
+def _in_postgresql(address: str, workspace: str, query: str, values: Row) -> list[Row]:
     try:
         import psycopg
     except ImportError:
         return []
     try:
         with psycopg.connect(address, connect_timeout=2) as connection:
+            if workspace:
+                connection.execute("SELECT set_config('search_path', quote_ident(%s), true)", (workspace,))
             return list(connection.execute(query.replace("?", "%s"), values))
     except psycopg.Error:
         return []

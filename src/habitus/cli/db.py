@@ -20,7 +20,7 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
         output.say(f"{found.address} ({found.server}), answers in {found.latency_ms} ms")
         output.say(f"Schema: {found.schema or 'no tables yet'}; this Habitus needs {found.needs}.")
         if found.server.startswith("PostgreSQL"):
-            output.say(f"pgvector: {found.pgvector or 'not there, and not needed'}.")
+            output.say(f"Search: {found.search}; pgvector: {found.pgvector or 'not there'}.")
         if found.note:
             output.say(found.note)
         rows = [(name, count) for name, count in found.rows.items() if count]
@@ -30,9 +30,15 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def migrate(context: typer.Context, as_json: AsJson = False) -> None:
+def migrate(
+    context: typer.Context,
+    even_so: Annotated[
+        bool, typer.Option("--even-so", help="Also while older processes run that can't use it afterwards.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Bring the database up to what this Habitus needs. A shared one is never migrated otherwise."""
-    done = database.migrate(read_settings(context.find_root().obj))
+    done = database.migrate(read_settings(context.find_root().obj), even_so=even_so)
     said = f"{done.address} is at schema {done.after}" + (
         ", as it was." if done.before == done.after else f"; it was at {done.before or 'none'}."
     )
@@ -50,7 +56,7 @@ def copy(
     settings = read_settings(context.find_root().obj)
     with output.counting(is_quiet=as_json, doing="Copying", what="rows") as progress:
         done = database.copy_between(
-            settings, source, target or settings.database_url or "", merge=merge, progress=progress
+            settings, source, target or settings.database or "", merge=merge, progress=progress
         )
     if as_json:
         output.print_json(done)
@@ -59,4 +65,6 @@ def copy(
     output.listed(False, done, ("table", "rows", "copied", "differ", "checksum"), rows, empty="There was nothing.")
     for left in done.left:
         output.say(f"Not copied, because it can't be read: {left}")
+    for what, count in done.stays.items():
+        output.say(f"Stays where it is: {count} {what}.")
     output.say(f"{done.target} has everything of {done.source}{' that it had not' if merge else ''}.")

@@ -96,7 +96,8 @@ def _print_approved(context: typer.Context, done: Decided) -> None:
     if isinstance(item.subject, Engram):
         output.say(f"Approved: {item.action} {item.id}  {item.what}")
     else:
-        output.say(f"Approved: {item.action} {item.what}" + (f", now version {done.version}." if done.version else "."))
+        became = f", now version {done.version}." if done.version else "."
+        output.say(f"Approved: {item.action} {item.what}" + ("; that host does it." if done.due_on else became))
     output.say_undo(context, *done.undo)
 
 
@@ -127,7 +128,7 @@ def reject(
 
 
 def reopen(context: typer.Context, items: Items, as_json: AsJson = False) -> None:
-    """Let changes that were turned down wait for you again."""
+    """Let changes wait for you again that were decided; what approving did is taken back."""
     with opened(context) as habitus:
         again = [inbox.reopen(habitus, item) for item in items]
         said = [f"It waits again: {item.action} {item.what}." for item in again]

@@ -21,9 +21,9 @@ from habitus.jobs.store import JobStore, is_for, jobs, parts
 class JobQueue:
     """`user` is whose jobs are shown and changed; None is everybody's."""
 
-    def __init__(self, url: str, *, connections: int = 1, user: str | None = None) -> None:
+    def __init__(self, url: str, *, connections: int = 1, user: str | None = None, workspace: str = "") -> None:
         self._user = user
-        self.store = JobStore(url, connections=connections)
+        self.store = JobStore(url, connections=connections, workspace=workspace)
         self._client = DBOSClient(
             system_database_engine=self.store.engine,
             dbos_system_schema=self.store.schema,
@@ -67,11 +67,25 @@ class JobQueue:
         found = self._client.list_workflows(name=WORKFLOW, sort_desc=True, limit=most)
         return self._jobs(self._seen(found)[:limit])
 
+    def ids(self) -> list[str]:
+        """Of all of them, the newest first; those of one moment in the order of their names."""
+        found = self._client.list_workflows(name=WORKFLOW, load_input=False, load_output=False)
+        return [
+            one.workflow_id
+            for one in sorted(self._seen(found), key=lambda one: (-(one.created_at or 0), one.workflow_id))
+        ]
+
+    def some(self, ids: Sequence[str]) -> list[Job]:
+        """Those with these ids, in their order; what has gone is left out."""
+        found = self._client.list_workflows(workflow_ids=list(ids), name=WORKFLOW) if ids else []
+        by_id = {job.id: job for job in self._jobs(self._seen(found))}
+        return [by_id[id] for id in ids if id in by_id]
+
     def get(self, id: str) -> Job:
-        found = self._seen(self._client.list_workflows(workflow_ids=[id], name=WORKFLOW))
+        found = self.some([id])
         if not found:
             raise NotFound(f"There is no job '{id}'.", mend="See 'habitus jobs list'.")
-        return self._jobs(found)[0]
+        return found[0]
 
     def last(self, prefix: str) -> Job | None:
         """The newest of those whose ids begin so."""

@@ -6,6 +6,7 @@ because the engine's own queues can't tell one worker's room from another's.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
 from habitus.jobs.engine import WAITING
+from habitus.presence import connecting
 
 _BUSY_S = 30
 _metadata = sa.MetaData(schema="engine")  # which schema that is, each store says
@@ -58,11 +60,11 @@ def is_for(host: str) -> sa.ColumnElement[bool]:
 
 
 class JobStore:
-    def __init__(self, url: str, *, connections: int = 1) -> None:
+    def __init__(self, url: str, *, connections: int = 1, workspace: str = "") -> None:
         self.url = url
         engine = _sqlite(url) if sa.make_url(url).get_backend_name() == "sqlite" else _postgresql(url, connections)
         with sql.storage_errors(engine):
-            self.schema = _schema(engine)
+            self.schema = _schema(engine, workspace)
         DBOS.migrate(url, schema=self.schema or "")
         self.engine = engine.execution_options(schema_translate_map={"engine": self.schema})
 
@@ -73,6 +75,12 @@ class JobStore:
     def is_shared(self) -> bool:
         """Whether other hosts work on it."""
         return self.schema is not None
+
+    def now_ms(self) -> sa.ColumnElement[int]:
+        """By the clock of whoever keeps the jobs: those of the hosts differ."""
+        if not self.is_shared:
+            return sa.literal(int(time.time() * 1000))
+        return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -121,23 +129,20 @@ def _postgresql(url: str, connections: int) -> sa.Engine:
 
 
 def _connecting(url: str, connections: int) -> sa.Engine:
+    address = sa.make_url(url).set(drivername="postgresql+psycopg")
     return sa.create_engine(
-        sa.make_url(url).set(drivername="postgresql+psycopg"),
+        address,
         pool_size=connections,
         max_overflow=0,
         pool_pre_ping=True,
-        connect_args={
-            "connect_timeout": 5,
-            "tcp_user_timeout": 10_000,  # so that a cut line is noticed
-            "prepare_threshold": None,  # a pooler may give every transaction another connection
-        },
+        connect_args=connecting(address, "habitus jobs"),
     )
 
 
-def _schema(engine: sa.Engine) -> str | None:
-    """Beside the one of our own tables; None for SQLite."""
+def _schema(engine: sa.Engine, workspace: str) -> str | None:
+    """Beside the one of our own tables, which no workspace can be called like; None for SQLite."""
     if engine.dialect.name == "sqlite":
         return None
     with engine.connect() as connection:
-        ours: str = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
-    return "habitus_jobs" if ours == "public" else f"{ours}_jobs"
+        ours = workspace or connection.execute(sa.text("SELECT current_schema()")).scalar_one()
+    return f"{ours}_jobs"

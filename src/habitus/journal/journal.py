@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.errors import NotFound
+from habitus.errors import Invalid, NotFound
 from habitus.events import Event, EventKind, OutcomeKind
 from habitus.journal import facts
 from habitus.journal.facts import JudgedTurn
@@ -148,19 +148,25 @@ class Journal:
                     parts[entry["turn"]].setdefault(table.name, []).append(entry)
         return [_turn(row, parts[row["id"]]) for row in rows]
 
-    def sessions(self, *, limit: int = 50, user: str | None = None) -> list[KeptSession]:
-        """The sessions with their turns counted, the latest first: of one user, or of all."""
+    def sessions(self, *, limit: int = 50, user: str | None = None, after: str = "") -> list[KeptSession]:
+        """The sessions with their turns counted, the latest first, those behind one of them: of one user, or of all."""
+        last = sa.func.max(turns.c.started_on)
+        is_behind: sa.ColumnElement[bool] = sa.true()
+        if after:
+            mark = self._last_turn_on(after, user)
+            is_behind = (last < mark) | ((last == mark) & (turns.c.session > after))
         latest = (
             sa.select(
                 turns.c.session,
                 sa.func.min(turns.c.started_on).label("first"),
-                sa.func.max(turns.c.started_on).label("last"),
+                last.label("last"),
                 sa.func.count().label("number"),
                 sa.func.min(turns.c.user).label("user"),
             )
             .where(_of(user))
             .group_by(turns.c.session)
-            .order_by(sa.desc("last"))
+            .having(is_behind)
+            .order_by(last.desc(), turns.c.session)
             .limit(limit)
             .subquery()
         )
@@ -181,10 +187,18 @@ class Journal:
                 )
             ]
 
-    def session_ids(self) -> frozenset[str]:
-        """The sessions that have turns."""
+    def _last_turn_on(self, session: str, user: str | None) -> datetime:
+        query = sa.select(sa.func.max(turns.c.started_on)).where(turns.c.session == session, _of(user))
         with sql.reading(self._engine) as connection:
-            return frozenset(connection.execute(sa.select(turns.c.session).distinct()).scalars())
+            found: datetime | None = connection.execute(query).scalar()
+        if found is None:
+            raise Invalid(f"No page of sessions begins after '{session}'.", mend="Begin anew, without 'after'.")
+        return found
+
+    def session_ids(self, *, user: str | None = None) -> frozenset[str]:
+        """The sessions that have turns: of one user, or of all."""
+        with sql.reading(self._engine) as connection:
+            return frozenset(connection.execute(sa.select(turns.c.session).where(_of(user)).distinct()).scalars())
 
     def prune(self) -> int:
         """Drop the turns older than they are kept; returns how many."""

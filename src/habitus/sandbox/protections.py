@@ -13,10 +13,10 @@ from habitus.sandbox.model import Protection
 def require(machine: Machine, *, allow_weaker: bool) -> None:
     """Refuse to run code that nobody vouched for where files, network or limits are not protected.
 
-    Told to, weaker protection is enough; where there is no sandbox at all, being told does not make one.
+    Told to, what there is is enough, even where that is next to nothing: `describe` says what is then open.
     """
     missing = [protection for protection in describe(machine) if protection.required and not protection.is_on]
-    if missing and not (allow_weaker and machine.is_linux):
+    if missing and not allow_weaker:
         names = ", ".join(protection.name for protection in missing)
         mends = " ".join(dict.fromkeys(protection.mend for protection in missing))
         raise Refused(f"This machine can't hold untrusted code: no protection of {names}.", mend=mends)
@@ -69,7 +69,7 @@ def _room(machine: Machine) -> str:
 
 
 def _elsewhere(system: str) -> Iterable[Protection]:
-    mend = "Use Linux, WSL 2 or a virtual machine for untrusted code, or the SSH runtime."
+    mend = "Use Linux or a virtual machine, or the SSH runtime; or take the risk: set allow_weaker_sandbox."
     for name in ("files", "network", "limits"):
         yield Protection(name=name, is_on=False, required=True, why=f"{system} gives no sandbox we can use", mend=mend)
     yield _protection("environment", True, False, "nothing of the host's", "")

@@ -168,94 +168,78 @@ class Ledger:
                 modified_on=modified_on,
             )
 
-    def put(self, connection: sa.Connection, row: Row | None, entry: Entry, author: Author, now: datetime) -> int:
-        """Write down a directory as it now is: a new version where its files changed. Returns the skill's id."""
-        digest = hash_of(entry.tree)
-        values: dict[str, Any] = {
+    def put(
+        self, connection: sa.Connection, found: Sequence[tuple[Row | None, Entry]], author: Author, now: datetime
+    ) -> None:
+        """Write down directories as they now are, each with the row it has had: a new version where files changed."""
+        if not found:
+            return
+        numbered = enumerate(found, next_generation(connection, len(found)) - len(found) + 1)
+        rows = [(row, entry, self._values(row, entry, now, generation)) for generation, (row, entry) in numbered]
+        old = [values | {"the_id": row.id} for row, _, values in rows if row is not None]
+        if old:
+            connection.execute(skills.update().where(skills.c.id == sa.bindparam("the_id")), old)
+        identities = self._insert(connection, [values for row, _, values in rows if row is None])
+        changed = [
+            (identities[entry.folder] if row is None else row.id, entry, values)
+            for row, entry, values in rows
+            if row is None or row.version != values["version"]
+        ]
+        self.keep(connection, (file for _, entry, _ in changed for file in entry.tree.values()))
+        packed = records.pack_author(author)
+        made = [
+            {
+                "skill": identity,
+                "number": values["version"],
+                "tree": records.pack_tree(entry.tree),
+                "tree_hash": values["tree_hash"],
+                "author": packed,
+                "made_on": now,
+            }
+            for identity, entry, values in changed
+        ]
+        if made:
+            connection.execute(versions.insert(), made)
+
+    def _values(self, row: Row | None, entry: Entry, now: datetime, generation: int) -> dict[str, Any]:
+        facts = entry.facts
+        values = {
             "name": entry.name,
             "stamp": entry.stamp,
-            "tree_hash": digest,
+            "tree_hash": hash_of(entry.tree),
             "summary": None if entry.summary is None else records.pack_summary(entry.summary),
             "diagnostics": records.pack_diagnostics(entry.diagnostics),
-            "generation": next_generation(connection),
+            "generation": generation,
+            "modified_on": facts.modified_on or now,
         }
-        if row is not None and row.tree_hash == digest:
-            connection.execute(skills.update().where(skills.c.id == row.id).values(values))
-            return row.id
-        facts = entry.facts
-        number = facts.version or 1 if row is None else max(row.version + 1, facts.version)
-        values |= {"version": number, "modified_on": facts.modified_on or now}
         if row is None:
-            values |= {"layer": self.key, "folder": entry.folder, "created_on": facts.created_on or now}
-            values |= {"enabled": facts.enabled is not False}
-            key = connection.execute(skills.insert().values(values)).inserted_primary_key
-            assert key is not None
-            identity = int(key[0])
-        else:
-            connection.execute(skills.update().where(skills.c.id == row.id).values(values))
-            identity = row.id
-        self.keep(connection, entry.tree)
-        connection.execute(
-            versions.insert().values(
-                skill=identity,
-                number=number,
-                tree=records.pack_tree(entry.tree),
-                tree_hash=digest,
-                author=records.pack_author(author),
-                made_on=now,
-            )
-        )
-        return identity
+            own = {"layer": self.key, "folder": entry.folder, "created_on": facts.created_on or now}
+            return values | own | {"version": facts.version or 1, "enabled": facts.enabled is not False}
+        if row.tree_hash == values["tree_hash"]:
+            return values | {"version": row.version, "modified_on": row.modified_on}
+        return values | {"version": max(row.version + 1, facts.version)}
 
-    def put_new(self, connection: sa.Connection, entries: Sequence[Entry], author: Author, now: datetime) -> None:
-        """Write down many directories that were never seen before."""
-        if not entries:
-            return
-        last = next_generation(connection, len(entries))
-        rows = [
-            {
-                "layer": self.key,
-                "folder": entry.folder,
-                "name": entry.name,
-                "version": entry.facts.version or 1,
-                "enabled": entry.facts.enabled is not False,
-                "tree_hash": hash_of(entry.tree),
-                "stamp": entry.stamp,
-                "summary": None if entry.summary is None else records.pack_summary(entry.summary),
-                "diagnostics": records.pack_diagnostics(entry.diagnostics),
-                "created_on": entry.facts.created_on or now,
-                "modified_on": entry.facts.modified_on or now,
-                "generation": last - len(entries) + number,
-            }
-            for number, entry in enumerate(entries, 1)
-        ]
-        query = skills.insert().returning(skills.c.id, sort_by_parameter_order=True)
-        identities = connection.execute(query, rows).scalars().all()
-        self.keep(connection, {f"{e.folder}/{path}": file for e in entries for path, file in e.tree.items()})
-        packed = records.pack_author(author)
-        connection.execute(
-            versions.insert(),
-            [
-                {
-                    "skill": identity,
-                    "number": row["version"],
-                    "tree": records.pack_tree(entry.tree),
-                    "tree_hash": row["tree_hash"],
-                    "author": packed,
-                    "made_on": now,
-                }
-                for identity, entry, row in zip(identities, entries, rows, strict=True)
-            ],
+    def _insert(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """Folder → id of rows that are new. Asked for afterwards: SQLite would insert one by one to return them."""
+        if not rows:
+            return {}
+        connection.execute(skills.insert(), rows)
+        query = sa.select(skills.c.folder, skills.c.id).where(
+            skills.c.layer == self.key,
+            skills.c.folder.in_([row["folder"] for row in rows]),
+            skills.c.archived_on.is_(None),
         )
+        return {row.folder: row.id for row in connection.execute(query)}
 
     def restamp(self, connection: sa.Connection, stamps: Mapping[int, str]) -> None:
         """Files were looked at and found unchanged: remember how they look now."""
-        for identity, stamp in stamps.items():
-            connection.execute(
-                skills.update()
-                .where(skills.c.id == identity)
-                .values(stamp=stamp, generation=next_generation(connection))
-            )
+        if not stamps:
+            return
+        numbered = enumerate(stamps.items(), next_generation(connection, len(stamps)) - len(stamps) + 1)
+        connection.execute(
+            skills.update().where(skills.c.id == sa.bindparam("the_id")),
+            [{"the_id": id, "stamp": stamp, "generation": generation} for generation, (id, stamp) in numbered],
+        )
 
     def enable(self, connection: sa.Connection, identity: int, enabled: bool, author: Author, now: datetime) -> None:
         self._switch(connection, identity, Switched.ENABLED if enabled else Switched.DISABLED, author, now)
@@ -273,9 +257,9 @@ class Ledger:
 
     # Blobs and versions
 
-    def keep(self, connection: sa.Connection, tree: Tree) -> None:
+    def keep(self, connection: sa.Connection, files: Iterable[File]) -> None:
         """Store the contents that the history needs."""
-        contents = {file.sha256: file.content for file in tree.values() if file.content is not None}
+        contents = {file.sha256: file.content for file in files if file.content is not None}
         for sha256s in _some(list(contents)):
             query = sa.select(blobs.c.sha256).where(blobs.c.sha256.in_(sha256s))
             for kept in connection.execute(query).scalars():

@@ -20,6 +20,12 @@ CLI_CODE = "scripts/cli.py"
 TOML_FILE = "skill.toml"
 
 
+def main_contents(trees: Mapping[str, Tree]) -> dict[str, bytes]:
+    """Folder → what its main file says, of those that have one."""
+    mains = ((folder, tree[main].content) for folder, tree in trees.items() if (main := main_file(tree)) is not None)
+    return {folder: content for folder, content in mains if content is not None}
+
+
 def main_file(tree: Iterable[str]) -> str | None:
     paths = tree if isinstance(tree, Mapping) else set(tree)
     return next((name for name in MAIN_FILES if name in paths), None)

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from habitus.web.api import jobs as jobs_api
 from habitus.web.api import lessons, requests, review, sessions, skills
+from habitus.web.api import settings as settings_api
 from habitus.web.api import trying as trying_api
 from habitus.web.desks import Desks
 from habitus.web.pages import activity, chat, entering, jobs, more, new, settings, today, trying
@@ -49,7 +50,7 @@ def doors() -> FastAPI:
         redoc_url=None,
     )
     rest = APIRouter(prefix="/api/v1", responses=DESCRIBED)
-    for part in (requests, skills, review, lessons, sessions, jobs_api, trying_api):
+    for part in (requests, skills, review, lessons, sessions, jobs_api, settings_api, trying_api):
         rest.include_router(part.router)
     app.include_router(rest)
     for pages in (

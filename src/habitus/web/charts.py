@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 from habitus.app.faring import Uses
 from habitus.evidence.lift import Effect
 
-_WIDTH, _HEIGHT, _FOOT = 54, 120, 22
+_WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
 _LONG, _LINE, _SIDE = 420, 34, 60  # of the lines: from a hundred fewer to a hundred more, and their labels
 
 
@@ -28,13 +28,15 @@ def _bar(number: int, label: str, uses: Uses, most: int) -> Markup:
     left, top = number * _WIDTH + 11, float(_HEIGHT)
     drawn = []
     for kind, count in (("good", uses.good), ("bad", uses.bad), ("unknown", uses.unknown)):
-        tall = (_HEIGHT - 4) * count / most
+        tall = (_HEIGHT - _HEAD) * count / most
         top -= tall
         if count:
             drawn.append(
                 f'<rect class="{kind}" x="{left}" y="{top:.1f}" width="{_WIDTH - 22}" height="{tall:.1f}" rx="3"/>'
             )
     middle = left + (_WIDTH - 22) / 2
+    if uses.total:
+        drawn.append(f'<text x="{middle}" y="{top - 6:.1f}" text-anchor="middle">{uses.total}</text>')
     drawn.append(f'<text x="{middle}" y="{_HEIGHT + 16}" text-anchor="middle">{escape(label)}</text>')
     return Markup("".join(drawn))
 

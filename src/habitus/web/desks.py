@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 
 from fastapi import Request
 
-from habitus.app import Habitus, configuring
+from habitus.app import Habitus, configuring, taking_back
+from habitus.app.carrying import Serving
 from habitus.app.configuring import Configured
 from habitus.app.people import Person, settings_of
+from habitus.app.taking_back import TakenBack
 from habitus.app.talking import Talks
-from habitus.news import news_of
 
 
 class Desks:
@@ -19,8 +21,7 @@ class Desks:
 
     def __init__(self, own: Habitus) -> None:
         self.own = own
-        self._news = news_of(own.shared)
-        self._news.start()
+        self._serving = Serving(own)
         self._opened: dict[Person, Habitus] = {}
         self._left: list[Habitus] = []  # what was opened with settings that have changed since
         self._talks: dict[Habitus, Talks] = {}
@@ -48,6 +49,17 @@ class Desks:
             self._opened.clear()
         return done
 
+    def take_back(self, habitus: Habitus, words: Sequence[str]) -> TakenBack:
+        """Take back a change by the words that came with it, also one of a setting."""
+        match tuple(words):
+            case ("config", "set", key, text):
+                done = self.put(habitus, key, text)
+            case ("config", "unset", key):
+                done = self.put(habitus, key, None)
+            case _:
+                return taking_back.take_back(habitus, words)
+        return TakenBack(said=(f"{done.now.key} is {done.now.shown or 'not set'}.",), undo=done.undo)
+
     def talks(self, habitus: Habitus) -> Talks:
         """The conversations that whoever works at this desk has open."""
         with self._lock:
@@ -56,7 +68,7 @@ class Desks:
             return self._talks[habitus]
 
     def close(self) -> None:
-        self._news.close()
+        self._serving.close()
         for talks in self._talks.values():
             talks.close()
         for habitus in (*self._opened.values(), *self._left):

@@ -26,7 +26,7 @@ from habitus.web.problems import refusal
 KEY_FILE = "web.key"
 SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
 SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
-UPLOADS = ("/api/v1/uploads", "/new/")
+UPLOADS = ("/api/v1/uploads", "/new/", "/chat")
 # What people said to an agent, and what is done for them, is not read by every account of the machine.
 PRIVATE = (
     *("/activity", "/chat", "/review/effect/", "/today/failing", "/more/jobs", "/more/secrets"),

@@ -12,13 +12,13 @@ from habitus.evidence.plan import Plan
 from habitus.evidence.policy import Verdict
 from habitus.jobs.model import JobState
 from habitus.journal.model import Place
-from habitus.memory.model import Engram, Kind, Producer, Scope
+from habitus.memory.model import Engram, Kind, Producer, Scope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
 from habitus.recipes.counts import RecipeCounts
 from habitus.recipes.plan import Parameter
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
-from habitus.skills.review import Action, Proposal
+from habitus.skills.review import Action, Proposal, ProposalState
 from habitus.tools.model import ToolStatus
 
 STATES = {
@@ -59,6 +59,11 @@ PRODUCERS = {
     Producer.IMPORT: "brought in",
     Producer.TRANSCRIPTS: "learned from past conversations",
 }
+TRUSTS = {
+    TrustLevel.USER: "you said or confirmed it",
+    TrustLevel.VERIFIED: "a trial showed that it helps",
+    TrustLevel.AUTOMATIC: "nobody has checked it",
+}
 OUTCOMES = {OutcomeKind.OK: "went well", OutcomeKind.FAILED: "went wrong", OutcomeKind.INFRA: "was interrupted"}
 PLACES = {
     Place.EAGER: "was read in full",
@@ -93,6 +98,7 @@ JOB_HELP = {
     "verify": "Exercises with a lesson and without it. It asks a model.",
     "index": "Reads every skill anew, should the search miss something.",
 }
+JOB_TAKES = {"learn": "/home/ann/conversations", "import": "https://example.org/skills.zip"}
 JOB_STATES = {
     JobState.WAITING: ("waits", ""),
     JobState.RUNNING: ("at work", "good"),
@@ -125,6 +131,33 @@ PLACES_OF_SKILLS = {
     "codex": "Codex’ folder in your home",
     "agents": "The folder that agents share in your home",
 }
+CHECKS = {
+    "command lines": "Skills that bring a program along",
+    "database": "Where everything is written down",
+    "disk": "Room on the disk",
+    "evidence": "Finding out what helps",
+    "git": "Skills from the net",
+    "home": "The folder of Habitus",
+    "jobs": "Work in the background",
+    "learning": "Learning",
+    "learning tokens": "What learning spends",
+    "memory": "Lessons",
+    "model": "The model that answers",
+    "search": "Search",
+    "settings": "Settings",
+    "user": "You",
+    "vault": "Secrets",
+}
+CHECK_PAGES = {
+    "jobs": "/more/jobs",
+    "layer user": "/skills?state=broken",
+    "learning": "/more/settings",
+    "learning tokens": "/more/settings#learning_tokens",
+    "memory": "/lessons",
+    "model": "/more/settings#model",
+    "settings": "/more/settings",
+    "vault": "/more/secrets",
+}
 VERDICTS = {
     Verdict.PROMOTE: ("helps", "good"),
     Verdict.KEEP: ("does no harm", ""),
@@ -142,6 +175,17 @@ ACTIONS = {
 
 def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing if number == 1 else thing + 's'}"
+
+
+def check(name: str) -> str:
+    """What the doctor looked at; parts of what keeps code locked in keep their names."""
+    kind, _, part = name.partition(" ")
+    match kind:
+        case "layer":
+            return f"Skills: {PLACES_OF_SKILLS.get(part, part).lower()}"
+        case "sandbox:":
+            return f"Code is locked in: {part}"
+    return CHECKS.get(name, name.capitalize())
 
 
 def told(result: object) -> str:
@@ -208,8 +252,13 @@ def in_a_line(item: Listed) -> str:
 
 
 def without_commands(reason: str) -> str:
-    """Commands are for the terminal."""
-    return reason.partition("; see 'habitus")[0]
+    """Commands and their options are for the terminal."""
+    return re.split(r"; (?:see 'habitus|--)", reason)[0]
+
+
+def begun(text: str) -> str:
+    """As the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def whom(engram: Engram) -> str:
@@ -224,9 +273,19 @@ def sentence(item: InboxItem) -> str:
             return f"Remember: {text}"
         case Proposal() as proposal:
             change, by = proposal.change, who(proposal.author)
+            where = f" in {change.layer} on {proposal.host}" if proposal.host else ""
             if change.action is Action.WRITE and not proposal.base_hash:
-                return f"{by[:1].upper()}{by[1:]} wants to add the skill {change.name}"
-            return f"{by[:1].upper()}{by[1:]} wants to {ACTIONS[change.action]} {change.name}"
+                return f"{begun(by)} wants to add the skill {change.name}{where}"
+            return f"{begun(by)} wants to {ACTIONS[change.action]} {change.name}{where}"
+
+
+def decided(item: InboxItem) -> str:
+    match item.state:
+        case ProposalState.REJECTED:
+            return "turned down"
+        case ProposalState.APPROVED:
+            return "approved"
+    return "approved, its host carries it out"
 
 
 def because(reason: str) -> str:

@@ -31,7 +31,9 @@ _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 24, 36
 PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 
 libc = ctypes.CDLL(None, use_errno=True)
-libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+_IS_LINUX = sys.platform == "linux"  # elsewhere a person has said that code may run with next to nothing around it
+if _IS_LINUX:
+    libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 _with_lock = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, so that a fork has it too
 
 
@@ -136,6 +138,8 @@ def descendants(pid: int) -> list[int]:
 
 def drop_privileges() -> None:
     """No capability now, none after an exec, and no set-user-id program helps."""
+    if not _IS_LINUX:
+        return
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     for capability in range(64):
@@ -169,7 +173,7 @@ def loopback_up() -> None:
 
 
 def prctl(option: int, value: int, more: int = 0) -> None:
-    if libc.prctl(option, value, more, 0, 0) < 0:
+    if _IS_LINUX and libc.prctl(option, value, more, 0, 0) < 0:
         check(-1, f"prctl({option})")
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -91,6 +90,10 @@ class SkillStore(Protocol):
         """The skill with its body; without a look, as it was last seen, and no database is asked."""
         ...
 
+    def bodies(self, wanted: Collection[str]) -> Mapping[str, str]:
+        """Name → body of the skills as they were last seen, of many at once."""
+        ...
+
     def summary(self, name: str) -> Summary | None: ...
     def is_taken(self, name: str) -> bool: ...
     def diagnostics(self, name: str) -> tuple[Diagnostic, ...]: ...
@@ -163,6 +166,15 @@ class Found:
     facts: Facts = NO_FACTS
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Write:
+    """What a folder shall hold, and what it held when that was decided."""
+
+    folder: str
+    tree: Tree
+    before: Tree
+
+
 class Shelf(Protocol):
     """The current files of one layer: the only place that touches them."""
 
@@ -177,18 +189,27 @@ class Shelf(Protocol):
         """Whether the folder is certainly as it was when it got this stamp."""
         ...
 
-    def read(self, folder: str, expected: Tree | None = None) -> Found | None:
-        """What lies in a folder. Files that are just as expected are returned as the expected objects."""
+    def read(self, folder: str) -> Found | None: ...
+    def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
+        """What lies in the folders that are there. Files just as expected are returned as the expected objects."""
         ...
 
     def directory(self, folder: str) -> Path | None: ...
     def read_file(self, folder: str, path: str) -> bytes | None: ...
+    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+        """Folder → its SKILL.md, of those that have one."""
+        ...
+
     def write(self, folder: str, tree: Tree, before: Tree) -> None:
         """Make the folder hold exactly `tree`; files in neither tree stay. May be repeated after a crash."""
         ...
 
-    def record(self, folder: str, facts: Facts) -> str:
-        """Keep what was recorded about a folder; returns the stamp it has then."""
+    def write_many(self, writes: Sequence[Write]) -> None:
+        """The same for many folders, made durable together at the end."""
+        ...
+
+    def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
+        """Keep what was recorded about each folder; returns the stamps they have then."""
         ...
 
     def put_away(self, folder: str, archived_as: str) -> None:
@@ -197,10 +218,6 @@ class Shelf(Protocol):
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
         """Move it back; False when the archive has no such directory."""
-        ...
-
-    def batch(self) -> AbstractContextManager[None]:
-        """Many writes in a row that are made durable together, at the end."""
         ...
 
     def tidy(self) -> None:

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from habitus.errors import StorageFailed
 from habitus.files import KEEP_BYTES, File, Tree, file_of
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic, Severity
-from habitus.skills.stores.base import Facts, Found
+from habitus.skills.stores.base import Facts, Found, Write
 
 _OURS = ".habitus-"  # what an interrupted write leaves behind begins with this
 _SKIPPED = {".git", "__pycache__", ".DS_Store", ".svn", ".hg"}
@@ -122,6 +122,14 @@ class DirectoryShelf:
         except OSError:
             return None
 
+    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+        found: dict[str, bytes] = {}
+        for folder in folders:
+            read = (self.read_file(folder, main) for main in trees.MAIN_FILES)
+            if (content := next((each for each in read if each is not None), None)) is not None:
+                found[folder] = content
+        return found
+
     def read(self, folder: str, expected: Tree | None = None) -> Found | None:
         top = f"{self._root}/{folder}"
         try:
@@ -133,6 +141,10 @@ class DirectoryShelf:
         except OSError as error:
             name = Path(error.filename or top).name
             return self._broken(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
+
+    def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
+        read = ((folder, self.read(folder, expected.get(folder))) for folder in folders)
+        return {folder: found for folder, found in read if found is not None}
 
     def _illegible(self, folder: str) -> Found | None:
         """A folder that is there under a name no text can hold."""
@@ -209,7 +221,18 @@ class DirectoryShelf:
                 _remove_empty_parents(top, path)
         self._sync_directory(top)
 
-    def record(self, folder: str, facts: Facts) -> str:
+    def write_many(self, writes: Sequence[Write]) -> None:
+        self._syncs = False
+        try:
+            for each in writes:
+                self.write(each.folder, each.tree, each.before)
+        finally:
+            self._syncs = self._is_durable
+            if self._is_durable:
+                os.sync()
+        time.sleep(_YOUNG_NS / 1e9)  # so that none of the files is too young to be trusted
+
+    def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
         raise NotImplementedError("this shelf has no place for facts")
 
     def put_away(self, folder: str, archived_as: str) -> None:
@@ -255,17 +278,6 @@ class DirectoryShelf:
                 _remove_directory(source)
             self._sync_directory(self.root)
             return True
-
-    @contextmanager
-    def batch(self) -> Iterator[None]:
-        self._syncs = False
-        try:
-            yield
-        finally:
-            self._syncs = self._is_durable
-            if self._is_durable:
-                os.sync()
-        time.sleep(_YOUNG_NS / 1e9)  # so that none of the files is too young to be trusted
 
     def tidy(self) -> None:
         with self._disk_errors():

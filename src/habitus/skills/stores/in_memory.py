@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 from habitus import sql
 from habitus.files import File, Tree, tree_hash
-from habitus.skills.stores.base import Facts, Found
+from habitus.skills import trees
+from habitus.skills.stores.base import Facts, Found, Write
 from habitus.skills.stores.versioned import VersionedStore
 
 
@@ -35,16 +35,26 @@ class MemoryShelf:
         file = self.folders.get(folder, {}).get(path)
         return None if file is None else file.content
 
-    def read(self, folder: str, expected: Tree | None = None) -> Found | None:
+    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+        return trees.main_contents({folder: self.folders.get(folder, {}) for folder in folders})
+
+    def read(self, folder: str) -> Found | None:
         tree = self.folders.get(folder)
         return None if tree is None else Found(tree=dict(tree), stamp=tree_hash(tree))
+
+    def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
+        return {folder: found for folder in folders if (found := self.read(folder)) is not None}
 
     def write(self, folder: str, tree: Tree, before: Tree) -> None:
         there = self.folders.get(folder, {})
         kept = {path: file for path, file in there.items() if path not in before}
         self.folders[folder] = kept | dict(tree)
 
-    def record(self, folder: str, facts: Facts) -> str:
+    def write_many(self, writes: Sequence[Write]) -> None:
+        for each in writes:
+            self.write(each.folder, each.tree, each.before)
+
+    def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
         raise NotImplementedError("this shelf has no place for facts")
 
     def put_away(self, folder: str, archived_as: str) -> None:
@@ -55,9 +65,6 @@ class MemoryShelf:
         if folder not in self.folders and archived_as in self._archive:
             self.folders[folder] = self._archive.pop(archived_as)
         return folder in self.folders
-
-    def batch(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def tidy(self) -> None:
         pass

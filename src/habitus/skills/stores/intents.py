@@ -21,7 +21,7 @@ from habitus.files import Tree, is_same
 from habitus.skills import names, records
 from habitus.skills.ledger import Entry, Ledger, Row
 from habitus.skills.model import Author
-from habitus.skills.stores.base import NO_FACTS, Facts, Shelf
+from habitus.skills.stores.base import NO_FACTS, Facts, Shelf, Write
 from habitus.skills.stores.noticing import ON_DISK, Noticing
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,7 @@ class Intents:
     # Written down, inside the caller's transaction
 
     def write(self, connection: sa.Connection, folder: str, before: Tree, after: Tree, author: Author) -> int:
-        self._ledger.keep(connection, after)
-        self._ledger.keep(connection, before)
+        self._ledger.keep(connection, (*before.values(), *after.values()))
         plan = self._plan("write", folder, author)
         plan |= {"tree": records.pack_tree(after), "before": records.pack_tree(before)}
         return self._ledger.intend(connection, plan)
@@ -51,24 +50,22 @@ class Intents:
     def write_many(
         self,
         connection: sa.Connection,
-        writes: Sequence[tuple[str, Tree, Tree]],
+        writes: Sequence[Write],
         author: Author,
         facts: Mapping[str, Facts],
     ) -> int:
-        """(folder, before, after) of many skills as one intent, with what is known of new ones from elsewhere."""
-        befores = {f"{folder}/{path}": file for folder, before, _ in writes for path, file in before.items()}
-        afters = {f"{folder}/{path}": file for folder, _, after in writes for path, file in after.items()}
-        self._ledger.keep(connection, befores)
-        self._ledger.keep(connection, afters)
+        """Many skills as one intent, with what is known of new ones from elsewhere."""
+        trees = (tree for each in writes for tree in (each.before, each.tree))
+        self._ledger.keep(connection, (file for tree in trees for file in tree.values()))
         plan = self._plan("write_many", "", author)
         plan["writes"] = [
             {
-                "folder": folder,
-                "before": records.pack_tree(before),
-                "tree": records.pack_tree(after),
-                "facts": _packed(facts.get(folder, NO_FACTS)),
+                "folder": each.folder,
+                "before": records.pack_tree(each.before),
+                "tree": records.pack_tree(each.tree),
+                "facts": _packed(facts.get(each.folder, NO_FACTS)),
             }
-            for folder, before, after in writes
+            for each in writes
         ]
         return self._ledger.intend(connection, plan)
 
@@ -140,32 +137,26 @@ class Intents:
             row = self._ledger.row(connection, folder)
             now = datetime.fromisoformat(plan["now"])
             entry = replace(self._noticing.entry(folder, written), facts=NO_FACTS)
-            self._ledger.put(connection, row, entry, author, now)
-            self._noticing.settle(connection, folder)
+            self._ledger.put(connection, [(row, entry)], author, now)
+            self._noticing.settle(connection, [folder])
 
     def _redo_write_many(self, connection: sa.Connection, plan: Plan, at_hand: Mapping[str, Tree]) -> None:
         folders = [write["folder"] for write in plan["writes"]]
         author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
         afters = {**at_hand, **self._read_back(connection, [w for w in plan["writes"] if w["folder"] not in at_hand])}
-        with self._shelf.batch():
-            for write in plan["writes"]:
-                self._shelf.write(write["folder"], afters[write["folder"]], records.unpack_tree(write["before"]))
-        known = self._ledger.rows(connection, folders)
-        new: list[Entry] = []
+        befores = {write["folder"]: records.unpack_tree(write["before"]) for write in plan["writes"]}
+        self._shelf.write_many(
+            [Write(folder=folder, tree=afters[folder], before=before) for folder, before in befores.items()]
+        )
+        known, written = self._ledger.rows(connection, folders), self._shelf.read_many(folders, afters)
+        put: list[tuple[Row | None, Entry]] = []
         for write in plan["writes"]:
             folder = write["folder"]
-            written = self._shelf.read(folder, afters[folder])
-            if written is None:
-                continue
-            entry = self._noticing.entry(folder, written)
-            if folder in known:
-                self._ledger.put(connection, known[folder], replace(entry, facts=NO_FACTS), author, now)
-            else:
-                new.append(replace(entry, facts=_unpacked(write["facts"])))
-        self._ledger.put_new(connection, new, author, now)
-        if self._shelf.keeps_facts:
-            for folder in folders:
-                self._noticing.settle(connection, folder)
+            if folder in written:
+                facts = NO_FACTS if folder in known else _unpacked(write["facts"])
+                put.append((known.get(folder), replace(self._noticing.entry(folder, written[folder]), facts=facts)))
+        self._ledger.put(connection, put, author, now)
+        self._noticing.settle(connection, folders)
 
     def _read_back(self, connection: sa.Connection, writes: Sequence[Plan]) -> dict[str, Tree]:
         wanted = {write["folder"]: records.unpack_tree(write["tree"]) for write in writes}
@@ -186,8 +177,8 @@ class Intents:
         found, row = self._shelf.read(folder), self._ledger.row(connection, folder)
         if found is not None and row is not None:
             entry = replace(self._noticing.entry(folder, found), facts=NO_FACTS)
-            self._ledger.put(connection, row, entry, ON_DISK, self._clock())
-            self._noticing.settle(connection, folder)
+            self._ledger.put(connection, [(row, entry)], ON_DISK, self._clock())
+            self._noticing.settle(connection, [folder])
 
     def _abandon(self, intent: int) -> None:
         """Put back what a failed write had begun, so that nothing has changed."""

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from habitus.files import Tree, tree_hash
 from habitus.skills import names, records, trees
-from habitus.skills.ledger import Entry, Ledger
+from habitus.skills.ledger import Entry, Ledger, Row
 from habitus.skills.model import Actor, Author, Diagnostic, Severity
 from habitus.skills.stores.base import Facts, Found, Shelf
 
@@ -32,37 +32,38 @@ class Noticing:
 
     def notice(self, connection: sa.Connection, folders: Sequence[str]) -> None:
         """Read these folders and write down what differs from what was known. The caller holds the write lock."""
-        new: list[Entry] = []
+        new: list[tuple[None, Entry]] = []
+        changed: list[tuple[Row, Entry]] = []
         stamps: dict[int, str] = {}
-        known = self._ledger.rows(connection, folders)
+        known, there = self._ledger.rows(connection, folders), self._shelf.read_many(folders, {})
         for folder in folders:
-            row = known.get(folder)
-            found = self._shelf.read(folder)
+            row, found = known.get(folder), there.get(folder)
             if found is None:
                 if row is not None:
                     self._ledger.archive(connection, row.id, None, _REMOVED, self._clock())
                 continue
             entry = self.entry(folder, found)
             if row is None:
-                new.append(entry)
+                new.append((None, entry))
             elif row.tree_hash != tree_hash(entry.tree) or row.diagnostics != entry.diagnostics:
-                self._ledger.put(connection, row, entry, ON_DISK, self._clock())
+                changed.append((row, entry))
             elif row.stamp != entry.stamp:
                 stamps[row.id] = entry.stamp
             if row is not None and found.facts.enabled not in (None, row.enabled):
                 self._ledger.enable(connection, row.id, not row.enabled, _SWITCHED, self._clock())
-        self._ledger.put_new(connection, new, _FOUND, self._clock())
+        self._ledger.put(connection, changed, ON_DISK, self._clock())
+        self._ledger.put(connection, new, _FOUND, self._clock())
         self._ledger.restamp(connection, stamps)
 
-    def settle(self, connection: sa.Connection, folder: str) -> None:
-        """Let the shelf keep what has just been recorded about a folder."""
-        row = self._ledger.row(connection, folder) if self._shelf.keeps_facts else None
-        if row is None:
+    def settle(self, connection: sa.Connection, folders: Sequence[str]) -> None:
+        """Let the shelf keep what has just been recorded about these folders."""
+        rows = self._ledger.rows(connection, folders) if self._shelf.keeps_facts else {}
+        if not rows:
             return
-        facts = Facts(version=row.version, enabled=row.enabled, created_on=row.created_on, modified_on=row.modified_on)
-        stamp = self._shelf.record(folder, facts)
-        if stamp != row.stamp:
-            self._ledger.restamp(connection, {row.id: stamp})
+        stamps = self._shelf.record({folder: _facts(row) for folder, row in rows.items()})
+        self._ledger.restamp(
+            connection, {row.id: stamps[folder] for folder, row in rows.items() if stamps[folder] != row.stamp}
+        )
 
     def entry(self, folder: str, found: Found) -> Entry:
         """What lies in a folder, ready to be written down."""
@@ -81,6 +82,10 @@ class Noticing:
             diagnostics=(*parsed.diagnostics, *risks) if found.problem is None else (found.problem,),
             facts=found.facts,
         )
+
+
+def _facts(row: Row) -> Facts:
+    return Facts(version=row.version, enabled=row.enabled, created_on=row.created_on, modified_on=row.modified_on)
 
 
 def _name_of(folder: str) -> str:

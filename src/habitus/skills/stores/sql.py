@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from habitus.files import File, Tree, file_of, tree_hash
 from habitus.skills import names, records, trees
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Diagnostic, Severity, Skill, Source
-from habitus.skills.stores.base import Facts, Found
+from habitus.skills.stores.base import Facts, Found, Write
 from habitus.skills.tables import agent_skill_files as files
 from habitus.skills.tables import agent_skills as rows
 
@@ -47,30 +46,23 @@ class SqlShelf:
             row = connection.execute(_STAMPS.where(rows.c._id == folder)).first()
         return row is not None and _stamp(row) == stamp
 
-    def read(self, folder: str, expected: Tree | None = None) -> Found | None:
+    def read(self, folder: str) -> Found | None:
+        return self.read_many([folder], {}).get(folder)
+
+    def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
         with sql.reading(self._engine) as connection:
-            stamped = connection.execute(_STAMPS.where(rows.c._id == folder)).first()
-            row = connection.execute(sa.select(rows).where(rows.c._id == folder)).mappings().first()
-            if row is None or stamped is None:
-                return None
-            others = self._files(connection, folder)
-        stamp, facts = _stamp(stamped), _facts(row)
-        try:
-            skill = _skill(row)
-            tree = {**others, MAIN: file_of(_main_content(skill, others.get(MAIN)))}
-        except ValueError as error:
-            problem = Diagnostic(
-                file=f"agent_skills/{folder}",
-                what=f"The row can't be read: {error}.",
-                mend="Correct its columns.",
-                severity=Severity.ERROR,
-            )
-            return Found(tree=others, stamp=stamp, problem=problem, facts=facts)
-        return Found(tree=tree, stamp=stamp, facts=facts)
+            stamps = self._stamps(connection, folders)
+            found = connection.execute(sa.select(rows).where(rows.c._id.in_(list(folders)))).mappings().all()
+            others = self._files(connection, [row["_id"] for row in found])
+        there = {row["_id"]: row for row in found if row["_id"] in stamps}
+        return {folder: _found(row, stamps[folder], others[folder]) for folder, row in there.items()}
 
     def read_file(self, folder: str, path: str) -> bytes | None:
         found = self.read(folder)
         return found.tree[path].content if found is not None and path in found.tree else None
+
+    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+        return trees.main_contents({folder: found.tree for folder, found in self.read_many(folders, {}).items()})
 
     def directory(self, folder: str) -> Path | None:
         """A copy of the files on disk, named by their hash: for scripts that are to run."""
@@ -83,37 +75,39 @@ class SqlShelf:
         return place
 
     def write(self, folder: str, tree: Tree, before: Tree) -> None:
-        parsed = trees.parse(folder, tree)
-        main = trees.main_file(tree)
-        content = tree[main].content if main is not None else None
-        with sql.writing(self._engine) as connection:
-            there = self._files(connection, folder)
-            kept = {path: file for path, file in there.items() if path not in before and path != MAIN}
-            values = _values(parsed.skill) if parsed.skill is not None else {"content": None, "fields": None}
-            sql.insert_missing(connection, rows, [{"_id": folder}])
-            connection.execute(rows.update().where(rows.c._id == folder).values(values))
-            others = {path: file for path, file in tree.items() if path != main}
-            if content is not None and (
-                parsed.skill is None or skill_md.render(parsed.skill, is_checked=False) != content
-            ):
-                # Comments, order and unknown keys of a hand-written file: the columns don't hold them.
-                others[MAIN] = file_of(content)
-            self._put_files(connection, folder, {**kept, **others})
+        self.write_many([Write(folder=folder, tree=tree, before=before)])
 
-    def record(self, folder: str, facts: Facts) -> str:
+    def write_many(self, writes: Sequence[Write]) -> None:
+        changed: list[dict[str, Any]] = []
+        wanted: dict[str, Tree] = {}
+        with sql.writing(self._engine) as connection:
+            there = self._files(connection, [each.folder for each in writes])
+            for each in writes:
+                skill, others = _taken_apart(each.folder, each.tree)
+                kept = {p: file for p, file in there[each.folder].items() if p not in each.before and p != MAIN}
+                changed.append({"_id": each.folder, **(_NO_VALUES if skill is None else _values(skill))})
+                wanted[each.folder] = {**kept, **others}
+            sql.upsert(connection, rows, changed, _replaced)
+            self._put_files(connection, wanted, there)
+
+    def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
         with sql.writing(self._engine) as connection:
             connection.execute(
-                rows.update()
-                .where(rows.c._id == folder)
-                .values(
-                    version=facts.version,
-                    enabled=int(facts.enabled is not False),
-                    created_on=_iso(facts.created_on),
-                    modified_on=_iso(facts.modified_on),
-                )
+                rows.update().where(rows.c._id == sa.bindparam("folder")),
+                [
+                    {
+                        "folder": folder,
+                        "version": known.version,
+                        "enabled": int(known.enabled is not False),
+                        "created_on": _iso(known.created_on),
+                        "modified_on": _iso(known.modified_on),
+                    }
+                    for folder, known in facts.items()
+                ],
             )
-            connection.execute(files.update().where(files.c.skill == folder).values(version=facts.version))
-            return _stamp(connection.execute(_STAMPS.where(rows.c._id == folder)).one())
+            versions = sa.select(rows.c.version).where(rows.c._id == files.c.skill).scalar_subquery()
+            connection.execute(files.update().where(files.c.skill.in_(list(facts))).values(version=versions))
+            return self._stamps(connection, facts)
 
     def put_away(self, folder: str, archived_as: str) -> None:
         """The history keeps every file, so the row can go."""
@@ -124,18 +118,22 @@ class SqlShelf:
     def bring_back(self, archived_as: str, folder: str) -> bool:
         return False
 
-    def batch(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def tidy(self) -> None:
         pass
 
-    def _files(self, connection: sa.Connection, folder: str) -> dict[str, File]:
-        query = sa.select(files).where(files.c.skill == folder).order_by(files.c.path)
-        return {row.path: file_of(bytes(row.bytes), executable=row.executable) for row in connection.execute(query)}
+    def _stamps(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, str]:
+        return {row.id: _stamp(row) for row in connection.execute(_STAMPS.where(rows.c._id.in_(list(folders))))}
 
-    def _put_files(self, connection: sa.Connection, folder: str, wanted: Tree) -> None:
-        connection.execute(files.delete().where(files.c.skill == folder))
+    def _files(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, dict[str, File]]:
+        found: dict[str, dict[str, File]] = {folder: {} for folder in folders}
+        query = sa.select(files).where(files.c.skill.in_(list(folders))).order_by(files.c.path)
+        for row in connection.execute(query) if folders else ():
+            found[row.skill][row.path] = file_of(bytes(row.bytes), executable=row.executable)
+        return found
+
+    def _put_files(self, connection: sa.Connection, wanted: Mapping[str, Tree], there: Mapping[str, Tree]) -> None:
+        if any(there.values()):
+            connection.execute(files.delete().where(files.c.skill.in_(list(wanted))))
         values = [
             {
                 "skill": folder,
@@ -145,7 +143,8 @@ class SqlShelf:
                 "sha256": file.sha256,
                 "executable": file.executable,
             }
-            for path, file in wanted.items()
+            for folder, tree in wanted.items()
+            for path, file in tree.items()
             if file.content is not None
         ]
         if values:
@@ -163,6 +162,32 @@ _STAMPS = sa.select(
 
 def _stamp(row: Any) -> str:
     return "|".join("" if value is None else str(value) for value in row)
+
+
+def _found(row: Mapping[Any, Any], stamp: str, others: Tree) -> Found:
+    """A row and the files beside it as one folder."""
+    try:
+        main = file_of(_main_content(_skill(row), others.get(MAIN)))
+    except ValueError as error:
+        problem = Diagnostic(
+            file=f"agent_skills/{row['_id']}",
+            what=f"The row can't be read: {error}.",
+            mend="Correct its columns.",
+            severity=Severity.ERROR,
+        )
+        return Found(tree=others, stamp=stamp, problem=problem, facts=_facts(row))
+    return Found(tree={**others, MAIN: main}, stamp=stamp, facts=_facts(row))
+
+
+def _taken_apart(folder: str, tree: Tree) -> tuple[Skill | None, Tree]:
+    """The skill for the columns, and the files that stand beside them."""
+    skill, main = trees.parse(folder, tree).skill, trees.main_file(tree)
+    content = tree[main].content if main is not None else None
+    others = {path: file for path, file in tree.items() if path != main}
+    if content is not None and (skill is None or skill_md.render(skill, is_checked=False) != content):
+        # Comments, order and unknown keys of a hand-written file: the columns don't hold them.
+        others[MAIN] = file_of(content)
+    return skill, others
 
 
 def _facts(row: Mapping[Any, Any]) -> Facts:
@@ -192,6 +217,15 @@ def _main_content(skill: Skill, raw: File | None) -> bytes:
     if raw is not None and raw.content is not None:
         return skill_md.update(raw.content, skill, is_checked=False)
     return skill_md.render(skill, is_checked=False)
+
+
+_NO_VALUES: Mapping[str, Any] = dict.fromkeys(("title", "description", "content", "tags", "source", "fields"))
+
+
+def _replaced(new: sa.ColumnCollection[str, Any]) -> dict[str, Any]:
+    """What a written row says instead of the one that is there: one that can't be read keeps its title and the like."""
+    kept = {name: sa.func.coalesce(new[name], rows.c[name]) for name in ("title", "description", "tags", "source")}
+    return {**kept, "content": new["content"], "fields": new["fields"]}
 
 
 def _values(skill: Skill) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, History, Skill, Stage, Summary, Version
 from habitus.skills.stores import past
-from habitus.skills.stores.base import TOLD, Broken, Changed, Contents, Facts, Shelf, Step, refuse_stale
+from habitus.skills.stores.base import TOLD, Broken, Changed, Contents, Facts, Shelf, Step, Write, refuse_stale
 from habitus.skills.stores.index import RowIndex
 from habitus.skills.stores.intents import Intents
 from habitus.skills.stores.noticing import Inspect, Noticing
@@ -90,7 +90,7 @@ class VersionedStore:
             row = self._index.loadable.get(row.name)
         if row is None or row.summary is None:
             return None
-        return records.with_body(row.summary, self._body(row.folder))
+        return records.with_body(row.summary, self.bodies([row.name]).get(row.name, ""))
 
     def summary(self, name: str) -> Summary | None:
         row = self._fresh().loadable.get(names.canonical(name))
@@ -110,12 +110,10 @@ class VersionedStore:
         row = (self._fresh() if look else self._index).taken.get(names.canonical(name))
         return None if row is None else self._shelf.directory(row.folder)
 
-    def _body(self, folder: str) -> str:
-        for main in trees.MAIN_FILES:
-            content = self._shelf.read_file(folder, main)
-            if content is not None:
-                return frontmatter.split(content.decode("utf-8", "replace"), main).body
-        return ""
+    def bodies(self, wanted: Collection[str]) -> dict[str, str]:
+        rows = {row.folder: row.name for name in wanted if (row := self._index.loadable.get(names.canonical(name)))}
+        mains = {rows[folder]: main for folder, main in self._shelf.main_files(rows).items()}
+        return {name: frontmatter.split(main.decode("utf-8", "replace"), name).body for name, main in mains.items()}
 
     # Changing
 
@@ -161,8 +159,12 @@ class VersionedStore:
             for path in tree:
                 checked_path(path)
         everything = list(checked)
-        for start in range(0, len(everything), _CHUNK):
-            self._save_chunk({name: checked[name] for name in everything[start : start + _CHUNK]}, author, facts or {})
+        try:
+            for start in range(0, len(everything), _CHUNK):
+                some = everything[start : start + _CHUNK]
+                self._save_chunk({name: checked[name] for name in some}, author, facts or {})
+        finally:
+            self._catch_up()
         return {name: self._index.taken[name].version for name in checked}
 
     def _save_chunk(self, wanted: Mapping[str, Tree], author: Author, facts: Mapping[str, Facts]) -> None:
@@ -171,17 +173,17 @@ class VersionedStore:
             folders = {name: name for name in wanted} | self._ledger.folders_of(connection, list(wanted))
             self._noticing.notice(connection, list(folders.values()))
             known = self._ledger.rows(connection, list(folders.values()))
-            writes: list[tuple[str, Tree, Tree]] = []
+            there = self._shelf.read_many(known, {})
+            writes: list[Write] = []
             for name, tree in wanted.items():
-                folder = folders[name]
-                found = self._shelf.read(folder) if folder in known else None
+                found = there.get(folders[name])
                 before: Tree = {} if found is None else found.tree
                 if found is None or not is_same(before, tree):
-                    writes.append((folder, before, tree))
+                    writes.append(Write(folder=folders[name], tree=tree, before=before))
             own = {folders[name]: facts[name] for name in wanted if name in facts}
             intent = self._intents.write_many(connection, writes, author, own) if writes else None
         if intent is not None:
-            self._perform(intent, {folder: after for folder, _, after in writes})
+            self._intents.perform(intent, {each.folder: each.tree for each in writes})
 
     def tree_hash(self, name: str) -> str:
         """The hash over all files of a skill; nothing when there is none of that name."""
@@ -230,7 +232,7 @@ class VersionedStore:
                 return False
             if row.enabled != enabled:
                 self._ledger.enable(connection, row.id, enabled, author, self._clock())
-                self._noticing.settle(connection, row.folder)
+                self._noticing.settle(connection, [row.folder])
         self._catch_up()
         return True
 

@@ -35,10 +35,10 @@ def answer(
     return create_model(title, __base__=base, **(kept | added))
 
 
-def page_of(name: str, entry: Any) -> Any:
+def page_of(name: str, entry: Any, /, **more: Any) -> Any:
     """A page of a list, with what to ask for next."""
-    more: dict[str, Any] = {name: many(entry), "next": str | None, "total": int}
-    return answer(f"{entry.__name__}Page", **more)
+    around: dict[str, Any] = {name: many(entry), "next": str | None, "total": int}
+    return answer(f"{entry.__name__}Page", **around, **more)
 
 
 def many(entry: Any) -> Any:
@@ -67,6 +67,7 @@ Waiting = answer(
     by=Author | str,
     made_on=datetime | None,
     layer=(str, None),
+    host=(str, None),
     decided_on=(datetime | None, None),
     decided_by=(str, None),
     decision=(str, None),

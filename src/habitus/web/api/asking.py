@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Header, Query
+from fastapi import Depends, Header, Query, UploadFile
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from habitus.app import Habitus
 from habitus.app.talking import Talks
+from habitus.app.uploading import Upload
 from habitus.errors import Invalid
 from habitus.plain import plain
 from habitus.text import encodable_value
@@ -39,6 +40,11 @@ class Body(BaseModel):
 
 class Reason(Body):
     reason: Line = ""
+
+
+def uploaded(file: UploadFile) -> Upload:
+    """A file as it was sent; read in a thread."""
+    return Upload(name=file.filename or "", content=file.file.read())
 
 
 def told(data: object) -> Any:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.responses import StreamingResponse
 
 from habitus.app import jobs
-from habitus.app.once import once
+from habitus.app.once import Attempt, once
+from habitus.app.scheduling import Scheduled, scheduled
 from habitus.jobs.model import Job, Priority
-from habitus.web.api.answers import answer
-from habitus.web.api.asking import Body, Json, Limit, Line, OnceKey, Opened, told
+from habitus.web.api.answers import answer, page_of
+from habitus.web.api.asking import After, Body, Json, Limit, Line, OnceKey, Opened, paged, told
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -21,21 +27,37 @@ class NewJob(Body):
     priority: Priority = Priority.NORMAL
 
 
-@router.get("", response_model=answer("Jobs", jobs=list[Job]))
-def list_jobs(habitus: Opened, limit: Limit = 100) -> Json:
+@router.get("", response_model=page_of("jobs", Job))
+def list_jobs(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """Jobs and how far they are, the newest first."""
     with jobs.opened_queue(habitus) as queue:
-        return {"jobs": told(queue.all(limit=limit))}
+        around, page = paged("jobs", queue.ids(), str, limit, after)
+        return {"jobs": told(queue.some(page)), **around}
+
+
+@router.get("/planned", response_model=answer("PlannedJobs", planned=tuple[Scheduled, ...]))
+def planned(habitus: Opened) -> Json:
+    """What starts by itself, and when."""
+    with jobs.opened_queue(habitus) as queue:
+        return {"planned": told(scheduled(habitus, queue))}
 
 
 @router.post("", status_code=201, response_model=answer("LeftJob", id=str))
 def leave(habitus: Opened, wanted: NewJob, key: OnceKey = "") -> Json:
     """Leave something to the next worker that is free."""
 
-    def make() -> Json:
+    def make(attempt: Attempt) -> Json:
         with jobs.opened_queue(habitus) as queue:
-            words, priority = wanted.words, wanted.priority
-            return {"id": jobs.leave(habitus, queue, wanted.kind, words, tokens=wanted.tokens, priority=priority)}
+            id = jobs.leave(
+                habitus,
+                queue,
+                wanted.kind,
+                wanted.words,
+                tokens=wanted.tokens,
+                priority=wanted.priority,
+                id=attempt.id,
+            )
+            return {"id": id}
 
     return once(habitus, key, ["jobs", wanted.model_dump(mode="json")], make)
 
@@ -45,6 +67,25 @@ def show(habitus: Opened, id: str) -> Json:
     """One of them."""
     with jobs.opened_queue(habitus) as queue:
         return _told(queue.get(id))
+
+
+@router.get("/{id}/events", response_class=StreamingResponse)
+async def events(habitus: Opened, id: str) -> StreamingResponse:
+    """How far it is, a JSON each time that changes as server-sent events, until it is over."""
+    changes = jobs.follow(habitus, id)
+    first = await anext(changes)  # one that is not there is said before anything is sent
+
+    async def told_on() -> AsyncIterator[str]:
+        async with aclosing(changes):
+            yield _event(first[0])
+            async for found in changes:
+                yield _event(found[0])
+
+    return StreamingResponse(told_on(), media_type="text/event-stream")
+
+
+def _event(job: Job) -> str:
+    return f"event: {job.state}\ndata: {json.dumps(told(job))}\n\n"
 
 
 @router.post("/{id}/cancel", response_model=Job)

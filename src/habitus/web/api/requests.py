@@ -1,28 +1,25 @@
-"""REST for requests: what search finds, what would reach an agent and why, and the state of the whole."""
+"""REST for requests: what search finds, what would reach an agent and why, and what is known to help."""
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from habitus.agent.explaining import Why
-from habitus.app import checking, configuring, explaining, faring, json_of, remedies, secrets, taking_back, today
-from habitus.app.check_state import Check
+from habitus.app import explaining, faring, json_of, remedies, today
 from habitus.app.faring import Fared
 from habitus.app.remedies import Repeated
-from habitus.evidence.findings import Finding, Findings
+from habitus.evidence.findings import Finding
 from habitus.evidence.policy import Rollback
-from habitus.pause import Paused
-from habitus.sandbox.credentials.model import Call
 from habitus.search.model import Hit, Results
 from habitus.tools.model import CodeTool
-from habitus.web.api.answers import Lesson, Waiting, answer, many
-from habitus.web.api.asking import Body, Json, Limit, Line, Opened, Words, told
+from habitus.web.api.answers import Lesson, Waiting, answer, many, page_of
+from habitus.web.api.asking import After, Json, Limit, Opened, paged, told
 
 router = APIRouter(tags=["requests"])
 
+_RANKED = 8  # of what fits a request
 Asked = Annotated[str, Query(max_length=10_000, description="What somebody would ask.")]
 
 
@@ -37,6 +34,8 @@ Selected = answer(
     menu_budget=int,
     drops_memory=bool,
     drops_persona=bool,
+    ranks=tuple[Hit, ...],
+    fits=bool,
 )
 FirstLook = answer(
     "FirstLook",
@@ -47,18 +46,6 @@ FirstLook = answer(
     worse=tuple[Rollback, ...],
     failing=many(Reasoned),
 )
-PauseState = answer("PauseState", paused=Paused | None)
-
-
-Configured = answer("Configured", configuring.Configured)
-
-
-class NewValue(Body):
-    value: Words
-
-
-class Undo(Body):
-    undo: tuple[Line, ...]
 
 
 @router.get("/search", response_model=answer("Found", Results, without=("hits",), results=tuple[Hit, ...]))
@@ -70,9 +57,11 @@ def search(habitus: Opened, q: Asked, limit: Limit = 10) -> Json:
 
 @router.get("/select", response_model=Selected)
 def select(habitus: Opened, request: Asked) -> Json:
-    """What would reach an agent for a request: in full, by name, or not at all, each with its reason."""
-    asked = explaining.request_of(habitus, request)
-    answer: Json = told(json_of.prospect(explaining.prospect(habitus, asked)))
+    """What would reach an agent for a request: in full, by name, or not at all, each with its reason; and of what it
+    may open, what fits best."""
+    seen = explaining.prospect(habitus, explaining.request_of(habitus, request))
+    best = habitus.finder.search(request, k=_RANKED, among=seen.selection.eligible())
+    answer: Json = told({**json_of.prospect(seen), "ranks": best.hits, "fits": best.fits})
     return answer
 
 
@@ -81,13 +70,6 @@ def why(habitus: Opened, name: str, request: Asked) -> Json:
     """Why one skill would, or would not, reach an agent for a request."""
     found = explaining.why(habitus, name, explaining.request_of(habitus, request))
     return {**told(found), "sentences": told(found.sentences())}
-
-
-@router.post("/undo", response_model=taking_back.TakenBack)
-def undo(habitus: Opened, wanted: Undo) -> Json:
-    """Take back a change, by the words that came with it."""
-    answer: Json = told(taking_back.take_back(habitus, wanted.undo))
-    return answer
 
 
 @router.get("/today", response_model=FirstLook, response_model_exclude_unset=True)
@@ -110,11 +92,17 @@ def failing(habitus: Opened) -> Json:
     return {"failing": told(remedies.repeated(habitus))}
 
 
-@router.get("/evidence", response_model=answer("AllEvidence", Findings, withhold=float))
-def evidence(habitus: Opened) -> Json:
+@router.get("/evidence", response_model=page_of("items", Finding, withhold=float, rollbacks=tuple[Rollback, ...]))
+def evidence(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """What offering skills, lessons, recipes and tools changes, per version, and how sure that is."""
     found = habitus.evidence.findings()
-    return {"withhold": habitus.evidence.share, "items": told(found.items), "rollbacks": told(found.rollbacks)}
+    around, page = paged("evidence", found.items, _which, limit, after)
+    share, rollbacks = habitus.evidence.share, told(found.rollbacks)
+    return {"withhold": share, "items": told(page), "rollbacks": rollbacks, **around}
+
+
+def _which(finding: Finding) -> str:
+    return f"{finding.item.kind}:{finding.item.name}:{finding.item.version}"
 
 
 @router.get(
@@ -127,52 +115,8 @@ def evidence_of(habitus: Opened, name: str) -> Json:
     return {"items": told(found.findings), "versions": told(found.versions), "weeks": told(found.weeks)}
 
 
-@router.get("/tools", response_model=answer("Tools", tools=tuple[CodeTool, ...]))
-def tools(habitus: Opened) -> Json:
+@router.get("/tools", response_model=page_of("tools", CodeTool))
+def tools(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """The skills that are tested code, and whether each may run."""
-    return {"tools": told(habitus.tools.all())}
-
-
-@router.put("/pause", response_model=PauseState)
-def pause(habitus: Opened) -> Json:
-    """Stop all learning and every change that nobody asked for."""
-    return {"paused": told(habitus.pause.pause(habitus.settings.signature))}
-
-
-@router.delete("/pause", response_model=PauseState)
-def resume(habitus: Opened) -> Json:
-    """Let agents learn again."""
-    habitus.pause.resume()
-    return {"paused": None}
-
-
-@router.get("/doctor", response_model=answer("Checks", checks=tuple[Check, ...]))
-def doctor(habitus: Opened) -> Json:
-    """What works, what is missing, and the exact mend."""
-    return {"checks": told(checking.doctor(habitus))}
-
-
-@router.get("/settings", response_model=answer("SettingValues", settings=tuple[configuring.Value, ...]))
-def settings(habitus: Opened) -> Json:
-    """Every setting with where it comes from; what looks secret is taken out."""
-    return {"settings": told(configuring.values(habitus.settings, os.environ))}
-
-
-@router.put("/settings/{key}", response_model=Configured)
-def put_setting(habitus: Opened, key: str, wanted: NewValue) -> Json:
-    """Write a setting into the file; whoever starts later has it."""
-    answer: Json = told(configuring.put(habitus.settings, os.environ, key, wanted.value))
-    return answer
-
-
-@router.delete("/settings/{key}", response_model=Configured)
-def drop_setting(habitus: Opened, key: str) -> Json:
-    """Take a setting out of the file, so that its default holds."""
-    answer: Json = told(configuring.put(habitus.settings, os.environ, key, None))
-    return answer
-
-
-@router.get("/secrets", response_model=answer("Secrets", secrets.Overview, calls=tuple[Call, ...]))
-def list_secrets(habitus: Opened) -> Json:
-    """Secrets by name, who asks for them and who may have them, and what was called with them; never a value."""
-    return {**told(secrets.overview(habitus)), "calls": told(secrets.calls(habitus))}
+    around, page = paged("tools", habitus.tools.all(), lambda tool: tool.name, limit, after)
+    return {"tools": told(page), **around}

@@ -1,40 +1,58 @@
-"""REST for what waits for a person: look at it, approve it, turn it down, or mend it first."""
+"""REST for what waits for a person: look at it, approve it, turn it down, take one of several, or mend it first."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 
 from fastapi import APIRouter
+from pydantic import Field
 
-from habitus.app import inbox, json_of, replaying
-from habitus.web.api.answers import Undo, Waiting, answer, page_of
-from habitus.web.api.asking import After, Body, Json, Limit, Opened, Reason, Words, paged, told
+from habitus.app import comparing, inbox, json_of, replaying
+from habitus.app.inbox import Decided
+from habitus.app.once import Attempt, once
+from habitus.skills.review import Proposal, ProposalState
+from habitus.web.api.answers import Undo, Waiting, answer, many, page_of
+from habitus.web.api.asking import After, Body, Json, Limit, Line, OnceKey, Opened, Reason, Words, paged, told
 
 router = APIRouter(prefix="/review", tags=["review"])
 
 
 Approved = answer("Approved", base=Waiting, version=int | None, undo=Undo)
 Rejected = answer("Rejected", base=Waiting, undo=Undo)
+Chosen = answer("Chosen", taken=Approved, turned_down=many(Rejected))
 Mended = answer("Mended", base=Waiting, changed=bool)
+WaitingPage = page_of("proposals", Waiting, groups=list[list[int | str]])
+WaitingWhole = answer("WaitingWhole", base=Waiting, diff=str, alike=list[str])
 
 
 class Text(Body):
     text: Words
 
 
-@router.get("", response_model=page_of("proposals", Waiting), response_model_exclude_unset=True)
+class Others(Body):
+    others: tuple[Line, ...] = Field(min_length=1, max_length=100, description="Those to turn down.")
+
+
+@router.get("", response_model=WaitingPage, response_model_exclude_unset=True)
 def list_waiting(habitus: Opened, decided: bool = False, limit: Limit = 100, after: After = "") -> Json:
-    """What waits and why: changes of skills by number, lessons by id; with `decided`, what was decided too."""
+    """What waits and why: changes of skills by number, lessons by id; with `decided`, what was decided too.
+
+    `groups` has those of all that wait which are best decided together: changes of one skill, or new ones that say
+    much the same.
+    """
     found = inbox.waiting(habitus, with_decided=decided)
     around, page = paged("what waits", found, lambda item: item.id, limit, after)
-    return {"proposals": [told(json_of.waiting(item)) for item in page], **around}
+    undecided = [item for item in found if item.state == ProposalState.WAITING]
+    groups = [[item.subject.id for item in group] for group in inbox.together(habitus, undecided) if len(group) > 1]
+    return {"proposals": [told(json_of.waiting(item)) for item in page], "groups": groups, **around}
 
 
-@router.get("/{id}", response_model=answer("WaitingWhole", base=Waiting, diff=str), response_model_exclude_unset=True)
+@router.get("/{id}", response_model=WaitingWhole, response_model_exclude_unset=True)
 def show(habitus: Opened, id: str) -> Json:
-    """One of them, with what approving it would change."""
+    """One of them, with what approving it would change, and the skills that say much the same."""
     found = inbox.get(habitus, id)
-    answer: Json = told(json_of.waiting(found) | {"diff": inbox.diff(habitus, found)})
+    alike = list(comparing.twins(habitus, found.subject)) if isinstance(found.subject, Proposal) else []
+    answer: Json = told(json_of.waiting(found) | {"diff": inbox.diff(habitus, found), "alike": alike})
     return answer
 
 
@@ -42,6 +60,10 @@ def show(habitus: Opened, id: str) -> Json:
 def approve(habitus: Opened, id: str) -> Json:
     """Carry it out, or let the lesson in."""
     (done,) = inbox.approve(habitus, [id])
+    return _approved(done)
+
+
+def _approved(done: Decided) -> Json:
     answer: Json = told(json_of.waiting(done.item) | {"version": done.version, "undo": done.undo})
     return answer
 
@@ -49,14 +71,28 @@ def approve(habitus: Opened, id: str) -> Json:
 @router.post("/{id}/reject", response_model=Rejected, response_model_exclude_unset=True)
 def reject(habitus: Opened, id: str, wanted: Reason) -> Json:
     """Turn it down; the agent that proposed it sees the reason."""
-    done = inbox.reject(habitus, id, wanted.reason)
+    return _rejected(inbox.reject(habitus, id, wanted.reason))
+
+
+def _rejected(done: Decided) -> Json:
     answer: Json = told(json_of.waiting(done.item) | {"undo": done.undo})
     return answer
 
 
+@router.post("/{id}/choose", response_model=Chosen, response_model_exclude_unset=True)
+def choose(habitus: Opened, id: str, wanted: Others, key: OnceKey = "") -> Json:
+    """Of several that say the same approve this one, and turn the others down."""
+
+    def make(_: Attempt) -> Json:
+        taken, *others = inbox.choose(habitus, id, wanted.others)
+        return {"taken": _approved(taken), "turned_down": [_rejected(one) for one in others]}
+
+    return once(habitus, key, ["choose", id, *wanted.others], make)
+
+
 @router.post("/{id}/reopen", response_model=Waiting, response_model_exclude_unset=True)
 def reopen(habitus: Opened, id: str) -> Json:
-    """Let a change that was turned down wait again."""
+    """Let a change wait again that was decided; what approving it did is taken back."""
     answer: Json = told(json_of.waiting(inbox.reopen(habitus, id)))
     return answer
 

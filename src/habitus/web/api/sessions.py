@@ -12,11 +12,24 @@ from starlette.responses import StreamingResponse
 
 from habitus.agent.consent import Consent
 from habitus.app.judging import Judged, judge
-from habitus.app.past_sessions import PastSession, past_session, past_sessions
+from habitus.app.once import once
+from habitus.app.past_sessions import past_session, past_sessions
 from habitus.app.talking import Over
 from habitus.journal.model import KeptSession, Turn
-from habitus.web.api.answers import answer
-from habitus.web.api.asking import Body, Json, Limit, Line, Opened, Talking, Words, told
+from habitus.web.api.answers import answer, page_of
+from habitus.web.api.asking import (
+    After,
+    Body,
+    Json,
+    Limit,
+    Line,
+    OnceKey,
+    Opened,
+    Talking,
+    Words,
+    paged,
+    told,
+)
 
 router = APIRouter(tags=["sessions"])
 
@@ -39,29 +52,33 @@ class NewOutcome(Body):
     by: Line = "api"
 
 
-@router.get("/sessions", response_model=answer("Sessions", sessions=list[KeptSession]))
-def list_sessions(habitus: Opened, limit: Limit = 50) -> Json:
+@router.get("/sessions", response_model=page_of("sessions", KeptSession))
+def list_sessions(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """Your last conversations, the latest first."""
-    return {"sessions": told(past_sessions(habitus, limit))}
+    found = past_sessions(habitus, limit + 1, after=after)
+    next = found[limit - 1].id if len(found) > limit else None
+    total = len(habitus.journal.session_ids(user=habitus.settings.user))
+    return {"sessions": told(found[:limit]), "next": next, "total": total}
 
 
-@router.get("/sessions/{id}", response_model=PastSession)
-def show_session(habitus: Opened, id: str) -> Json:
+@router.get("/sessions/{id}", response_model=page_of("turns", Turn, session=str))
+def show_session(habitus: Opened, id: str, limit: Limit = 100, after: After = "") -> Json:
     """One conversation: what was asked, shown, done and answered, and how it went."""
-    answer: Json = told(past_session(habitus, id))
-    return answer
+    found = past_session(habitus, id)
+    around, page = paged("turns", found.turns, lambda turn: turn.id, limit, after)
+    return {"session": found.session, "turns": told(page), **around}
 
 
 @router.post("/sessions", status_code=202, response_model=Begun)
-def begin(talks: Talking, wanted: Said) -> Json:
+def begin(habitus: Opened, talks: Talking, wanted: Said, key: OnceKey = "") -> Json:
     """Begin a conversation; what comes of it is heard under its events, and then stands in it."""
-    return {"id": talks.say(wanted.text)}
+    return once(habitus, key, ["sessions", wanted.text], lambda _: {"id": talks.say(wanted.text)})
 
 
 @router.post("/sessions/{id}/say", status_code=202, response_model=Begun)
-def go_on(talks: Talking, id: str, wanted: Said) -> Json:
+def go_on(habitus: Opened, talks: Talking, id: str, wanted: Said, key: OnceKey = "") -> Json:
     """Go on with a conversation."""
-    return {"id": talks.say(wanted.text, id)}
+    return once(habitus, key, ["sessions", id, wanted.text], lambda _: {"id": talks.say(wanted.text, id)})
 
 
 @router.post("/sessions/{id}/stop", status_code=204)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response, UploadFile
 from pydantic import Field
 
 from habitus.agent.background import in_thread
-from habitus.app import going_back, json_of, listing, uploading, writing
-from habitus.app.once import once
+from habitus.app import browsing, going_back, json_of, listing, uploading, writing
+from habitus.app.browsing import Filters
+from habitus.app.once import Attempt, once
 from habitus.app.updating import TakenIn
 from habitus.errors import Refused, Stale
+from habitus.files import file_of
 from habitus.skills import names
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.library import Fields
-from habitus.skills.model import Archived, History, State
+from habitus.skills.model import Archived, Source, Stage, State, Switch, Version
 from habitus.web.api.answers import ShownSkill, SkillEntry, Undo, answer, page_of
 from habitus.web.api.asking import (
     After,
@@ -32,6 +35,7 @@ from habitus.web.api.asking import (
     expected,
     paged,
     told,
+    uploaded,
 )
 
 router = APIRouter(tags=["skills"])
@@ -39,6 +43,7 @@ router = APIRouter(tags=["skills"])
 
 Written = answer("WrittenSkill", name=str, layer=str, version=int, undo=Undo)
 Moved = answer("MovedSkill", name=str, layer=str, undo=Undo)
+Switches = tuple[Switch, ...]
 Switched = answer("SwitchedSkill", name=str, layer=str, state=State, undo=Undo)
 
 
@@ -61,6 +66,17 @@ class ChangedSkill(Body):
     reason: Line = ""
 
 
+class Act(StrEnum):
+    ENABLE = "enable"
+    DISABLE = "disable"
+    REMOVE = "remove"
+
+
+class Bulk(Reason):
+    act: Act
+    names: tuple[Line, ...] = Field(min_length=1, max_length=1_000)
+
+
 class ToVersion(Reason):
     to: int = Field(ge=1, le=2**31)
 
@@ -72,14 +88,18 @@ class NewName(Body):
 @router.get("/skills", response_model=page_of("skills", SkillEntry), response_model_exclude_unset=True)
 def list_skills(
     habitus: Opened,
-    tag: str | None = None,
+    q: Annotated[str, Query(max_length=1_000, description="What should be done, in your own words.")] = "",
+    tag: str = "",
+    source: Source | None = None,
+    stage: Stage | None = None,
     state: State | None = None,
     layer: str | None = None,
     limit: Limit = 100,
     after: After = "",
 ) -> Json:
-    """Every skill with its state, and how often it was used."""
-    found = listing.listing(habitus, tag=tag, state=state, layer=layer)
+    """Every skill with its state, and how often it was used; with `q` what fits it, the best first."""
+    filters = Filters(q=q, tag=tag, source=source, stage=stage, state=state, layer=layer)
+    found, _ = browsing.found(habitus, filters, listing.listing(habitus))
     around, page = paged("skills", found, lambda item: f"{item.name}@{item.layer}", limit, after)
     counted = listing.used(habitus, page)
     return {"skills": [told(json_of.skill(habitus, item, counted)) for item in page], **around}
@@ -89,21 +109,35 @@ def list_skills(
 def create(habitus: Opened, wanted: NewSkill, response: Response, key: OnceKey = "") -> Json:
     """Write a new skill."""
 
-    def make() -> Json:
+    def make(attempt: Attempt) -> Json:
         fields = Fields(
             title=wanted.title, description=wanted.description, when_to_use=wanted.when_to_use, tags=wanted.tags
         )
         content = None if wanted.body is None else wanted.body.encode("utf-8", "replace")
+        name, since = names.checked(wanted.name), attempt.since
         try:
-            made = writing.new(habitus, names.checked(wanted.name), fields, wanted.layer, content=content)
+            made = writing.new(habitus, name, fields, wanted.layer, content=content)
         except Stale as error:
-            raise Refused(error.message, mend="Choose another name, or edit the one that is there.") from None
+            before = writing.made_since(habitus, name, since, wanted.layer) if since else None
+            if before is None:
+                raise Refused(error.message, mend="Choose another name, or edit the one that is there.") from None
+            made = before
         return {"name": made.name, "layer": made.layer, "version": made.version, "undo": made.undo}
 
     answer = once(habitus, key, ["skills", wanted.model_dump(mode="json")], make)
     response.headers["Location"] = f"/api/v1/skills/{answer['name']}"
     response.headers["ETag"] = etag(answer["version"], answer["layer"])
     return answer
+
+
+@router.post("/skills/bulk", response_model=answer("BulkDone", names=list[str], undo=list[Undo]))
+def bulk(habitus: Opened, wanted: Bulk) -> Json:
+    """Switch several on or off, or move them to the archive; an unknown one is said before anything is done."""
+    if wanted.act is Act.REMOVE:
+        gone = writing.remove(habitus, wanted.names, wanted.reason)
+        return {"names": [one.item.name for one in gone.skills], "undo": [gone.undo]}
+    done = writing.switch(habitus, wanted.names, on=wanted.act is Act.ENABLE)
+    return {"names": [item.name for item in done.after], "undo": [done.undo] if done.undo else []}
 
 
 @router.get("/skills/{name}", response_model=ShownSkill, response_model_exclude_unset=True)
@@ -131,7 +165,7 @@ def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, i
 @router.delete("/skills/{name}", response_model=Moved)
 def remove(habitus: Opened, name: str, reason: Line = "") -> Json:
     """Move it to the archive, from which it can be brought back."""
-    (gone,) = writing.remove(habitus, [name], reason)
+    (gone,) = writing.remove(habitus, [name], reason).skills
     return {"name": gone.item.name, "layer": gone.item.layer, "undo": gone.undo}
 
 
@@ -153,11 +187,14 @@ def _switched(habitus: Opened, name: str, *, on: bool) -> Json:
     return {"name": after.name, "layer": after.layer, "state": after.state, "undo": done.undo}
 
 
-@router.get("/skills/{name}/history", response_model=answer("SkillHistory", History, name=str, layer=str))
-def history(habitus: Opened, name: str) -> Json:
+@router.get(
+    "/skills/{name}/history", response_model=page_of("versions", Version, name=str, layer=str, switches=Switches)
+)
+def history(habitus: Opened, name: str, limit: Limit = 100, after: After = "") -> Json:
     """Everything that was done to it, oldest first; also of one in the archive."""
     found, layer, done = listing.history(habitus, name)
-    return {"name": found, "layer": layer, **told(done)}
+    around, page = paged("versions", done.versions, lambda version: str(version.number), limit, after)
+    return {"name": found, "layer": layer, "versions": told(page), "switches": told(done.switches), **around}
 
 
 @router.get("/skills/{name}/diff", response_model=answer("Difference", name=str, diff=str))
@@ -216,11 +253,15 @@ def restore(habitus: Opened, id: int, wanted: NewName | None = None) -> Json:
 
 
 @router.post("/uploads", response_model=uploading.Looked | TakenIn)
-def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False) -> Json:
+def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False, key: OnceKey = "") -> Json:
     """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well."""
-    sent = uploading.Upload(name=file.filename or "", content=file.file.read())
-    if save:
+    sent = uploaded(file)
+
+    def make(_: Attempt) -> Json:
         taken = uploading.take(habitus, sent, overwrite=overwrite)
         return {"results": told(taken.results), "undo": taken.undo}
+
+    if save:
+        return once(habitus, key, ["uploads", told(sent.name), file_of(sent.content).sha256, overwrite], make)
     answer: Json = told(uploading.look(habitus, sent))
     return answer

@@ -1,4 +1,4 @@
-"""REST for what a skill can do by itself: its tested tool and its recipes, run by hand."""
+"""REST for what a skill can do by itself: its tested tool and its recipes, looked at and run, and trust in them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,33 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from habitus.app import recipes, running_code
+from habitus.app import recipes, running_code, trusting
 from habitus.events import ToolResult
+from habitus.recipes.catalogue import SkillRecipe
 from habitus.sandbox.model import ToolRun
-from habitus.tools.model import Regression
+from habitus.tools.model import Case, CodeTool, Regression, ToolStatus
+from habitus.web.api.answers import answer, many
 from habitus.web.api.asking import Body, Json, Opened, told
 
 router = APIRouter(prefix="/skills/{name}", tags=["skills"])
 
 
+Tool = answer("ToolWhole", CodeTool, without=("cases",), code=str, cases=tuple[Case, ...])
+Recipe = answer("Recipe", SkillRecipe, without=("key",), name=str)
+Trust = answer("SkillTrust", is_trusted=bool, dangers=tuple[trusting.Dangers, ...])
+
+
 class Given(Body):
     payload: dict[str, Any] = Field(default_factory=dict)
+
+
+@router.get("/tool", response_model=Tool)
+def tool(habitus: Opened, name: str) -> Json:
+    """Its tested tool: what it takes, asks for and passed, and the code where that can be read."""
+    found = habitus.tools.get(name)
+    is_whole = found.status is not ToolStatus.BROKEN
+    code, cases = (habitus.tools.code(name), habitus.tools.cases(name)) if is_whole else ("", ())
+    return {**told(found), "code": told(code), "cases": told(cases)}
 
 
 @router.post("/run", response_model=ToolRun)
@@ -34,8 +50,37 @@ def test(habitus: Opened, name: str) -> Json:
     return answer
 
 
+@router.get("/recipes", response_model=answer("Recipes", recipes=many(Recipe)))
+def list_recipes(habitus: Opened, name: str) -> Json:
+    """Its recipes, each with its steps, and what keeps one from running."""
+    skill = habitus.skills.find(name).name
+    mine = [recipe for recipe in habitus.recipes.all() if recipe.skill == skill]
+    return {"recipes": [{**told(recipe), "name": recipe.name} for recipe in mine]}
+
+
 @router.post("/recipes/{recipe}", response_model=ToolResult)
 def run_recipe(habitus: Opened, name: str, recipe: str, wanted: Given) -> Json:
     """Run one of its recipes, in a turn of its own that is written down."""
     answer: Json = told(recipes.run(habitus, recipe, wanted.payload))
     return answer
+
+
+@router.get("/trust", response_model=Trust)
+def show_trust(habitus: Opened, name: str) -> Json:
+    """What it can do, what looks suspicious about it, and whether it may act as it is now."""
+    target = trusting.trustable_skill(habitus, name)
+    return {"is_trusted": trusting.is_trusted(habitus, target), "dangers": told(trusting.dangers(habitus, target))}
+
+
+@router.put("/trust", response_model=Trust)
+def trust(habitus: Opened, name: str) -> Json:
+    """Let it act as it is now."""
+    trusting.trust(habitus, trusting.trustable_skill(habitus, name))
+    return show_trust(habitus, name)
+
+
+@router.delete("/trust", response_model=Trust)
+def revoke(habitus: Opened, name: str) -> Json:
+    """Trust it no longer."""
+    trusting.revoke(habitus, trusting.trustable_skill(habitus, name))
+    return show_trust(habitus, name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Header, Request
+from fastapi import APIRouter, File, Form, Header, Request, UploadFile
 from fastapi.responses import HTMLResponse, Response
 from starlette.responses import StreamingResponse
 
@@ -17,11 +17,14 @@ from habitus.app.habitus import Habitus
 from habitus.app.past_sessions import past_sessions, shown_turn
 from habitus.app.talking import Happening, Over, Talks, Wanted
 from habitus.errors import NotFound, UserError
-from habitus.web.api.asking import Opened, Talking
+from habitus.web.api.asking import Opened, Talking, uploaded
 from habitus.web.rendering import page, part
+from habitus.web.security import LARGE
 from habitus.web.streams import Happened, Put, streamed
 
 router = APIRouter(include_in_schema=False)
+
+Sent = Annotated[Sequence[UploadFile], File()]
 
 
 @router.get("/chat")
@@ -41,8 +44,16 @@ def _shown(request: Request, habitus: Habitus, talks: Talks, id: str) -> HTMLRes
         raise NotFound("There is no such conversation.", mend="See Activity for those you had.")
     views = [shown_turn(turn) for turn in turns if turn.ended_on is not None or live is None]
     earlier = [] if id else past_sessions(habitus, 10)
-    missing = _missing(talks)
-    return page(request, "chat.html", id=id, views=views, live=live, earlier=earlier, missing=missing)
+    return page(
+        request,
+        "chat.html",
+        id=id,
+        views=views,
+        live=live,
+        earlier=earlier,
+        missing=_missing(talks),
+        most_attached=LARGE,
+    )
 
 
 def _missing(talks: Talks) -> UserError | None:
@@ -55,17 +66,23 @@ def _missing(talks: Talks) -> UserError | None:
 
 
 @router.post("/chat")
-def begin(request: Request, habitus: Opened, talks: Talking, text: Annotated[str, Form()]) -> HTMLResponse:
-    return _said(request, habitus, talks, text, "")
+def begin(
+    request: Request, habitus: Opened, talks: Talking, text: Annotated[str, Form()] = "", files: Sent = ()
+) -> HTMLResponse:
+    return _said(request, habitus, talks, text, "", files)
 
 
 @router.post("/chat/{id}")
-def go_on(request: Request, habitus: Opened, talks: Talking, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
-    return _said(request, habitus, talks, text, id)
+def go_on(
+    request: Request, habitus: Opened, talks: Talking, id: str, text: Annotated[str, Form()] = "", files: Sent = ()
+) -> HTMLResponse:
+    return _said(request, habitus, talks, text, id, files)
 
 
-def _said(request: Request, habitus: Habitus, talks: Talks, text: str, id: str) -> HTMLResponse:
-    id = talks.say(text, id)
+def _said(
+    request: Request, habitus: Habitus, talks: Talks, text: str, id: str, files: Sequence[UploadFile]
+) -> HTMLResponse:
+    id = talks.say(text, id, [uploaded(file) for file in files if file.filename])
     answer = _shown(request, habitus, talks, id)
     answer.headers["HX-Push-Url"] = f"/chat/{id}"
     return answer

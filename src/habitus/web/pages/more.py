@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
@@ -10,16 +9,13 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, Response
 
-from habitus.app import checking, explaining, taking_back
-from habitus.app.check_state import CheckState
-from habitus.app.explaining import Prospect
+from habitus.app import checking, explaining
+from habitus.app.check_state import Check, CheckState
 from habitus.app.habitus import Habitus
-from habitus.search.model import Hit
-from habitus.skills.selection import Choice
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of
 from habitus.web.rendering import Said, moment, notice, page
-from habitus.web.words import TOOL_STATES, because, counted, who
+from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, counted, who, without_commands
 
 router = APIRouter(include_in_schema=False)
 
@@ -48,20 +44,6 @@ class Line:
     post: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
-    """What a request would bring."""
-
-    eager: tuple[Choice, ...]
-    hits: tuple[Hit, ...]
-    titles: Mapping[str, str]  # of the hits
-    fits: bool
-    offered: int
-    cut: int
-    room: int  # per cent that the list of names takes
-    left_out: tuple[tuple[str, str], ...]
-
-
 @router.get("/more")
 def show(request: Request) -> HTMLResponse:
     return page(request, "more.html", doors=_DOORS)
@@ -70,29 +52,8 @@ def show(request: Request) -> HTMLResponse:
 @router.get("/more/try")
 def try_request(request: Request, habitus: Opened) -> HTMLResponse:
     text = request.query_params.get("request", "")[:10_000]
-    tried = _tried(habitus, text) if text.strip() else None
+    tried = explaining.tried(habitus, text) if text.strip() else None
     return page(request, "playground.html", tried=tried, request_text=text)
-
-
-def _tried(habitus: Habitus, text: str) -> Tried:
-    seen: Prospect = explaining.prospect(habitus, explaining.request_of(habitus, text))
-    eligible = seen.selection.eligible()
-    found = habitus.finder.search(text, k=8, among=eligible)
-    return Tried(
-        eager=seen.selection.eager,
-        hits=found.hits,
-        titles={hit.id: _title(habitus, hit.id) for hit in found.hits},
-        fits=found.fits,
-        offered=len(seen.on_menu),
-        cut=len(seen.cut),
-        room=round(100 * seen.menu.tokens / seen.menu.budget) if seen.menu.budget else 0,
-        left_out=tuple((name, because(reason)) for name, reason in sorted(seen.selection.left_out.items())),
-    )
-
-
-def _title(habitus: Habitus, name: str) -> str:
-    item = habitus.skills.snapshot(look=False).by_name.get(name)
-    return (item.summary.title if item is not None and item.summary is not None else "") or name
 
 
 @router.get("/more/tools")
@@ -102,7 +63,7 @@ def tools(request: Request, habitus: Opened) -> HTMLResponse:
         Line(
             name=tool.name,
             text=tool.description,
-            note=tool.reason
+            note=without_commands(tool.reason)
             or f"{counted(tool.cases, 'test')}" + (f", passed {moment(tool.proved_on)}" if tool.proved_on else ""),
             href=f"/skills/{tool.name}?tab=code",
             mark=TOOL_STATES[tool.status][0],
@@ -151,31 +112,29 @@ _CHECKS = {
 
 @router.get("/more/doctor")
 def doctor(request: Request, habitus: Opened) -> HTMLResponse:
-    """What needs care first, then what works."""
-    found = sorted(checking.doctor(habitus), key=lambda one: one.state is CheckState.OK)
-    rows = [
-        Line(name=one.name, text=one.detail, note=one.mend, mark=_CHECKS[one.state][0], kind=_CHECKS[one.state][1])
-        for one in found
-    ]
-    lead = "What needs care stands first, with how to mend it."
-    return page(request, "table.html", title="Doctor", lead=lead, rows=rows, empty="")
+    """What needs care; what works is told to whoever wants to know."""
+    found = checking.doctor(habitus)
+    care = [_line(one) for one in found if one.state is not CheckState.OK]
+    works = [_line(one) for one in found if one.state is CheckState.OK]
+    return page(request, "doctor.html", care=care, works=works)
+
+
+def _line(one: Check) -> Line:
+    mark, kind = _CHECKS[one.state]
+    return Line(
+        name=check(one.name),
+        text=one.detail,
+        note=one.mend,
+        href=CHECK_PAGES.get(one.name, "") if one.mend else "",
+        mark=mark,
+        kind=kind,
+    )
 
 
 @router.post("/undo")
 def undo(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """Take back what a notice spoke of; the page is then shown anew."""
-    match undo:
-        case ["config", "set", key, text]:
-            desks_of(request).put(habitus, key, text)
-            return _again()
-        case ["config", "unset", key]:
-            desks_of(request).put(habitus, key, None)
-            return _again()
-    done = taking_back.take_back(habitus, undo)
+    done = desks_of(request).take_back(habitus, undo)
     if done.kept:
         return notice(done.kept[0], "", HTTPStatus.CONFLICT)
-    return _again()
-
-
-def _again() -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})

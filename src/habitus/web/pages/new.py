@@ -10,11 +10,11 @@ from fastapi.responses import HTMLResponse
 from habitus.app import uploading, writing
 from habitus.skills import names
 from habitus.skills.importing import Verdict
-from habitus.web.api.asking import Opened
+from habitus.web.api.asking import Opened, uploaded
 from habitus.web.pages import skill, skills
 from habitus.web.pages.skill import Draft
 from habitus.web.rendering import Said, fragment, page
-from habitus.web.words import counted
+from habitus.web.words import counted, without_commands
 
 router = APIRouter(include_in_schema=False)
 
@@ -51,24 +51,20 @@ def write(
 @router.post("/new/look")
 def look(habitus: Opened, file: UploadFile) -> HTMLResponse:
     """What is in a file, before anything of it is saved."""
-    return fragment("looked.html", looked=uploading.look(habitus, _sent(file)))
+    return fragment("looked.html", looked=uploading.look(habitus, uploaded(file)))
 
 
 @router.post("/new/take")
 def take(
     request: Request, habitus: Opened, file: UploadFile, overwrite: Annotated[bool, Form()] = False
 ) -> HTMLResponse:
-    taken = uploading.take(habitus, _sent(file), overwrite=overwrite)
+    taken = uploading.take(habitus, uploaded(file), overwrite=overwrite)
     held = sum(result.verdict is Verdict.HELD for result in taken.results)
     refused = [result for result in taken.results if result.verdict is Verdict.REFUSED]
     told = [f"Saved: {counted(len(taken.new_skills), 'skill')}."]
     told += [f"Waiting for you: {held}."] if held else []
-    told += [f"Left out: {refused[0].name} ({refused[0].reason})."] if refused else []
+    told += [f"Left out: {refused[0].name} ({without_commands(refused[0].reason)})."] if refused else []
     said = Said(text=" ".join(told), undo=taken.undo, is_bad=bool(refused) and not taken.new_skills)
     answer = skills.listed(request, habitus, skills.chosen(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"
     return answer
-
-
-def _sent(file: UploadFile) -> uploading.Upload:
-    return uploading.Upload(name=file.filename or "", content=file.file.read())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from habitus.app import configuring, trusting
 from habitus.app.configuring import Origin
 from habitus.app.habitus import Habitus
-from habitus.skills.layers import OWN, USER, Layer
+from habitus.app.listing import places
 from habitus.skills.trust import APPROVED, IMPORTED
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of, habitus_of
@@ -112,23 +111,10 @@ def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTML
         values=values,
         others=[one for key, one in values.items() if key not in known],
         origins=_ORIGINS,
-        places=_places(habitus),
+        places=places(habitus),
         trusted=trusted,
         file=habitus.settings.home / "habitus.toml",
     )
-
-
-def _places(habitus: Habitus) -> list[tuple[str, int, str]]:
-    """Where skills come from, the strongest first: its name, how many are seen from there, and whose they are."""
-    counted = Counter(item.layer for item in habitus.skills.listing())
-    layers = [layer for layer in reversed(habitus.skills.layers) if layer.is_listed and counted[layer.name]]
-    return [(layer.name, counted[layer.name], _whose(layer)) for layer in layers]
-
-
-def _whose(layer: Layer) -> str:
-    if layer.name == USER:
-        return "yours"
-    return "trusted" if layer.name in OWN else "must be trusted" if layer.trust_root else "from elsewhere"
 
 
 @router.post("/more/settings/value")

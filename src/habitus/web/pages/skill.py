@@ -149,7 +149,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
             found = faring.fared(habitus, shown.item)
             return {"charts": _charts(found), "findings": found.findings, "effects": _effects(found.findings)}
         case "trust":
-            target = trusting.trustable(habitus, name)
+            target = trusting.trustable_skill(habitus, name)
             dangers = trusting.dangers(habitus, target)
             return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus, target)}
         case "fits":
@@ -292,7 +292,7 @@ def turn(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form(
 @router.post("/skills/{name}/trust")
 def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Let it act as it is now, or no longer."""
-    target = trusting.trustable(habitus, name)
+    target = trusting.trustable_skill(habitus, name)
     if on:
         trusting.trust(habitus, target)
     else:
@@ -312,7 +312,7 @@ def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()
 @router.post("/skills/{name}/away")
 def away(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     """Put it away; the list follows."""
-    (gone,) = writing.remove(habitus, [name], "")
+    (gone,) = writing.remove(habitus, [name], "").skills
     said = Said(text=f"{gone.item.name} is put away.", undo=gone.undo)
     answer = skills.listed(request, habitus, skills.chosen(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"

@@ -36,7 +36,23 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+// Text that nobody has saved is not left without a word.
+let unsaved = null;
+window.addEventListener("beforeunload", (event) => {
+  if (unsaved?.isConnected) event.preventDefault();
+});
+
+document.addEventListener("input", ({ target }) => {
+  unsaved = target.closest("[data-unsaved]") ?? unsaved;
+  target.closest(".setting")?.classList.add("changed");
+  if (!target.matches("[data-all]")) return;
+  document.querySelectorAll(`[name=${target.dataset.all}]`).forEach((box) => (box.checked = target.checked));
+});
+
 document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-discard]")) unsaved = null;
   event.target.closest(".said .close")?.closest(".said").remove();
 });
 
@@ -44,6 +60,55 @@ document.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.matches("[data-send]")) return;
   event.preventDefault();
   event.target.form.requestSubmit();
+});
+
+// Files that go along with a request: each is a chip until it is sent. The browser's own field keeps only the last choice.
+const attached = new WeakMap();
+
+function attach(field, files) {
+  attached.set(field, [...(attached.get(field) ?? []), ...files]);
+  showAttached(field);
+}
+
+function showAttached(field) {
+  const files = attached.get(field);
+  const held = new DataTransfer();
+  files.forEach((file) => held.items.add(file));
+  field.files = held.files;
+  field.form.querySelector("[data-chips]").replaceChildren(...files.map((file) => chip(field, file)));
+  field.form.querySelector("textarea").required = !files.length;
+  const most = Number(field.dataset.attach);
+  const isTooMuch = files.reduce((sum, file) => sum + file.size, 0) > most;
+  field.setCustomValidity(isTooMuch ? `At most ${most / 1024 / 1024} MB can go along.` : "");
+  field.reportValidity();
+}
+
+function chip(field, file) {
+  const made = document.createElement("li");
+  made.className = "chip";
+  const away = document.createElement("button");
+  away.type = "button";
+  away.className = "plain";
+  away.textContent = "×";
+  away.setAttribute("aria-label", `Leave out ${file.name}`);
+  away.addEventListener("click", () => {
+    attached.set(field, attached.get(field).filter((other) => other !== file));
+    showAttached(field);
+    field.form.querySelector("[data-chips] button, textarea").focus();
+  });
+  made.append(file.name, away);
+  return made;
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (target.matches("[data-attach]")) attach(target, target.files);
+});
+
+document.addEventListener("paste", (event) => {
+  const field = event.target.form?.querySelector("[data-attach]");
+  if (!field || !event.clipboardData.files.length) return;
+  event.preventDefault();
+  attach(field, event.clipboardData.files);
 });
 
 // What the server tells while the page is open: see streams.py for where each kind goes.

@@ -1,0 +1,129 @@
+"""Replacing a home whole: staged inside it, then swapped, so that a kill at any step leaves the old one or the new.
+
+Who uses a home holds its lock together with others; who replaces it holds it alone. What a killed process had begun
+to swap is completed by the next one that comes in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from habitus import resident
+from habitus.errors import Refused
+from habitus.hosts.hooks import RESIDENT
+
+_LOCK = "home.lock"
+_ASIDE, _NEW, _OLD, _BEGUN = ".replacing", "new", "old", "begun.json"
+_PATIENCE_S, _PAUSE_S = 12.0, 0.05  # a process that answers hooks goes within five seconds
+
+
+@contextmanager
+def inside(home: Path) -> Iterator[None]:
+    """Nobody replaces the home meanwhile; what somebody had begun to swap is completed first."""
+    with open(home / _LOCK, "w", opener=resident.private) as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        while is_begun(home):
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            if _is_taken_alone(lock.fileno()):
+                _swap(home)
+            else:
+                time.sleep(_PAUSE_S)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
+def is_begun(home: Path) -> bool:
+    """Whether a killed process has left something to be completed."""
+    return (home / _ASIDE / _BEGUN).exists()
+
+
+def complete(home: Path) -> None:
+    """For whoever reads a file of the home before they come in."""
+    with inside(home):
+        pass
+
+
+@contextmanager
+def alone(home: Path) -> Iterator[None]:
+    """Nobody else is in the home, and who wants to come in waits."""
+    with open(home / _LOCK, "w", opener=resident.private) as lock:
+        until = time.monotonic()
+        if resident.is_running(home, RESIDENT):
+            resident.end_soon(home, RESIDENT)
+            until += _PATIENCE_S
+        while not _is_taken_alone(lock.fileno()):
+            if time.monotonic() >= until:
+                raise Refused(
+                    f"{home} is in use by another process of Habitus.",
+                    mend="Stop 'habitus up', workers, chats and connected agents first; nothing was changed.",
+                )
+            time.sleep(_PAUSE_S)
+        if is_begun(home):
+            _swap(home)
+        yield
+
+
+@contextmanager
+def staged(home: Path) -> Iterator[Path]:
+    """An empty folder for what shall be in the home; it is gone afterwards, unless `replace` put it in place."""
+    aside = home / _ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    (aside / _NEW).mkdir(parents=True, mode=0o700)
+    try:
+        yield aside / _NEW
+    finally:
+        if not (aside / _BEGUN).exists():
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def replace(home: Path, names: Iterable[str]) -> None:
+    """Put what is staged in place of these. From the moment that is written down, the new home is the one there is."""
+    aside = home / _ASIDE
+    for directory, _, files in os.walk(aside / _NEW):
+        for place in (Path(directory), *(Path(directory, name) for name in files)):
+            if not place.is_symlink():
+                _sync(place)
+    plan = aside / f"{_BEGUN}.new"
+    plan.write_text(json.dumps(sorted(names)), "utf-8")
+    _sync(plan)
+    plan.rename(aside / _BEGUN)
+    _sync(aside)
+    _swap(home)
+
+
+def _swap(home: Path) -> None:
+    """May be repeated after a kill: what was moved already is where it belongs."""
+    aside, old = home / _ASIDE, home / _ASIDE / _OLD
+    old.mkdir(exist_ok=True, mode=0o700)
+    for name in json.loads((aside / _BEGUN).read_text("utf-8")):
+        if os.path.lexists(home / name) and not os.path.lexists(old / name):
+            (home / name).rename(old / name)
+    for path in sorted((aside / _NEW).iterdir()):
+        path.rename(home / path.name)
+    _sync(home)
+    (aside / _BEGUN).unlink()
+    _sync(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _is_taken_alone(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,103 @@
+"""REST for the home itself: settings, where skills come from, trust, secrets by name, pausing, the doctor, and undo."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from habitus.app import checking, configuring, secrets, taking_back, trusting
+from habitus.app.check_state import Check
+from habitus.app.listing import Place, places
+from habitus.pause import Paused
+from habitus.sandbox.credentials.model import Call
+from habitus.skills.trust import Trusted
+from habitus.web.api.answers import answer
+from habitus.web.api.asking import Body, Json, Line, Opened, Words, told
+from habitus.web.desks import Desks, desks_of
+
+router = APIRouter(tags=["settings"])
+
+All = Annotated[Desks, Depends(desks_of)]
+PauseState = answer("PauseState", paused=Paused | None)
+Configured = answer("Configured", configuring.Configured)
+
+
+class NewValue(Body):
+    value: Words
+
+
+class Undo(Body):
+    undo: tuple[Line, ...]
+
+
+@router.post("/undo", response_model=taking_back.TakenBack)
+def undo(desks: All, habitus: Opened, wanted: Undo) -> Json:
+    """Take back a change, by the words that came with it."""
+    answer: Json = told(desks.take_back(habitus, wanted.undo))
+    return answer
+
+
+@router.get("/settings", response_model=answer("SettingValues", settings=tuple[configuring.Value, ...]))
+def settings(habitus: Opened) -> Json:
+    """Every setting with where it comes from; what looks secret is taken out."""
+    return {"settings": told(configuring.values(habitus.settings, os.environ))}
+
+
+@router.put("/settings/{key}", response_model=Configured)
+def put_setting(desks: All, habitus: Opened, key: str, wanted: NewValue) -> Json:
+    """Write a setting into the file; it holds at once. What names commands, addresses or folders is set where Habitus
+    runs."""
+    answer: Json = told(desks.put(habitus, key, wanted.value))
+    return answer
+
+
+@router.delete("/settings/{key}", response_model=Configured)
+def drop_setting(desks: All, habitus: Opened, key: str) -> Json:
+    """Take a setting out of the file, so that its default holds."""
+    answer: Json = told(desks.put(habitus, key, None))
+    return answer
+
+
+@router.get("/layers", response_model=answer("Layers", layers=tuple[Place, ...]))
+def list_layers(habitus: Opened) -> Json:
+    """Where skills come from, the strongest first, and whose they are."""
+    return {"layers": told(places(habitus))}
+
+
+@router.get("/trust", response_model=answer("Trusts", trusted=tuple[Trusted, ...]))
+def list_trusted(habitus: Opened) -> Json:
+    """What was trusted as it is, by whom and when."""
+    return {"trusted": told(trusting.trusted(habitus))}
+
+
+@router.get("/pause", response_model=PauseState)
+def show_pause(habitus: Opened) -> Json:
+    """Whether learning is stopped, since when and by whom."""
+    return {"paused": told(habitus.pause.state())}
+
+
+@router.put("/pause", response_model=PauseState)
+def pause(habitus: Opened) -> Json:
+    """Stop all learning and every change that nobody asked for."""
+    return {"paused": told(habitus.pause.pause(habitus.settings.signature))}
+
+
+@router.delete("/pause", response_model=PauseState)
+def resume(habitus: Opened) -> Json:
+    """Let agents learn again."""
+    habitus.pause.resume()
+    return {"paused": None}
+
+
+@router.get("/doctor", response_model=answer("Checks", checks=tuple[Check, ...]))
+def doctor(habitus: Opened) -> Json:
+    """What works, what is missing, and the exact mend."""
+    return {"checks": told(checking.doctor(habitus))}
+
+
+@router.get("/secrets", response_model=answer("Secrets", secrets.Overview, calls=tuple[Call, ...]))
+def list_secrets(habitus: Opened) -> Json:
+    """Secrets by name, who asks for them and who may have them, and what was called with them; never a value."""
+    return {**told(secrets.overview(habitus)), "calls": told(secrets.calls(habitus))}
