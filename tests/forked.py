@@ -1,4 +1,4 @@
-"""`habitus` in a process of its own that starts at once: forked from one that has imported everything.
+"""`habitus` in a process of its own that starts at once: forked from one that has imported everything and taken a turn.
 
 `with forked_habitus(folder) as program:` writes a program that behaves as the installed command does: arguments,
 environment, working directory, standard streams or a terminal, interrupts, exit code. Only starting is not the same,
