@@ -198,7 +198,7 @@ def test_a_proposal_for_a_directory_of_one_host_is_decided_on_any_and_carried_ou
         approved, version = two.review.approve(of_one.id, ME)
         assert (approved.state, version) == (ProposalState.ACCEPTED, None)
         assert not two.skills.is_taken("report")
-        with pytest.raises(Invalid, match=f"Proposal {of_one.id} was accepted by ada already"):
+        with pytest.raises(Invalid, match=f"Proposal {of_one.id} was approved by ada already"):
             one.review.reject(of_one.id, ME, "no")
         with one.at(tmp_path) as later:
             assert later.skills.find("report").layer == "claude"

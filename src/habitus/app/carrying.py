@@ -18,7 +18,7 @@ from habitus.app import standing_in
 from habitus.errors import HabitusError, UserError
 from habitus.news import Topic, news_of
 from habitus.settings import CLAIMED
-from habitus.skills.review import Proposal
+from habitus.skills.review import Proposal, ProposalState
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus
@@ -33,7 +33,9 @@ def caught_up(habitus: Habitus) -> Habitus:
     """A Habitus that has done what was approved for its directories meanwhile, and whose proposals all hosts know."""
     if is_among_hosts(habitus):
         try:
-            habitus.review.hand_over()
+            if habitus.review.left_here():
+                with _alone(habitus):
+                    habitus.review.hand_over()
             _carry_all(habitus, habitus.review.due())
         except HabitusError as error:  # nobody who opens a home is kept by what others want of it
             log.warning("What was approved for this host waits: %s", error)
@@ -47,9 +49,16 @@ def is_among_hosts(habitus: Habitus) -> bool:
 
 def carry_out(habitus: Habitus, number: int) -> int | None:
     """The version that a change has made here, and no other process of this home makes again."""
+    with _alone(habitus):
+        return where_it_is(habitus, habitus.review.get(number)).review.carry_out(number)
+
+
+@contextmanager
+def _alone(habitus: Habitus) -> Iterator[None]:
+    """No other process of this home is in this block."""
     with (habitus.settings.home / _LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return where_it_is(habitus, habitus.review.get(number)).review.carry_out(number)
+        yield
 
 
 def where_it_is(habitus: Habitus, proposal: Proposal) -> Habitus:
@@ -67,16 +76,17 @@ def where_it_is(habitus: Habitus, proposal: Proposal) -> Habitus:
     )
 
 
-def _carry_all(habitus: Habitus, numbers: Sequence[int]) -> None:
-    for number in numbers:
-        by = habitus.review.get(number).decided_by
-        if not habitus.user(by.removesuffix(CLAIMED)).is_admin:
-            habitus.review.put_back(number, f"approved by {by}, who is no admin here")
-            continue
+def _carry_all(habitus: Habitus, due: Sequence[Proposal]) -> None:
+    for proposal in due:
+        by = proposal.decided_by
+        is_begun = proposal.state is ProposalState.CARRYING  # by a person here, or by a process that was killed
         try:
-            carry_out(habitus, number)
+            if is_begun or habitus.user(by.removesuffix(CLAIMED)).is_admin:
+                carry_out(habitus, proposal.id)
+            else:
+                habitus.review.put_back(proposal.id, f"approved by {by}, who is no admin here")
         except UserError as error:
-            log.info("Proposal %d was not carried out: %s", number, error)
+            log.info("Proposal %d was not carried out: %s", proposal.id, error)
 
 
 class Serving:

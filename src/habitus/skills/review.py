@@ -32,6 +32,7 @@ from habitus.skills.stores.base import Changed
 from habitus.skills.tables import proposals
 
 _DUE = (ProposalState.ACCEPTED, ProposalState.CARRYING)
+_BECAME = {ProposalState.STALE: "found stale", **dict.fromkeys(_DUE, "approved")}
 _DECIDED = (ProposalState.REJECTED, ProposalState.ACCEPTED, ProposalState.APPROVED)
 _UNDECIDED: Mapping[str, Any] = {
     "state": ProposalState.WAITING.value,
@@ -154,11 +155,16 @@ class Review:
             )
         ]
 
-    def hand_over(self) -> None:
-        """What was proposed while the shared database was away goes there, where every host can decide."""
-        shared, *own = self._desks.engines
+    def left_here(self) -> list[Proposal]:
+        """What was proposed while the shared database was away, or before there was one."""
         of_host = (proposals.c.state == ProposalState.WAITING.value, proposals.c.layer != USER)
-        for one in self._desks.find(*of_host, with_contents=True, at=own) if own else ():
+        own = self._desks.engines[1:]
+        return self._desks.find(*of_host, with_contents=True, at=own) if own else []
+
+    def hand_over(self) -> None:
+        """What is left here goes to the shared database, where every host can decide."""
+        shared = self._desks.engines[0]
+        for one in self.left_here():
             same = (proposals.c.host == self._host, proposals.c.made_on == one.made_on)
             if not self._desks.find(
                 proposals.c.name == one.change.name, *same, at=[shared]
@@ -181,10 +187,10 @@ class Review:
         where = [] if state is None else [proposals.c.state == state.value]
         return self._desks.find(*where, *([] if everywhere else [self._are_ours]), with_contents=with_contents)
 
-    def due(self) -> Sequence[int]:
+    def due(self) -> Sequence[Proposal]:
         """What was approved for directories of this host, and is to be carried out."""
         approved = proposals.c.state.in_([state.value for state in _DUE])
-        return [one.id for one in self._desks.find(approved, proposals.c.host == self._host)] if self._host else []
+        return self._desks.find(approved, proposals.c.host == self._host) if self._host else []
 
     @property
     def _are_ours(self) -> sa.ColumnElement[bool]:
@@ -243,9 +249,12 @@ class Review:
     def approve(self, number: int, person: Author) -> tuple[Proposal, int | None]:
         """Carry it out, or have its host do so. A proposal whose base has moved changes nothing."""
         proposal = self._waiting(number)
-        if proposal.host:
+        if self.is_elsewhere(proposal):
             self._decide(number, ProposalState.ACCEPTED, person, "")
-            version = None if self.is_elsewhere(proposal) else self._carry(number)
+            return self.get(number), None
+        if proposal.host:
+            self._decide(number, ProposalState.CARRYING, person, "")
+            version = self._carry(number)
             return self.get(number), version
         if not self.is_open(proposal):
             raise Refused(f"Proposal {number} is about {proposal.root}, which is not open here.", mend="Run it there.")
@@ -273,9 +282,10 @@ class Review:
 
         What can't be done waits again with the reason, on what is there now; only a disk or a database is tried again.
         """
-        if not self._desks.change(number, {"state": ProposalState.CARRYING.value}, of=_DUE):
-            return None  # somebody let it wait again, or has done it
+        is_due = self._desks.change(number, {"state": ProposalState.CARRYING.value}, of=_DUE)
         proposal = self.get(number)
+        if not is_due and proposal.state is not ProposalState.APPROVED:  # by another process of this host
+            raise Stale(f"Proposal {number} is {proposal.state.value} again: {proposal.reasons[-1]}.", mend="")
         try:
             made = self._carried_out(proposal)
         except StorageFailed:
@@ -283,14 +293,16 @@ class Review:
         except UserError as error:
             self.put_back(number, f"approved by {proposal.decided_by}, and not carried out: {error.message}")
             raise
-        for tell in self._told:
-            tell(proposal)
         version = max((one.last for one in made), default=0) or None
-        done = {"state": ProposalState.APPROVED.value, "decision": f"version {version}" if version else ""}
-        self._desks.change(number, done, of=[ProposalState.CARRYING])
+        if is_due:
+            for tell in self._told:
+                tell(proposal)
+            done = {"state": ProposalState.APPROVED.value, "decision": f"version {version}" if version else ""}
+            self._desks.change(number, done, of=[ProposalState.CARRYING])
         return version
 
     def _carried_out(self, proposal: Proposal) -> Sequence[Changed]:
+        """What it did, now or before somebody was killed."""
         change = proposal.change
         if not self.is_open(proposal):
             raise NotFound(f"There is no {proposal.root} any more.", mend="")
@@ -327,6 +339,8 @@ class Review:
         proposal = self.get(number)
         self._allow(proposal)
         if not self._desks.change(number, _UNDECIDED, of=_DECIDED):
+            if proposal.state is ProposalState.CARRYING:
+                raise Invalid(f"Proposal {number} is being carried out on {proposal.host}.", mend="Retry in a moment.")
             raise Invalid(f"Proposal {number} is {proposal.state.value}; nobody has decided about it.", mend="")
         return self.get(number)
 
@@ -351,7 +365,7 @@ class Review:
         self._allow(proposal)
         if proposal.state is not ProposalState.WAITING:
             by = f" by {proposal.decided_by}" if proposal.decided_by else ""
-            became = "found stale" if proposal.state is ProposalState.STALE else proposal.state.value
+            became = _BECAME.get(proposal.state, proposal.state.value)
             raise Invalid(f"Proposal {number} was {became}{by} already.", mend="See 'habitus review list'.")
         return proposal
 
