@@ -53,7 +53,7 @@ Rows = list[Row]
 
 def tables(engine: sa.Engine) -> dict[str, sa.Table]:
     """What is to be copied, a table before those that point to it."""
-    apart = OF_ONE_MACHINE | _FOLLOWS | _OF_THE_SCHEMA | _OF_THE_SERVER
+    apart = OF_ONE_MACHINE | _FOLLOWS | _OF_THE_SCHEMA
     found = sa.MetaData()
     with sql.storage_errors(engine), engine.connect() as connection:
         found.reflect(connection, only=lambda name, _: name not in _OF_THE_SERVER)  # their types are not known here
