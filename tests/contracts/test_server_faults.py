@@ -29,6 +29,13 @@ from tests.homes import furnish
 TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a machine that is busy with other tests."""
+    for module in ("habitus.agent.outage", "habitus.app.readiness"):
+        monkeypatch.setattr(f"{module}.ANSWERS_S", 0.5)
+
+
 def opened(tmp_path: Path, url: str) -> Habitus:
     home = furnish(tmp_path / "home")
     return Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": url}))
@@ -205,14 +212,14 @@ def test_behind_a_pooler_whose_server_is_slow_turns_go_on_and_nothing_is_lost(tm
     with opened(tmp_path, line.url) as habitus:
         habitus.skills.create(TEA, habitus.person())
         assert asked(habitus, "first") == ()
-        line.delay = 0.3
+        line.delay = 0.55
         (said,) = asked(habitus, "second")
-        assert said.startswith("The database is away (no answer within 200 ms). This turn made do")
+        assert said.startswith("The database is away (no answer within 500 ms). This turn made do")
         assert asked(habitus, "third") == ()
         found = readiness(habitus.settings)
         assert (found.state, found.reasons[0]) == (
             ReadyState.DEGRADED,
-            "The database is away (no answer within 200 ms).",
+            "The database is away (no answer within 500 ms).",
         )
         line.delay = 0.0
         assert asked(habitus, "fourth") == ()

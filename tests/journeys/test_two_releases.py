@@ -189,7 +189,10 @@ def asked(habitus: Habitus, text: str) -> str:
 
 
 @pytest.mark.req("OP-03")
-def test_the_next_release_works_beside_this_one_or_waits_until_it_has_gone(tmp_path: Path, url: str) -> None:
+def test_the_next_release_works_beside_this_one_or_waits_until_it_has_gone(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("habitus.agent.outage.ANSWERS_S", 5.0)  # a busy machine is not a slow server
     settings = read_settings(furnish(tmp_path / "one"), {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": url})
     next_one, after_it = ("9001", sql.HEAD), ("9002", "9002")
     with Habitus.open(settings) as habitus:
@@ -244,7 +247,7 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
         until(lambda: job_states(url) == Counter(SUCCESS=6))
 
         with running(last, two, url, "after") as newest:
-            assert "3 older Habitus processes use" in newest.asked("migrate")  # the worker, the page, the next one
+            assert "2 older Habitus processes use" in newest.asked("migrate")  # the worker and the page
             assert newest.asked("migrate", "even-so") == "9002"
             assert "newer Habitus" in session.asked("write", "1")
             assert newest.asked("job", "3") == "done"
