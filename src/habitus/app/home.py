@@ -28,6 +28,7 @@ HOST = "host"  # the name of this home
 WORKSPACE = "workspace"  # the one that this home is in
 CHAT_HISTORY = "chat-history"  # what was typed at the prompt
 PADS = "sessions"  # where the files of each session's scratchpads lie
+BACKUPS = "backups"
 WAITING = "spool"  # turns that wait for a database that is away
 
 
