@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import shutil
 import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from subprocess import run
 
 import pytest
 
@@ -99,3 +102,46 @@ def test_the_examples_of_operation_name_commands_that_there_are(direct: Direct) 
     for words in ran:
         assert direct(*words[:1], "--help").code == 0
     assert all(service.get("read_only") for name, service in compose["services"].items() if name != "database")
+
+
+@pytest.mark.full
+def test_systemd_and_docker_take_the_examples(tmp_path: Path) -> None:
+    command = tmp_path / ".local" / "bin" / "habitus"
+    command.parent.mkdir(parents=True)
+    command.symlink_to(Path(sys.executable).with_name("habitus"))
+    environ = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    taken = []
+    if shutil.which("systemd-analyze"):
+        taken.append(["systemd-analyze", "verify", "--user", str(EXAMPLES / "habitus.service")])
+    if shutil.which("docker") and run(["docker", "compose", "version"], capture_output=True, check=False).stdout:
+        taken.append(["docker", "compose", "-f", str(EXAMPLES / "compose.yaml"), "config", "-q"])
+    if not taken:
+        pytest.skip("needs systemd-analyze or docker compose")
+    for words in taken:
+        done = run(words, env={**environ, "DATABASE_PASSWORD": "x"}, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.full
+def test_an_ordinary_user_needs_no_more_than_a_home_to_write_in(tmp_path: Path) -> None:
+    """As in a container with a read-only root: not even /tmp can be written."""
+    if not shutil.which("bwrap"):
+        pytest.skip("needs bubblewrap")
+    (home := tmp_path / "home").mkdir()
+    (script := tmp_path / "script.json").write_text(json.dumps([{"say": "Good."}]))
+    walls = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", str(home), str(home)]
+    walls += ["--unshare-user", "--uid", "1000", "--gid", "1000", "--chdir", str(home)]
+    environ = {"HOME": str(home), "HABITUS_HOME": str(home / ".habitus"), "PATH": os.environ["PATH"]}
+    for words in (
+        ("skills", "new", "tidy-inbox", "--description", "Empties an inbox."),
+        ("skills", "search", "inbox"),
+        ("lessons", "add", "Water has to boil."),
+        ("ask", "hello", "--model", f"script:{script}"),
+        ("backup", "create"),
+        ("jobs", "add", "index"),
+        ("worker", "--until-idle"),
+        ("doctor",),
+    ):
+        command = [*walls, str(Path(sys.executable).with_name("habitus")), *words]
+        done = run(command, env=environ, capture_output=True, text=True, check=False)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), (words, done.stderr)
