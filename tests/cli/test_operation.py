@@ -145,3 +145,34 @@ def test_an_ordinary_user_needs_no_more_than_a_home_to_write_in(tmp_path: Path) 
         command = [*walls, str(Path(sys.executable).with_name("habitus")), *words]
         done = run(command, env=environ, capture_output=True, text=True, check=False)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), (words, done.stderr)
+
+
+FULL = """
+habitus() { "$HABITUS" "$@"; }
+habitus skills new tidy-inbox --description "Empties an inbox." > /dev/null
+habitus lessons add "Water has to boil." > /dev/null
+dd if=/dev/zero of="$HOME/filler" bs=1k 2> /dev/null
+for words in "skills edit tidy-inbox --append More" "lessons add Milk" "backup create" "config set bot_name Robin"; do
+  habitus $words > /dev/null 2> /dev/shm/said && exit 1
+  cat /dev/shm/said
+done
+habitus skills list --layer user --json 2> /dev/null | grep -c tidy-inbox > /dev/null || exit 1
+rm "$HOME/filler"
+habitus skills edit tidy-inbox --append "2. Later." > /dev/null || exit 1
+habitus lessons list --json | grep -q "Water has to boil." || exit 1
+"""
+
+
+@pytest.mark.full
+def test_on_a_full_disk_each_command_says_so_in_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
+    if not shutil.which("bwrap"):
+        pytest.skip("needs bubblewrap")
+    (home := tmp_path / "home").mkdir()
+    walls = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/dev/shm"]
+    walls += ["--size", "3000000", "--tmpfs", str(home), "--chdir", str(home)]
+    environ = {"HOME": str(home), "HABITUS_HOME": str(home / ".habitus"), "TMPDIR": "/dev/shm"}
+    environ |= {"PATH": os.environ["PATH"], "HABITUS": str(Path(sys.executable).with_name("habitus"))}
+    done = run([*walls, "sh", "-c", FULL], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(said := done.stdout.splitlines()) == 4
+    assert all(line.startswith(f"habitus: No space is left in {home}") for line in said), said

@@ -8,7 +8,7 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from habitus.agent.outage import ANSWERS_S
-from habitus.app.home import WAITING, can_write
+from habitus.app.home import WAITING, can_write, why_read_only
 from habitus.app.reaching import silence
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
@@ -35,7 +35,7 @@ class Readiness:
 def readiness(settings: Settings) -> Readiness:
     """Found out anew, without a connection to the database; nothing in it is secret."""
     try:
-        reasons = [] if can_write(settings.home) else ["The home is read-only."]
+        reasons = [] if can_write(settings.home) else [f"{why_read_only(settings.home)}."]
     except StorageFailed as error:
         return Readiness(state=ReadyState.UNUSABLE, reasons=(error.message,))
     if settings.database and (silent := silence(sa.make_url(settings.database), ANSWERS_S)):
