@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import signal
@@ -34,6 +35,10 @@ def pytest_configure() -> None:
     # A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled_statements()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # half a million objects that stay to the end: nobody need look at them again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ Beside it lies `python`, for a script or `-c`: what somebody's own program does 
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import fcntl
 import gc
@@ -23,13 +24,20 @@ import socket
 import subprocess
 import sys
 import termios
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import habitus
+from habitus.agent.session import Session
+from tests.compiled import share_compiled_statements
+from tests.homes import furnish
+
+_PROJECT = Path(__file__).parents[1]
 
 _CLIENT = """#!{python} -IS
 import os, sys, _signal, _socket  # what these are made of: the modules for people take longer to load than Python
@@ -64,8 +72,8 @@ def forked_habitus(folder: Path) -> Iterator[Path]:
     for program in (folder / "python", folder / "habitus"):
         program.write_text(_CLIENT.format(python=sys.executable, address=str(address)))
         program.chmod(0o755)
-    command = [sys.executable, "-P", __file__, str(address)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+    command = [sys.executable, "-m", "tests.forked", str(address)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_PROJECT) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         yield program  # leaving closes standard input, and with it the server
@@ -81,7 +89,10 @@ class Running:
 
 
 def _serve(address: str) -> None:
+    sys.path.remove(str(_PROJECT))  # a command finds what is installed
     _import_everything()
+    _use_once()
+    gc.freeze()  # a collection in a child would touch, and so copy, all of it
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
@@ -106,10 +117,29 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(habitus.__path__, "habitus."):
         if not module.name.startswith(("habitus.__main__", "habitus.migrations", "habitus.sandbox.inside")):
             importlib.import_module(module.name)
-    from habitus.search.embedding import default_embedder
 
-    default_embedder()
-    gc.freeze()  # a collection in a child would touch, and so copy, all of it
+
+def _use_once() -> None:
+    """Take a turn, so that what a process reads and compiles when it first needs it is there in every child."""
+    from habitus.app import Habitus, read_settings
+    from habitus.llm.scripted import ScriptedModel, calls, says
+    from habitus.skills.model import Skill
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads don't live on in a child
+    share_compiled_statements()
+    script = [calls("search_skills", {"query": "tea"}), calls("recall_skill", {"name": "brew-tea"}), says("Done.")]
+    with TemporaryDirectory(prefix="habitus-once-") as folder:
+        settings = read_settings(furnish(Path(folder) / "home"), {"HOME": folder, "USER": "ann"})
+        with Habitus.open(settings.model_copy(update={"durable": False})) as habitus:
+            tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
+            habitus.skills.create(tea, habitus.person())
+            asyncio.run(_ask(habitus.session(ScriptedModel(script))))
+    assert threading.active_count() == 1, f"Children would lack {threading.enumerate()}."
+
+
+async def _ask(session: Session) -> None:
+    async with session:
+        await session.turn("Brew some tea for me")
 
 
 def _start(asked: socket.socket, others: Sequence[Running]) -> Running | None:

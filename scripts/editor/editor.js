@@ -27,6 +27,16 @@ const theme = EditorView.theme({
   "&.cm-focused .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "var(--select) !important" },
 });
 
+// Over a selection of several lines the browser would keep looks by writing styles, which the page forbids.
+const typing = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    if (event.inputType !== "insertText" || event.isComposing || view.state.selection.main.empty) return false;
+    event.preventDefault();
+    view.dispatch(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+    return true;
+  },
+});
+
 class MarkdownEditor extends HTMLElement {
   connectedCallback() {
     const field = this.querySelector("textarea");
@@ -48,7 +58,7 @@ class MarkdownEditor extends HTMLElement {
           history(), drawSelection(), highlightActiveLine(), EditorView.lineWrapping,
           EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "true" }),
           keymap.of([...defaultKeymap, ...historyKeymap]),
-          markdown, syntaxHighlighting(look), theme, tell,
+          markdown, syntaxHighlighting(look), theme, tell, typing,
         ],
       }),
     });

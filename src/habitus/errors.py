@@ -7,6 +7,7 @@
     │   ├── Stale            somebody else changed it first
     │   ├── Refused          a rule of the house forbids it (read-only layer, paused, untrusted)
     │   └── StorageFailed    the disk or the database did not do it
+    │       └── DatabaseAway a server that can't be reached now; later it may be
     └── ToolFailed           one line for the model: what went wrong in the tool it called
 
 Anything else that escapes is a bug.
@@ -48,6 +49,10 @@ class Refused(UserError):
 
 
 class StorageFailed(UserError):
+    pass
+
+
+class DatabaseAway(StorageFailed):
     pass
 
 

@@ -35,6 +35,7 @@ class Topic(StrEnum):
     SKILLS = "sequences"
     ROWS = "agent_skills"
     LESSONS = "memory_revision"
+    PROPOSALS = "skill_proposals"
 
 
 class News:

@@ -138,6 +138,9 @@ class Encoder(StrEnum):
 
 class SearchSettings(_Section):
     encoder: Encoder = Field(default=Encoder.STATIC, description="static, or minilm (a larger one, slower, an extra).")
+    server_above: int = Field(
+        default=20_000, ge=0, description="With more skills in a shared PostgreSQL, it searches them, not each host."
+    )
 
 
 class MemoryMode(StrEnum):
@@ -213,7 +216,7 @@ class Settings(_Section):
     @property
     def signature(self) -> str:
         """The user's name as it is written under what they do."""
-        return f"{self.user} (claimed)" if self.is_claimed else self.user
+        return f"{self.user}{CLAIMED}" if self.is_claimed else self.user
 
     @property
     def is_admin(self) -> bool:
@@ -230,6 +233,7 @@ class Settings(_Section):
 
 
 FILE = "habitus.toml"
+CLAIMED = " (claimed)"  # behind a name that is not the account's
 _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed"}
 _BY_HAND = {"users", "skill_config"}  # whose keys a person chooses
 

@@ -25,13 +25,15 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import extras
 from habitus.errors import Invalid, StorageFailed
+from habitus.presence import connecting, introduced, refuse_to_strand
+from habitus.refusals import explained
 
 log = logging.getLogger(__name__)
 
 metadata = sa.MetaData()
 
 # The newest migration this code knows. A test holds it against the migrations folder.
-HEAD = "0016"
+HEAD = "0018"
 
 _BUSY_SECONDS = 30
 _SECRETS = ("password", "sslpassword")  # what an address may also name behind its question mark
@@ -56,7 +58,8 @@ def _written(moment: datetime) -> str:
 
 
 def open_engine(url: str, workspace: str = "") -> sa.Engine:
-    """An engine on a database that has every table this code needs.
+    """An engine on a database that has every table this code needs, and that refuses to begin anything on one which
+    newer code has made its own meanwhile.
 
     What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
     """
@@ -70,7 +73,7 @@ def open_engine(url: str, workspace: str = "") -> sa.Engine:
     except BaseException:
         engine.dispose()
         raise
-    return engine
+    return engine.execution_options(habitus_schema=HEAD)
 
 
 def create_engine(url: str, workspace: str = "") -> sa.Engine:
@@ -98,15 +101,12 @@ def create_engine(url: str, workspace: str = "") -> sa.Engine:
 # All that a process opens in a workspace shares two connections, one of which may be listening (see `news`).
 _servers: WeakValueDictionary[tuple[sa.URL, str], sa.Engine] = WeakValueDictionary()
 _CONNECTIONS = 2
-_TO_SERVERS = {
-    "connect_timeout": 5,
-    "tcp_user_timeout": 10_000,  # so that a cut line is noticed
-    "fallback_application_name": "habitus",
-}
+_COMPATIBILITY = "schema_compatibility"
+_OLDEST = f"SELECT MAX(oldest_reader) FROM {_COMPATIBILITY}"
+_MIGRATING = 4242001  # the lock that a migration has alone, and everybody who writes shares
 
 
 def _postgresql_engine(url: sa.URL, workspace: str) -> sa.Engine:
-    options = {name: value for name, value in _TO_SERVERS.items() if name not in url.query}
     try:
         engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
@@ -114,14 +114,14 @@ def _postgresql_engine(url: sa.URL, workspace: str) -> sa.Engine:
             pool_size=_CONNECTIONS,
             max_overflow=0,
             pool_timeout=_BUSY_SECONDS,
-            connect_args={**options, "prepare_threshold": None},  # a pooler may give every transaction another one
+            connect_args=connecting(url, introduced(HEAD, workspace)),
             execution_options={"habitus_workspace": workspace},
         )
         from habitus.impatient import make_impatient  # the driver, for those who have a server
     except ImportError:
         raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
     make_impatient(engine, _patience.get)
-    sa.event.listen(engine, "begin", _say_in_whose_name)
+    sa.event.listen(engine, "begin", _begin_postgresql)
     return engine
 
 
@@ -137,8 +137,9 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
 
 
-def _say_in_whose_name(connection: sa.Connection) -> None:
-    """For the row-level security that the migrations set up; what Habitus does by itself is done as an admin.
+def _begin_postgresql(connection: sa.Connection) -> None:
+    """Say in whose name it is, for the row-level security that the migrations set up: what Habitus does by itself is
+    done as an admin. And look whether the schema is still ours to use, which holds until the end of what writes.
 
     The workspace is said with it, for this transaction alone: a pooler may give the next one another connection.
     """
@@ -148,7 +149,20 @@ def _say_in_whose_name(connection: sa.Connection) -> None:
     if workspace := workspace_of(connection.engine):
         statement += ", set_config('search_path', %(path)s, true)"
         told["path"] = f'"{workspace}"'
-    connection.exec_driver_sql(statement, told)
+    if "habitus_schema" not in options:
+        connection.exec_driver_sql(statement, told)
+        return
+    if options.get("habitus_writing"):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_MIGRATING})")
+    table = f'"{workspace}".{_COMPATIBILITY}' if workspace else _COMPATIBILITY
+    statement += f", (SELECT MAX(oldest_reader) FROM {table})"
+    _refuse_if_newer(connection, connection.exec_driver_sql(statement, told).one()[-1])
+
+
+def _refuse_if_newer(connection: sa.Connection, oldest: str | None) -> None:
+    """Somebody migrated to what code of this age would misread, while this process ran."""
+    if (oldest or HEAD) > HEAD:
+        raise _newer(connection.engine, oldest)
 
 
 def workspace_of(engine: sa.Engine) -> str:
@@ -248,7 +262,7 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        raise _explained(engine, error) from error
+        raise explained(place(engine), error, waited=_patience.get()) from error
     except sa.exc.TimeoutError:
         what = f"All {_CONNECTIONS} connections to {place(engine)} have been in use for {_BUSY_SECONDS} s."
         raise StorageFailed(what, mend="Retry, or start another process.") from None
@@ -280,12 +294,15 @@ def upsert(
     connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes(insert.excluded)), rows)
 
 
-def migrate(engine: sa.Engine) -> None:
-    """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused."""
+def migrate(engine: sa.Engine, *, even_so: bool = False) -> None:
+    """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused.
+
+    All of it or nothing. While processes run that could not go on afterwards, nothing, unless `even_so`.
+    """
     found = revision(engine)
     if found is None or found < HEAD:
         with storage_errors(engine):
-            _upgrade(engine)
+            _upgrade(engine, even_so=even_so or found is None)
     elif (problem := unusable(engine, found)) is not None:
         raise problem
 
@@ -298,11 +315,15 @@ def unusable(engine: sa.Engine, found: str | None) -> StorageFailed | None:
         what = f"{place(engine)} has schema {found}, and this Habitus needs {HEAD}."
         return StorageFailed(what, mend="Run 'habitus db migrate' once.")
     if found > HEAD and (oldest_reader(engine) or found) > HEAD:
-        return StorageFailed(
-            f"{place(engine)} was written by a newer Habitus (schema {found}, this one knows {HEAD}).",
-            mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
-        )
+        return _newer(engine, found)
     return None
+
+
+def _newer(engine: sa.Engine, schema: str | None) -> StorageFailed:
+    return StorageFailed(
+        f"{place(engine)} was written by a newer Habitus (schema {schema}, this one knows {HEAD}).",
+        mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
+    )
 
 
 def revision(engine: sa.Engine) -> str | None:
@@ -317,11 +338,11 @@ def revision(engine: sa.Engine) -> str | None:
 def oldest_reader(engine: sa.Engine) -> str | None:
     """The oldest schema whose code may still use this database, where the newer code wrote that down."""
     with storage_errors(engine), engine.connect() as connection:
-        found: str | None = connection.execute(sa.text("SELECT MAX(oldest_reader) FROM schema_compatibility")).scalar()
+        found: str | None = connection.execute(sa.text(_OLDEST)).scalar()
         return found
 
 
-def _upgrade(engine: sa.Engine) -> None:
+def _upgrade(engine: sa.Engine, *, even_so: bool) -> None:
     # Alembic takes half a second to import, and is needed once in a database's life.
     from alembic import command
     from alembic.config import Config
@@ -329,11 +350,15 @@ def _upgrade(engine: sa.Engine) -> None:
     config = Config()
     config.set_main_option("script_location", "habitus:migrations")
     with writing(engine, durable=True) as connection:
+        before = ""
         if engine.dialect.name == "postgresql":
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(4242001)"))
+            connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_MIGRATING})"))
             _make_schema(connection, workspace_of(engine))
+            before = "" if even_so else connection.execute(sa.text(_OLDEST)).scalar_one()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        if before and (oldest := connection.execute(sa.text(_OLDEST)).scalar_one()) > before:
+            refuse_to_strand(connection, oldest, workspace_of(engine), place(engine))
 
 
 def _make_schema(connection: sa.Connection, name: str) -> None:
@@ -363,6 +388,9 @@ def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None
 def _begin_sqlite(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get("habitus_writing", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if "habitus_schema" in connection.get_execution_options():
+        raw: Any = connection.connection.driver_connection  # by the driver itself, because every transaction asks
+        _refuse_if_newer(connection, raw.execute(_OLDEST).fetchone()[0])
 
 
 _patience: ContextVar[float] = ContextVar("patience", default=_BUSY_SECONDS)
@@ -404,45 +432,6 @@ def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
         yield
     finally:
         raw.execute("PRAGMA synchronous = NORMAL")
-
-
-def _explained(engine: sa.Engine, error: sa.exc.DBAPIError) -> StorageFailed:
-    said = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
-    where = place(engine)
-    match said.lower():
-        case text if "disk is full" in text or "no space left" in text:
-            return StorageFailed(f"No space left for {where}; nothing was changed.", mend="Free some space and retry.")
-        case text if "readonly" in text or "read-only" in text:
-            return StorageFailed(f"{where} can't be written.", mend="Check the permissions of its directory.")
-        case text if "unable to open" in text:
-            return StorageFailed(f"{where} can't be opened.", mend="Check that its directory exists and is yours.")
-        case text if "malformed" in text or "not a database" in text:
-            return StorageFailed(
-                f"{where} is damaged ({said}).",
-                mend=way_back(where),
-            )
-        case text if "locked" in text:
-            return StorageFailed(
-                f"{where} has been busy for {_patience.get():g} s.",
-                mend="Look for a stuck habitus process, then retry.",
-            )
-        case text if "permission denied" in text or "no schema has been selected" in text:
-            what = f"{where} does not let this role in: {said.rstrip('.')}."
-            return StorageFailed(what, mend="Have its owner grant the role the schema and its tables.")
-        case text if "connection" in text or "resolve host" in text:  # to a server: which one is in what it says
-            said = f"The database is away: {said.removeprefix('connection is bad: ')}"
-            return StorageFailed(f"{said.rstrip('.')}.", mend="Nothing was changed; run 'habitus doctor'.")
-    return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
-
-
-def way_back(path: str) -> str:
-    """From a damaged database file."""
-    name = Path(path).name
-    return (
-        f"Skills on disk and memory/*.md are not touched. Put a backup of {name} in its place, or save what can be "
-        f"read (sqlite3 {name} .recover | sqlite3 saved.db) and use that, or move it away to start counters, history "
-        "and lessons anew."
-    )
 
 
 def place(engine: sa.Engine) -> str:

@@ -84,10 +84,11 @@ async def test_turns_wait_on_the_disk_and_what_is_damaged_there_is_set_aside(
     database.mkdir()  # so that nobody makes a new one in its place
     await session.turn("the second thing, key " + KEYS["anthropic"])
     await session.turn("the third thing")
-    files = [habitus.settings.home / WAITING / name for name in ("replaying", "waiting")]
-    second, third = [file.read_bytes() for file in files]
-    assert (KEYS["anthropic"].encode() in second, [file.stat().st_mode & 0o077 for file in files]) == (False, [0, 0])
-    files[1].write_bytes(b"half a li\n" + third.replace(b"third", b"bird!") + second)
+    replaying, waiting = (habitus.settings.home / WAITING / name for name in ("replaying", "waiting"))
+    second, third = waiting.read_bytes().splitlines(keepends=True)
+    assert (KEYS["anthropic"].encode() in second, waiting.stat().st_mode & 0o077) == (False, 0)
+    replaying.write_bytes(second)  # as a killed process leaves it
+    waiting.write_bytes(b"half a li\n" + third.replace(b"third", b"bird!") + second)
     database.rmdir()
     away.rename(database)
     with caplog.at_level(logging.WARNING):

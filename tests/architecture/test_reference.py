@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ import habitus
 ROOT = Path(__file__).parents[2]
 
 
-def test_reference_is_up_to_date() -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
+def test_reference_is_up_to_date(python: str) -> None:
+    script = [python, str(ROOT / "scripts" / "reference.py"), "--check"]
     done = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

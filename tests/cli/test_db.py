@@ -32,7 +32,7 @@ def url(postgres_server: str) -> Iterator[str]:
 
 def tables(engine: sa.Engine) -> dict[str, sa.Table]:
     found = sa.MetaData()
-    found.reflect(engine)
+    found.reflect(engine, only=lambda name, _: not name.startswith("search_"))  # an index is never copied
     return {table.name: table for table in found.sorted_tables}
 
 

@@ -183,6 +183,28 @@ def test_ids_of_one_workspace_do_not_exist_in_another_through_any_door(
 
 
 @pytest.mark.full
+@pytest.mark.req("OP-01", "OP-04")
+def test_what_is_copied_looked_at_and_forgotten_is_of_one_workspace(
+    direct: Direct, server: str, tmp_path: Path
+) -> None:
+    tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil.")
+    with opened(direct.home, {"HOME": str(tmp_path), "HABITUS_USER": "ann"}) as habitus:
+        habitus.skills.create(tea, habitus.person())
+        habitus.memory.add("Tea needs a clean kettle.")
+    env = {name: environ(tmp_path / name, server, name) for name in ("red", "blue")}
+    for told in env.values():
+        copied = direct.json("db", "copy", "home", server, env=told | {"HABITUS_HOME": str(direct.home)})
+        assert copied["target"].endswith(f"(workspace {told['HABITUS_WORKSPACE']})")
+        (again,) = direct.json("skills", "list", "--layer", "user", env=told)["skills"]
+        assert again["name"] == "brew-tea"
+    checks = direct("doctor", "--json", env=env["red"])
+    assert "(workspace red) answers" in checks.out
+    direct.ok("forget", "--user", "ann", "--yes", env=env["red"])
+    left = {name: direct.json("lessons", "list", env=told)["lessons"] for name, told in env.items()}
+    assert (len(left["red"]), len(left["blue"])) == (0, 1)
+
+
+@pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_word_of_a_change_stays_in_its_workspace(server: str, tmp_path: Path) -> None:
     tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil.")

@@ -22,7 +22,7 @@ class Line:
         self._door: socket.socket | None = None
         self._ends: list[socket.socket] = []
         self._flows = threading.Event()
-        self._is_manned = True
+        self._last_words: tuple[str, ...] | None = None
         self._pace = threading.Event()  # never set: what waits for it waits its whole time
         self.delay = 0.0  # seconds before each answer but the first letter, which poolers give themselves
         self.is_deaf = False
@@ -38,7 +38,7 @@ class Line:
 
     def mend(self) -> None:
         self._flows.set()
-        self._is_manned = True
+        self._last_words = None
         if self._door is None:
             self._door = socket.create_server((self._at, self._port))
             self._port = self._door.getsockname()[1]
@@ -55,9 +55,9 @@ class Line:
         """Everything is taken, and nothing answered until it is mended or cut."""
         self._flows.clear()
 
-    def abandon(self) -> None:
-        """Nobody is behind it any more: who comes is let in, and hung up on."""
-        self._is_manned = False
+    def abandon(self, *said: str) -> None:
+        """The server is not behind it any more: who comes is let in, told a state and its words, and hung up on."""
+        self._last_words = said
         self._end_all()
 
     def _end_all(self) -> None:
@@ -74,10 +74,9 @@ class Line:
 
     def _connect(self, client: socket.socket) -> None:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not self._is_manned:
+        if (said := self._last_words) is not None:
             with client, suppress(OSError):
-                client.recv(8)
-                client.sendall(b"N")
+                _hang_up(client, *said)
             return
         server = socket.socket(socket.AF_UNIX)
         server.connect(f"{self._server.query['host']}/.s.PGSQL.{self._server.port or 5432}")
@@ -113,6 +112,17 @@ def _without_word(data: bytes) -> tuple[bytes, bytes]:
         message, data = data[: size + 1], data[size + 1 :]
         passed += b"" if message[:1] == _TOLD else message
     return passed, data
+
+
+def _hang_up(client: socket.socket, *said: str) -> None:
+    if len(client.recv(4096)) == 8:  # whether it may encrypt
+        client.sendall(b"N")
+        if not said or not client.recv(4096):
+            return
+    if said:
+        state, words = said
+        fields = b"".join(f"{kind}{value}\0".encode() for kind, value in (("S", "FATAL"), ("C", state), ("M", words)))
+        client.sendall(b"E" + (len(fields) + 5).to_bytes(4, "big") + fields + b"\0")
 
 
 def _close(end: socket.socket) -> None:

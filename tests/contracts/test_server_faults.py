@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app import Habitus, read_settings
+from habitus.app import Habitus, read_settings, standing_in
+from habitus.app.home import WAITING
+from habitus.app.readiness import ReadyState, readiness
 from habitus.errors import StorageFailed
+from habitus.journal.spool import Spool
 from habitus.skills.model import Skill, Stage
 from tests.contracts.lines import Line
 from tests.homes import furnish
@@ -105,6 +110,114 @@ def test_a_server_that_is_restarted_under_load_loses_no_count(tmp_path: Path, ur
         assert told == 100  # a connection that was ended is noticed before it is used
         assert uses(habitus) == told
     admin.dispose()
+
+
+# What somebody says instead of letting one in, what is made of it, and whether it may be over soon.
+TURNED_AWAY = (
+    ("28P01", 'password authentication failed for user "ann"', "does not let this role in: password", False),
+    ("28000", 'no pg_hba.conf entry for host "10.0.0.9", user "ann", no encryption', "Set sslmode", False),
+    ("3D000", 'database "habitus" does not exist', "or create the database", False),
+    ("53300", "sorry, too many clients already", "The database is away", True),
+    ("57P03", "the database system is starting up", "The database is away", True),
+    ("08P01", "server login has been failing, cached error: connect failed", "The database is away", True),
+)
+
+
+@pytest.mark.req("OP-03")
+def test_who_is_not_let_in_says_so_in_one_line_or_works_from_what_was_seen_last(tmp_path: Path, line: Line) -> None:
+    with opened(tmp_path, line.url) as habitus:
+        habitus.skills.create(TEA, habitus.person())
+        standing_in.keep(habitus)
+    for *said, told, may_be_over in TURNED_AWAY:
+        line.abandon(*said)
+        with pytest.raises(StorageFailed) as caught:
+            sql.open_engine(line.url)
+        assert (told in str(caught.value), "\n" in str(caught.value)) == (True, False)
+        if not may_be_over:
+            with pytest.raises(StorageFailed, match=re.escape(str(caught.value))):
+                opened(tmp_path, line.url)
+            continue
+        with opened(tmp_path, line.url) as habitus:
+            assert standing_in.stands_in(habitus)
+            assert "brew-tea" in {item.name for item in habitus.skills.listing()}
+    line.abandon()  # a balancer with nobody behind it
+    with opened(tmp_path, line.url) as habitus:
+        assert standing_in.stands_in(habitus)
+    wants_more = line.url.replace("sslmode=disable", "sslmode=require")
+    line.mend()
+    with pytest.raises(StorageFailed, match=r"does not support SSL.*Set sslmode"):
+        sql.open_engine(wants_more)
+
+
+# What a server that is there may say to whoever writes.
+REFUSED = {
+    "53100": "No space left for",
+    "25006": "takes no changes",  # a standby
+    "42501": "does not let this role in",
+    "55P03": "has been busy for 3 s",
+    "57P01": "The database is away",
+}
+
+
+@contextmanager
+def refusing(url: str, state: str) -> Iterator[None]:
+    """Nothing can be written down of a turn."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        raised = f"BEGIN RAISE EXCEPTION 'as it was told' USING ERRCODE = '{state}'; END"
+        admin.execute(f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {raised} $$")
+        admin.execute("CREATE TRIGGER refused BEFORE INSERT OR UPDATE ON turns EXECUTE FUNCTION refuse()")
+        try:
+            yield
+        finally:
+            admin.execute("DROP FUNCTION refuse() CASCADE")
+
+
+def asked(habitus: Habitus, text: str) -> tuple[str, ...]:
+    """What a turn tells, which has the skill whatever happens."""
+    with habitus.turn(text, conversation="c") as turn:
+        assert "brew-tea" in turn.system
+        turn.done("Boil it.")
+    return turn.notices
+
+
+def kept(habitus: Habitus) -> tuple[list[str], int]:
+    """The turns that were written down, in their order, and how many still wait."""
+    waiting = Spool(habitus.place / WAITING, habitus.redactor).waiting
+    return [turn.request for turn in habitus.journal.turns_of("c")], waiting
+
+
+@pytest.mark.req("OP-03")
+def test_a_server_that_lets_nobody_write_loses_no_turn(tmp_path: Path, url: str) -> None:
+    with opened(tmp_path, url) as habitus:
+        habitus.skills.create(TEA, habitus.person())
+        for state, told in REFUSED.items():
+            with refusing(url, state):
+                (said,) = asked(habitus, f"while {state}")
+                assert (told in said, "\n" in said) == (True, False)
+                assert asked(habitus, f"still {state}") == ()  # it was said
+            assert asked(habitus, f"after {state}") == ()
+        wanted = [f"{when} {state}" for state in REFUSED for when in ("while", "still", "after")]
+        assert kept(habitus) == (wanted, 0)
+
+
+@pytest.mark.req("OP-03")
+def test_behind_a_pooler_whose_server_is_slow_turns_go_on_and_nothing_is_lost(tmp_path: Path, line: Line) -> None:
+    with opened(tmp_path, line.url) as habitus:
+        habitus.skills.create(TEA, habitus.person())
+        assert asked(habitus, "first") == ()
+        line.delay = 0.3
+        (said,) = asked(habitus, "second")
+        assert said.startswith("The database is away (no answer within 200 ms). This turn made do")
+        assert asked(habitus, "third") == ()
+        found = readiness(habitus.settings)
+        assert (found.state, found.reasons[0]) == (
+            ReadyState.DEGRADED,
+            "The database is away (no answer within 200 ms).",
+        )
+        line.delay = 0.0
+        assert asked(habitus, "fourth") == ()
+        assert kept(habitus) == (["first", "second", "third", "fourth"], 0)
+        assert readiness(habitus.settings).state is ReadyState.READY
 
 
 @pytest.mark.req("OP-01")

@@ -254,7 +254,7 @@ def test_many_skills_are_taken_in_with_few_statements(tmp_path: Path, url: str) 
         assert len(taken_in) == len(names)
         return len(asked)
 
-    environ = {"HOME": str(tmp_path), "HABITUS_DATABASE_URL": url or f"sqlite:///{tmp_path}/shared.db"}
+    environ = {"HOME": str(tmp_path), "HABITUS_DATABASE": url or f"sqlite:///{tmp_path}/shared.db"}
     with Habitus.open(load(environ, tmp_path)) as habitus:
         assert import_all(habitus, "first") < len(names)
         assert import_all(habitus, "second") < len(names)

@@ -9,17 +9,17 @@ from tests.fake_provider import Reply, sse
 ARGUMENTS = '{"path": "a.csv"}'
 
 
-def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
 
 
 def _chat_call(**function: str) -> dict[str, Any]:
-    return _chunk({"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]})
+    return chunk({"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]})
 
 
 _CHAT_USAGE = {
-    **_chunk({}),
+    **chunk({}),
     "choices": [],
     "usage": {
         "prompt_tokens": 50,
@@ -31,18 +31,18 @@ _CHAT_USAGE = {
 
 
 def chat_text(*words: str, finish: str | None = "stop") -> Reply:
-    start = _chunk({"role": "assistant", "content": ""})
-    return sse(start, *(_chunk({"content": word}) for word in words), _chunk({}, finish), _CHAT_USAGE, done=True)
+    start = chunk({"role": "assistant", "content": ""})
+    return sse(start, *(chunk({"content": word}) for word in words), chunk({}, finish), _CHAT_USAGE, done=True)
 
 
 CHAT = sse(
-    _chunk({"role": "assistant", "content": ""}),
-    _chunk({"content": "Hel"}),
-    _chunk({"content": "lo"}),
+    chunk({"role": "assistant", "content": ""}),
+    chunk({"content": "Hel"}),
+    chunk({"content": "lo"}),
     _chat_call(name="read", arguments=""),
-    _chunk({"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS[:5]}}]}),
-    _chunk({"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS[5:]}}]}),
-    _chunk({}, "tool_calls"),
+    chunk({"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS[:5]}}]}),
+    chunk({"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS[5:]}}]}),
+    chunk({}, "tool_calls"),
     _CHAT_USAGE,
     done=True,
 )

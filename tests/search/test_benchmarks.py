@@ -24,8 +24,9 @@ def inputs(tmp_path: Path) -> Path:
     with gzip.open(tmp_path / "corpus.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(item) + "\n" for item in corpus)
     queries = [{"id": text, "text": text, "relevant_ids": [id]} for text, id in PARAPHRASES.items()]
+    _write(tmp_path / "queries.jsonl", queries[:2])
     queries += [{**query, "text": f"{query['text']} please", "id": f"{query['id']} again"} for query in queries]
-    _write(tmp_path / "queries.jsonl", queries)
+    _write(tmp_path / "many.jsonl", queries)
     _write(tmp_path / "negatives.jsonl", [{"id": text, "text": text, "relevant_ids": []} for text in UNRELATED])
     return tmp_path
 
@@ -60,7 +61,7 @@ def test_retrieval_prints_every_figure(inputs: Path) -> None:
 @pytest.mark.full
 @pytest.mark.req("PF-02")
 def test_learning_from_use_prints_a_curve(inputs: Path) -> None:
-    files = ["--corpus", f"{inputs}/corpus.jsonl.gz", "--queries", f"{inputs}/queries.jsonl"]
+    files = ["--corpus", f"{inputs}/corpus.jsonl.gz", "--queries", f"{inputs}/many.jsonl"]
     report = _run("learning_from_use.py", *files, "--systems", "habitus,bm25_appended,tfidf_lr")
     names = ["r@1_k0", "r@1_k1", "r@1_k3", "r@1_k10", "r@1_k30"]
     assert [list(curve) for curve in report["systems"].values()] == [names] * 3

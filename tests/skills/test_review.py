@@ -173,8 +173,8 @@ def test_a_pause_stops_even_what_would_be_applied_at_once(tmp_path: Path) -> Non
             habitus.review.submit(write(), AGENT)
 
 
-@pytest.mark.req("SK-21")
-def test_proposals_for_directories_of_one_machine_stay_on_it(tmp_path: Path) -> None:
+@pytest.mark.req("SK-21", "OP-01")
+def test_a_proposal_for_a_directory_of_one_host_is_decided_on_any_and_carried_out_there(tmp_path: Path) -> None:
     """Two machines share a database; `claude` is a directory of each, `user` is the shared layer."""
     url = {"HABITUS_DATABASE": f"sqlite:///{tmp_path / 'shared.db'}"}
     (tmp_path / "one").mkdir()
@@ -188,13 +188,26 @@ def test_proposals_for_directories_of_one_machine_stay_on_it(tmp_path: Path) -> 
         assert of_two is not None
         assert [proposal.id for proposal in one.review.list()] == [shared.id, of_one.id]
         assert [proposal.id for proposal in two.review.list()] == [shared.id, of_two.id]
-        assert (one.review.waiting_count(), two.review.waiting_count()) == (2, 2)
+        everywhere = [proposal.id for proposal in two.review.list(everywhere=True)]
+        assert everywhere == [shared.id, of_one.id, of_two.id] == [2, 4, 6]
+        assert (one.review.waiting_count(), two.review.waiting_count()) == (3, 3)
         assert two.review.get(of_two.id).change.name == "other"
-        with pytest.raises(NotFound, match=r"Waiting: 2, 3\."):
+        with pytest.raises(NotFound, match=r"Waiting: 2, 4, 6\."):
             two.review.get(99)
 
-        assert one.review.approve(of_one.id, ME)[1] == 1
+        approved, version = two.review.approve(of_one.id, ME)
+        assert (approved.state, version) == (ProposalState.ACCEPTED, None)
+        assert not two.skills.is_taken("report")
+        with pytest.raises(Invalid, match=f"Proposal {of_one.id} was approved by ada already"):
+            one.review.reject(of_one.id, ME, "no")
+        with one.at(tmp_path) as later:
+            assert later.skills.find("report").layer == "claude"
+            (made,) = later.skills.layer("claude").store.history("report")
+            assert (made.author.actor, made.author.name) == (Actor.USER, "ada")
+        done = two.review.get(of_one.id)
+        assert (done.state, done.decision) == (ProposalState.APPROVED, "version 1")
         assert two.review.approve(shared.id, ME)[1] == 1
         assert one.review.get(shared.id).state is ProposalState.APPROVED
-        assert (one.review.waiting_count(), two.review.waiting_count()) == (0, 1)
-        assert two.review.reject(of_two.id, ME, "no").decision == "no"
+        assert one.review.reject(of_two.id, ME, "no").decision == "no"
+        assert [one.id for one in two.review.turned_down()] == [of_two.id]
+        assert one.review.waiting_count() == 0

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
 from habitus.app import Habitus, read_settings
 from habitus.skills.model import Skill
-from habitus.web.app import make_app
+from habitus.web.app import doors, make_app
 from habitus.web.desks import Desks
 from habitus.web.security import Keys, keys_of
 
@@ -33,10 +34,16 @@ def keys(habitus: Habitus) -> Keys:
     return keys_of(habitus.settings.home)
 
 
+@pytest.fixture(scope="session")
+def standing() -> FastAPI:
+    """Doors that every test stands behind in turn: setting them up takes longer than most tests."""
+    return doors()
+
+
 @pytest.fixture
-def app(habitus: Habitus, keys: Keys) -> Iterator[ASGIApp]:
+def app(habitus: Habitus, keys: Keys, standing: FastAPI) -> Iterator[ASGIApp]:
     desks = Desks(habitus)
-    yield make_app(desks, keys, {HOST, "localhost:8765"})
+    yield make_app(desks, keys, {HOST, "localhost:8765"}, app=standing)
     desks.close()
 
 

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus
-from habitus.app.once import answered
+from habitus.app.once import FOLDER, alone, answered
 from habitus.journal.model import Turn
 from habitus.skills.model import Actor, Author, Skill
 from habitus.skills.review import Action, Change
@@ -88,10 +88,44 @@ def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: 
     assert api.post(f"{API}/skills", json={"name": "soup"}, headers=failed).status_code == 409
     assert api.delete(f"{API}/skills/soup").status_code == 200
     assert api.post(f"{API}/skills", json={"name": "soup"}, headers=failed).status_code == 201
-    with sql.writing(habitus.shared) as connection:  # as a server leaves it that was killed in the middle
+    assert list((habitus.settings.home / FOLDER).iterdir()) == []
+
+
+@pytest.mark.req("CL-03")
+def test_what_was_cut_off_in_the_middle_is_done_once_when_it_is_sent_again(api: TestClient, habitus: Habitus) -> None:
+    note = {"file": ("notes.md", b"# Notes\n\nHow notes are kept.\n")}
+    requests: dict[str, dict[str, Any]] = {
+        "skills": {"json": {"name": "soup"}},
+        "lessons": {"json": {"text": "Dates are day-first."}},
+        "jobs": {"json": {"kind": "curate"}},
+        "uploads?save=true": {"files": note},
+    }
+
+    def ask() -> dict[str, Any]:
+        answers = {
+            path: api.post(f"{API}/{path}", headers={"Idempotency-Key": path}, **sent)
+            for path, sent in requests.items()
+        }
+        assert all(answer.is_success for answer in answers.values()), answers
+        return {path: answer.json() for path, answer in answers.items()}
+
+    first = ask()
+    with sql.writing(habitus.shared) as connection:  # as a server leaves it that was killed before it could answer
         connection.execute(answered.update().values(answer=None))
-    cut_off = api.post(f"{API}/skills", json={"name": "soup"}, headers=failed)
-    assert (cut_off.status_code, "under way, or was cut off" in cut_off.json()["title"]) == (409, True)
+    again = ask()
+    assert [again[path] for path in ("skills", "jobs")] == [first[path] for path in ("skills", "jobs")]
+    assert again["lessons"]["lesson"] == first["lessons"]["lesson"]
+    assert again["uploads?save=true"]["results"][0]["name"] == "notes"
+    assert [len(habitus.skills.history(name)) for name in ("soup", "notes")] == [1, 1]
+    assert api.get(f"{API}/jobs").json()["total"] == 1
+    # One that is under way is said to be, and one that never began is done.
+    with alone(habitus, "soon"):
+        busy = api.post(f"{API}/skills", json={"name": "stew"}, headers={"Idempotency-Key": "soon"})
+    assert (busy.status_code, "under way" in busy.json()["title"]) == (409, True)
+    with sql.writing(habitus.shared) as connection:
+        connection.execute(answered.update().values(answer=None))
+    assert api.delete(f"{API}/skills/soup").status_code == 200
+    assert api.post(f"{API}/skills", json={"name": "soup"}, headers={"Idempotency-Key": "skills"}).status_code == 201
 
 
 LISTS = {

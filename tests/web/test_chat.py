@@ -160,8 +160,9 @@ def test_files_go_along_with_a_request_and_nothing_is_left_of_the_upload(
     form = {"Content-Type": "multipart/form-data; boundary=b"}
     empty = client.post(f"/chat/{id}", content=EMPTY, headers=form)
     assert (empty.status_code, "There is nothing to answer." in empty.text) == (422, True)
-    large = client.post(f"/chat/{id}", data={"text": "?"}, files=[("files", ("large.bin", bytes(LARGE)))])
-    assert large.status_code == 413
+    files, swap = [("files", ("large.bin", bytes(LARGE)))], {"HX-Request": "true"}
+    large = client.post(f"/chat/{id}", data={"text": "?"}, files=files, headers=swap)
+    assert (large.status_code, large.headers["hx-retarget"]) == (413, "#said")  # the page stays, with the text in it
     assert not list(tmp_path.glob("habitus-upload-*"))
 
 

@@ -45,7 +45,8 @@ class Wire:
 @pytest.mark.req("CL-04", "SC-01")
 def test_hostile_requests_reach_nothing(run_cli: Cli) -> None:
     assert run_cli("skills", "new", "brew-tea", "-d", "How tea is brewed").code == 0
-    with up(run_cli, OPENAI_API_KEY=KEY, HABITUS_BASE_URL=f"https://x:{KEY}@models.example/v1") as said:
+    env = {"OPENAI_API_KEY": KEY, "HABITUS_BASE_URL": f"https://x:{KEY}@models.example/v1"}
+    with up(run_cli, env=env) as said:
         wire = Wire(said[0].rpartition(" ")[2])
         token = {"Authorization": re.findall(r"Bearer \w+", said[2])[0]}
         _, entered = wire.ask("GET", said[1][said[1].index("/enter") :])

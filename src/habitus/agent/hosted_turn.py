@@ -55,8 +55,6 @@ class HostedTurn:
             await self.abandon()
             raise
         self._keep(turn.message)
-        if turn.trouble:
-            self.notices.append(turn.trouble)
 
     @property
     def turn(self) -> OpenTurn:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from habitus import sql
@@ -14,8 +15,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENCE_S = 3.0  # with a database that somebody else keeps busy, while a person waits
-ANSWERS_S = 0.2  # within this a server has to answer anything at all
+PATIENCE_S = 3.0  # with a database, whichever it is, that somebody else keeps busy while a person waits
+ANSWERS_S = 0.2  # within this a server has to answer the smallest question
 _ASKED_EVERY_S = 0.5
 
 
@@ -45,16 +46,10 @@ class Outage:
         is_first, self._is_told = not self._is_told, True
         return is_first
 
-    @property
-    def _patience(self) -> float:
-        """Who has waited once in a turn does not wait again."""
-        return 0.0 if self.trouble else PATIENCE_S
-
     def unless_away(self, look: Callable[[], T], otherwise: T) -> T:
         """What the database says; while it can't be used, what is known without it."""
         try:
-            self._check_answers()
-            with sql.patience(self._patience):
+            with self._asking():
                 return look()
         except away() as error:
             self.trouble = self.trouble or str(error)
@@ -66,8 +61,7 @@ class Outage:
         try:
             if self._frozen:
                 raise StorageFailed(self._frozen)
-            self._check_answers()
-            with sql.patience(self._patience):
+            with self._asking():
                 what()
         except away() as error:
             self.trouble = self.trouble or str(error)
@@ -78,13 +72,19 @@ class Outage:
             return True
         return False
 
-    def _check_answers(self) -> None:
-        at, silence = self._asked
-        if (now := time.monotonic()) - at >= _ASKED_EVERY_S:
-            silence = self._silence(ANSWERS_S)
-            self._asked = (now, silence)
-        if silence:
-            raise StorageFailed(silence)
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Who has waited once in a turn does not wait again."""
+        if self.trouble:
+            raise StorageFailed(self.trouble)
+        with sql.patience(PATIENCE_S):
+            at, silence = self._asked
+            if time.monotonic() - at >= _ASKED_EVERY_S:
+                silence = self._silence(ANSWERS_S)
+                self._asked = (time.monotonic(), silence)
+            if silence:
+                raise StorageFailed(silence)
+            yield
 
 
 def away() -> tuple[type[Exception], ...]:

@@ -1,4 +1,4 @@
-"""Browsing skills: the listing through search and filters, each with how it fared."""
+"""Browsing skills and lessons: through search and filters, each with how it fared."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from habitus.app.habitus import Habitus
 from habitus.app.listing import listing, used
 from habitus.evidence.policy import Verdict
+from habitus.memory.model import Engram, Kind, TrustLevel
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, Source, Stage, State
 
 _FOUND = 50  # by one search
+_LESSONS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,3 +114,37 @@ def _searched(habitus: Habitus, q: str, items: list[Listed]) -> tuple[list[Liste
     results = habitus.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
     found = [by_name[hit.id] for hit in results.hits] if results is not None else []
     return [*named, *found], bool(named) or (results is not None and results.fits)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LessonFilters:
+    """Which lessons somebody wants to see, and whether what agents were told most comes first, or what is new."""
+
+    kind: Kind | None = None
+    trust: TrustLevel | None = None
+    by_use: bool = False
+
+    def fits(self, lesson: Engram) -> bool:
+        return (self.kind is None or lesson.kind is self.kind) and (self.trust is None or lesson.trust is self.trust)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrowsedLessons:
+    """Lessons by kind, as many as there are at all, and those that are put away."""
+
+    groups: Mapping[Kind, tuple[Engram, ...]]
+    total: int
+    archived: tuple[Engram, ...]
+
+
+def browse_lessons(habitus: Habitus, filters: LessonFilters) -> BrowsedLessons:
+    everything = habitus.memory.list_lessons("all", _LESSONS)
+    chosen = [lesson for lesson in everything if filters.fits(lesson)]
+    if filters.by_use:
+        chosen.sort(key=lambda lesson: (lesson.counters.retrievals, lesson.counters.helpful), reverse=True)
+    groups = {kind: tuple(lesson for lesson in chosen if lesson.kind is kind) for kind in Kind}
+    return BrowsedLessons(
+        groups={kind: lessons for kind, lessons in groups.items() if lessons},
+        total=len(everything),
+        archived=habitus.memory.archived(),
+    )

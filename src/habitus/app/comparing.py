@@ -28,13 +28,11 @@ def versions(habitus: Habitus, name: str, before: int, after: int) -> tuple[File
 
 def proposed(habitus: Habitus, proposal: Proposal) -> tuple[FileChange, ...]:
     """What approving it would do to the files."""
-    change = proposal.change
-    now = habitus.skills.layer(change.layer).store.tree(change.name) or {}
-    match change.action:
+    match proposal.change.action:
         case Action.WRITE:
-            return changes(now, change.tree)
+            return changes(habitus.review.before(proposal), proposal.change.tree)
         case Action.REMOVE:
-            return changes(now, {})
+            return changes(habitus.review.before(proposal), {})
         case Action.ENABLE | Action.DISABLE:
             return ()
 

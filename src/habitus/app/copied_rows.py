@@ -36,6 +36,7 @@ _STAYS = {
 }
 # Written by what is copied: the shelf, the trees of versions, and the counters that only grow.
 _FOLLOWS = frozenset(("agent_skills", "agent_skill_files", "blobs", "memory_revision", "sequences", "skill_intents"))
+_OF_THE_SERVER = frozenset(("search_skills", "search_skill_vectors", "search_terms"))  # made anew where it is needed
 _OF_THE_SCHEMA = frozenset(("alembic_version", "schema_compatibility"))
 _ONLY = {
     "skills": ("layer", USER),
@@ -52,10 +53,10 @@ Rows = list[Row]
 
 def tables(engine: sa.Engine) -> dict[str, sa.Table]:
     """What is to be copied, a table before those that point to it."""
-    apart = OF_ONE_MACHINE | _FOLLOWS | _OF_THE_SCHEMA
+    apart = OF_ONE_MACHINE | _FOLLOWS | _OF_THE_SCHEMA | _OF_THE_SERVER
     found = sa.MetaData()
     with sql.storage_errors(engine), engine.connect() as connection:
-        found.reflect(connection)
+        found.reflect(connection, only=lambda name, _: name not in _OF_THE_SERVER)  # their types are not known here
     return {table.name: table for table in found.sorted_tables if table.name not in apart}
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from habitus import sql
 from habitus.app.home import DATABASE
 from habitus.errors import StorageFailed
+from habitus.refusals import way_back
 from habitus.settings import Settings
 
 _MOST_TOLD = 5
@@ -21,7 +21,7 @@ def damaged(settings: Settings) -> StorageFailed | None:
     for path in _files(settings):
         found = _problems(path)
         if found:
-            return StorageFailed(f"{path} is damaged ({found[0]}).", mend=sql.way_back(str(path)))
+            return StorageFailed(f"{path} is damaged ({found[0]}).", mend=way_back(str(path)))
     return None
 
 

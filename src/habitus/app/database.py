@@ -32,7 +32,8 @@ class DatabaseStatus:
     is_usable: bool
     note: str
     latency_ms: float
-    pgvector: str  # its version; empty where there is none, which is no lack: search works from memory
+    pgvector: str  # its version; empty where there is none
+    search: str  # where skills are searched
     rows: Mapping[str, int]
 
 
@@ -54,6 +55,7 @@ def status(settings: Settings) -> DatabaseStatus:
             latency = (time.perf_counter() - began) * 1000
             is_server = engine.dialect.name == "postgresql"
             names = sorted(sa.inspect(connection).get_table_names())
+            rows = {name: int(connection.execute(_count(name)).scalar_one()) for name in names}
             return DatabaseStatus(
                 address=sql.place(engine),
                 server=f"{'PostgreSQL' if is_server else 'SQLite'} {_version(connection)}",
@@ -63,7 +65,8 @@ def status(settings: Settings) -> DatabaseStatus:
                 note="" if problem is None else str(problem),
                 latency_ms=round(latency, 2),
                 pgvector=_pgvector(connection) if is_server else "",
-                rows={name: int(connection.execute(_count(name)).scalar_one()) for name in names},
+                search=_search(connection, rows.get("search_skills", 0)),
+                rows=rows,
             )
 
 
@@ -76,16 +79,32 @@ def _pgvector(connection: sa.Connection) -> str:
     return connection.execute(query).scalar() or ""
 
 
+def _search(connection: sa.Connection, in_server: int) -> str:
+    if not in_server:
+        return "in the memory of each host"
+    kept_as = connection.execute(sa.text(_VECTORS_ARE)).scalar()
+    return f"in the server, by full text{' and pgvector' if kept_as == 'vector' else ''}"
+
+
+_VECTORS_ARE = (
+    "SELECT t.typname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+    "WHERE a.attrelid = to_regclass('search_skill_vectors') AND a.attname = 'vector'"
+)
+
+
 def _count(name: str) -> sa.Select[int]:
     return sa.select(sa.func.count()).select_from(sa.table(name))
 
 
-def migrate(settings: Settings) -> Migrated:
-    """Bring the database up to what this Habitus needs; the only thing that does so where many hosts share it."""
+def migrate(settings: Settings, *, even_so: bool = False) -> Migrated:
+    """Bring the database up to what this Habitus needs; the only thing that does so where many hosts share it.
+
+    `even_so` strands processes of an older Habitus that run on it and can't use it afterwards.
+    """
     _refuse_unless_admin(settings, "migrate the database")
     with _engine(settings) as engine:
         before = sql.revision(engine)
-        sql.migrate(engine)
+        sql.migrate(engine, even_so=even_so)
         after = sql.revision(engine) or sql.HEAD
         return Migrated(
             address=sql.place(engine), before=before, after=after, oldest=sql.oldest_reader(engine) or after

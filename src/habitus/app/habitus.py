@@ -17,7 +17,9 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
 from habitus.app import home, standing_in
+from habitus.app.carrying import caught_up
 from habitus.app.content import high_findings
+from habitus.app.finding import open_finder
 from habitus.app.layers import gates_of, open_library
 from habitus.app.notifying import Notifier
 from habitus.app.reviewing import open_review
@@ -32,7 +34,6 @@ from habitus.redact import Redactor, secret_values
 from habitus.sandbox.credentials.vault import open_vault
 from habitus.screening.policy import Policy, read_policy
 from habitus.settings import Settings
-from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.gates import GateContext
 from habitus.skills.importing import Importer, Result
@@ -88,10 +89,7 @@ class Habitus:
         kept_for = timedelta(days=settings.retention.turn_days)
         self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
         self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
-        # One view of the directories makes one index, so it is kept with what is known of this machine.
-        self.finder = Finder(
-            self.skills, local, functools.partial(home.open_index, settings, local), redacted=self.redacted
-        )
+        self.finder = open_finder(self)
         self.notifier = Notifier(settings.notify_url)
         self.review = open_review(self)
         self.importer = Importer(
@@ -116,7 +114,8 @@ class Habitus:
             shared = standing_in.open_shared(settings, local)
             if not there.is_read_only:
                 home.keep_private(settings.home)
-            made = repeated(cls(settings, local=local, shared=shared, clock=clock, there=there, has_pages=has_pages))
+            made = cls(settings, local=local, shared=shared, clock=clock, there=there, has_pages=has_pages)
+            made = caught_up(repeated(made))
             failing.pop_all()
             return made
 

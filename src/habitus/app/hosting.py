@@ -21,13 +21,13 @@ from habitus.agent.prompt import Composed
 from habitus.agent.tools.registry import Tool
 from habitus.agent.turn_door import TurnDoor
 from habitus.agent.user_input import Asking
+from habitus.app.carrying import Serving
 from habitus.app.learning import open_adviser, open_learner
 from habitus.app.running_code import open_tools
 from habitus.app.sessions import let_go_of_the_old, open_conversation, open_outage
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
 from habitus.learning.observer import Learner
-from habitus.news import news_of
 from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ class Hosting:
         self._loop = LoopThread("habitus-turns")
         self._open: OrderedDict[str, _Place] = OrderedDict()
         self._background = Background()
-        self._news = news_of(habitus.shared)
-        self._news.start()
+        self._serving = Serving(habitus)
 
     def turn(self, request: HostRequest) -> TurnDoor:
         async def begin() -> HostedTurn:
@@ -118,7 +117,7 @@ class Hosting:
             self._loop.wait(self._close())
         finally:
             self._loop.close()
-            self._news.close()
+            self._serving.close()
 
     async def _begin(self, request: HostRequest) -> HostedTurn:
         id = request.conversation or new_id()

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.app import undoing
+from habitus.app.carrying import where_it_is
 from habitus.app.habitus import Habitus
 from habitus.app.undoing import of_lessons
 from habitus.app.whose import memory_of
@@ -18,6 +19,7 @@ from habitus.skills.finding import document_of
 from habitus.skills.lint import DUPLICATE
 from habitus.skills.review import Action, Change, Proposal, ProposalState
 
+APPROVED = (ProposalState.ACCEPTED, ProposalState.CARRYING, ProposalState.APPROVED)
 LEARN = "learn"  # what approving a lesson does, beside the actions of proposals
 
 
@@ -42,10 +44,16 @@ class Decided:
     version: int | None = None
     undo: tuple[str, ...] = ()
 
+    @property
+    def due_on(self) -> str:
+        """The host that is still to carry it out."""
+        subject = self.item.subject
+        return subject.host if isinstance(subject, Proposal) and subject.state is ProposalState.ACCEPTED else ""
+
 
 def waiting(habitus: Habitus, *, with_decided: bool = False, all_users: bool = False) -> tuple[InboxItem, ...]:
     """Proposals, then lessons, each with the reason why it waits."""
-    found = habitus.review.list(None if with_decided else ProposalState.WAITING)
+    found = habitus.review.list(None if with_decided else ProposalState.WAITING, everywhere=True)
     # Memory is opened only where lessons wait.
     has_lessons = all_users or habitus.waiting_count() > habitus.review.waiting_count()
     lessons = memory_of(habitus, all_users).waiting() if has_lessons else ()
@@ -54,8 +62,8 @@ def waiting(habitus: Habitus, *, with_decided: bool = False, all_users: bool = F
 
 def decided(habitus: Habitus, limit: int) -> tuple[InboxItem, ...]:
     """The changes that were decided last, without their files, the latest first."""
-    states = (ProposalState.APPROVED, ProposalState.REJECTED)
-    found = [one for state in states for one in habitus.review.list(state, with_contents=False)]
+    states = (*APPROVED, ProposalState.REJECTED)
+    found = [one for state in states for one in habitus.review.list(state, with_contents=False, everywhere=True)]
     dated = sorted(found, key=lambda one: (one.decided_on or one.made_on, one.id), reverse=True)
     return tuple(map(_of_proposal, dated[:limit]))
 
@@ -110,6 +118,8 @@ def change(habitus: Habitus, id: str) -> Change:
     item = get(habitus, id)
     if isinstance(item.subject, Engram):
         raise Invalid(f"'{id}' is a lesson; it changes no skill.", mend="")
+    if habitus.review.is_elsewhere(item.subject):
+        raise Invalid(f"'{id}' changes a directory of {item.subject.host}: nobody knows its requests here.", mend="")
     return item.subject.change
 
 
@@ -168,8 +178,13 @@ def reopen(habitus: Habitus, id: str) -> InboxItem:
     if (number := _number(id)) is None:
         raise Invalid(f"'{id}' is no number of a proposal.", mend="A lesson comes back with 'habitus undo ID:VERSION'.")
     proposal = habitus.review.get(number)
+    if proposal.state is ProposalState.APPROVED and habitus.review.is_elsewhere(proposal):
+        done = f"Proposal {id} is carried out on {proposal.host}" + (
+            f" as {proposal.decision}" * bool(proposal.decision)
+        )
+        raise Refused(f"{done}.", mend=f"Take it back there: habitus review reopen {id}.")
     if proposal.state is ProposalState.APPROVED:
-        _take_back(habitus, proposal)
+        _take_back(where_it_is(habitus, proposal), proposal)
     return _of_proposal(habitus.review.reopen(proposal.id))
 
 
@@ -216,7 +231,7 @@ def _of_proposal(proposal: Proposal) -> InboxItem:
         id=str(proposal.id),
         state=proposal.state,
         action=proposal.change.action,
-        what=f"{proposal.change.name}@{proposal.change.layer}",
+        what=proposal.place,
         by=f"{proposal.author.actor.value} {proposal.author.name}".strip(),
         reasons=proposal.reasons,
         subject=proposal,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from habitus.agent.loop_thread import LoopThread
 from habitus.app import curating, dreaming, home, spool, studying, updating
 from habitus.app.habitus import Habitus
 from habitus.app.mining import Mining
@@ -41,8 +41,9 @@ class _Kind:
         """Whether only a worker of the home that it was left in can do it, because it is about files there."""
         return False
 
-    def __init__(self, habitus: Habitus) -> None:
+    def __init__(self, habitus: Habitus, loop: LoopThread) -> None:
         self._habitus = habitus
+        self._loop = loop  # whoever closes it ends what a part waits for
 
     @staticmethod
     def given(paths: Sequence[str]) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class Curate(_Kind):
         return [{"model": given.get("model", "")}]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        done = asyncio.run(curating.curate(self._habitus, apply=True, model=part.get("model", "")))
+        done = self._loop.wait(curating.curate(self._habitus, apply=True, model=part.get("model", "")))
         return Counter(step.action.value for step in done.steps)
 
 
@@ -160,7 +161,7 @@ class Verify(_Played):
         return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.candidates(self._habitus)]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        return asdict(asyncio.run(dreaming.verify(self._habitus, part["lesson"], model=part["model"])))
+        return asdict(self._loop.wait(dreaming.verify(self._habitus, part["lesson"], model=part["model"])))
 
 
 class Dream(_Played):
@@ -192,7 +193,7 @@ class Dream(_Played):
         if part["until"] is not None and time.time() >= part["until"]:
             dreamt = Dreamt(challenge=challenge.name, verdict=DreamVerdict.INFRA, reason="its time is up")
         else:
-            dreamt = asyncio.run(dreaming.dream(self._habitus, challenge, key=key, model=part["model"]))
+            dreamt = self._loop.wait(dreaming.dream(self._habitus, challenge, key=key, model=part["model"]))
         return asdict(dreamt)
 
 
@@ -210,16 +211,18 @@ KINDS: Mapping[str, type[_Any]] = {
 SCHEDULED = {kind: KINDS[kind] for kind in ("curate", "learn", "mine", "verify", "dream")}
 
 
-def kinds(habitus: Habitus) -> dict[str, Work]:
-    return {name: _InTheirName(habitus, kind) for name, kind in KINDS.items()}
+def kinds(habitus: Habitus, loop: LoopThread) -> dict[str, Work]:
+    """What each kind does; what a part has to wait for runs on the loop."""
+    return {name: _InTheirName(habitus, kind, loop) for name, kind in KINDS.items()}
 
 
 class _InTheirName:
     """Work in the name of whoever left the job, whoever's the worker is."""
 
-    def __init__(self, habitus: Habitus, kind: type[_Any]) -> None:
+    def __init__(self, habitus: Habitus, kind: type[_Any], loop: LoopThread) -> None:
         self._habitus = habitus
         self._kind = kind
+        self._loop = loop
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         user = given.get("user", self._habitus.settings.user)
@@ -232,7 +235,7 @@ class _InTheirName:
         return self._of(self._habitus.settings.user).sum_up(results)
 
     def _of(self, user: str) -> _Any:
-        return self._kind(acting_as(self._habitus, user))
+        return self._kind(acting_as(self._habitus, user), self._loop)
 
 
 def add(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PATIENCE_S = 2.0  # with what runs when somebody stops the server
+
 
 @contextmanager
 def jobs_beside(habitus: Habitus) -> Iterator[None]:
@@ -40,7 +42,7 @@ def _work(habitus: Habitus, stopped: threading.Event) -> None:
     try:
         from habitus.app import jobs  # the engine, for those who have it
 
-        with jobs.opened_queue(habitus) as queue, jobs.at_work(habitus, queue):
+        with jobs.opened_queue(habitus) as queue, jobs.at_work(habitus, queue, patience_s=_PATIENCE_S):
             stopped.wait()
     except Exception:  # the pages are there all the same
         log.warning("Jobs can't be done here.", exc_info=True)

@@ -65,6 +65,7 @@ def waiting(item: InboxItem) -> dict[str, Any]:
                 "id": proposal.id,
                 "name": proposal.change.name,
                 "layer": proposal.change.layer,
+                "host": proposal.host,
                 "by": proposal.author,
                 "made_on": proposal.made_on,
                 "decided_on": proposal.decided_on,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable
-from datetime import timedelta
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +19,8 @@ from habitus.app.habitus import Habitus
 from habitus.errors import Invalid, Refused
 
 KEPT = timedelta(days=7)
+CUT_OFF = timedelta(minutes=1)  # what another host began and has not answered by then, it will not
+FOLDER = "cache/answering"  # of locks that nobody misses
 
 answered = sa.Table(
     "answered_requests",
@@ -29,46 +35,82 @@ answered = sa.Table(
 Answer = dict[str, Any]
 
 
-def once(habitus: Habitus, key: str, asked: object, make: Callable[[], Answer]) -> Answer:
-    """What `make` answers, or has answered; `asked` is the request as JSON knows it. Without a key it is just made."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """Doing a request: `id` is the same each time it is tried; `since` is when one began that was cut off."""
+
+    id: str = ""
+    since: datetime | None = None
+
+
+def once(habitus: Habitus, key: str, asked: object, make: Callable[[Attempt], Answer]) -> Answer:
+    """What `make` answers, or has answered; `asked` is the request as JSON knows it. Without a key it is just made.
+
+    Who was killed in the middle may have done it or not: `make` is told, and does not do it a second time.
+    """
     if not key:
-        return make()
+        return make(Attempt())
     habitus.refuse_if_read_only()
     wanted = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
     this = (answered.c.user == habitus.settings.user) & (answered.c.key == key)
-    if (before := _claimed(habitus, key, wanted, this)) is not None:
-        return _known(before, wanted)
+    with alone(habitus, key):
+        claim, is_new = _claimed(habitus, key, wanted, this)
+        if claim.asked != wanted:
+            raise Invalid("This Idempotency-Key belongs to another request.", mend="Take a new one for a new request.")
+        if claim.answer is not None:
+            answer: Answer = json.loads(claim.answer)
+            return answer
+        if not is_new and habitus.settings.database and habitus.clock() < claim.asked_on + CUT_OFF:
+            raise _under_way()
+        id = hashlib.sha256(f"{claim.user} {key} {claim.asked_on}".encode()).hexdigest()[:16]
+        return _made(habitus, this, make, Attempt(id=id, since=None if is_new else claim.asked_on))
+
+
+@contextmanager
+def alone(habitus: Habitus, key: str) -> Iterator[None]:
+    """No other process of this machine does the same request meanwhile; one that was killed does it no longer."""
+    folder = habitus.settings.home / FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / hashlib.sha256(f"{habitus.settings.user} {key}".encode()).hexdigest()
+    while True:
+        with path.open("a") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _under_way() from None
+            if not os.fstat(held.fileno()).st_nlink:
+                continue  # somebody finished between the two lines above
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _under_way() -> Refused:
+    return Refused("A request with this Idempotency-Key is under way.", mend="Send it again in a moment.")
+
+
+def _claimed(habitus: Habitus, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
+    """The request that has the key, and whether it is this one, the first."""
+    now, mine = habitus.clock(), sa.select(answered).where(this)
+    with sql.writing(habitus.shared, durable=True, lock="answers") as connection:
+        connection.execute(answered.delete().where(answered.c.asked_on < now - KEPT))
+        if (before := connection.execute(mine).first()) is not None:
+            return before, False
+        connection.execute(answered.insert().values(user=habitus.settings.user, key=key, asked=wanted, asked_on=now))
+        return connection.execute(mine).one(), True
+
+
+def _made(
+    habitus: Habitus, this: sa.ColumnElement[bool], make: Callable[[Attempt], Answer], attempt: Attempt
+) -> Answer:
     try:
-        answer = make()
+        answer = make(attempt)
     except BaseException:
         with sql.writing(habitus.shared, lock="answers") as connection:
             connection.execute(answered.delete().where(this))
         raise
     with sql.writing(habitus.shared, durable=True, lock="answers") as connection:
         connection.execute(answered.update().where(this).values(answer=json.dumps(answer)))
-    return answer
-
-
-def _claimed(habitus: Habitus, key: str, wanted: str, this: sa.ColumnElement[bool]) -> sa.Row[Any] | None:
-    """The request that had the key before; none where it is ours from now on."""
-    now = habitus.clock()
-    with sql.writing(habitus.shared, durable=True, lock="answers") as connection:
-        connection.execute(answered.delete().where(answered.c.asked_on < now - KEPT))
-        before = connection.execute(sa.select(answered).where(this)).first()
-        if before is None:
-            connection.execute(
-                answered.insert().values(user=habitus.settings.user, key=key, asked=wanted, asked_on=now)
-            )
-        return before
-
-
-def _known(before: sa.Row[Any], wanted: str) -> Answer:
-    if before.asked != wanted:
-        raise Invalid("This Idempotency-Key belongs to another request.", mend="Take a new one for a new request.")
-    if before.answer is None:
-        raise Refused(
-            "A request with this Idempotency-Key is under way, or was cut off.",
-            mend="Send it again in a moment, or look whether it was done and take a new key.",
-        )
-    answer: Answer = json.loads(before.answer)
     return answer

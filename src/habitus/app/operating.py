@@ -8,15 +8,12 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
-import sqlalchemy as sa
-
 from habitus import extras, sql, tracing
 from habitus.agent.outage import ANSWERS_S
-from habitus.app import backing_up, secrets, standing_in
+from habitus.app import backing_up, home, secrets, standing_in
 from habitus.app.check_state import Check, CheckState
 from habitus.app.command_lines import CommandLines
 from habitus.app.habitus import Habitus
-from habitus.app.home import WAITING
 from habitus.app.reaching import silence
 from habitus.errors import UserError
 from habitus.hosts.hook import SOCKET, SPOOL
@@ -42,7 +39,7 @@ def operation(habitus: Habitus) -> Iterator[Check]:
 
 def _shared(habitus: Habitus) -> Check:
     name = "shared database"
-    silent = silence(sa.make_url(habitus.settings.database or ""), ANSWERS_S)
+    silent = silence(sql.create_engine(home.address(habitus.settings), habitus.settings.workspace), ANSWERS_S)
     if standing_in.stands_in(habitus) or silent:
         mend = "Start the server, or correct HABITUS_DATABASE; until then turns work from what was seen last."
         return Check(name=name, state=CheckState.BROKEN, detail=silent or standing_in.AWAY, mend=mend)
@@ -50,7 +47,7 @@ def _shared(habitus: Habitus) -> Check:
 
 
 def _spool(habitus: Habitus) -> Iterator[Check]:
-    spool = Spool(habitus.place / WAITING, habitus.redactor)
+    spool = Spool(habitus.place / home.WAITING, habitus.redactor)
     waiting, dropped = spool.waiting, spool.dropped
     if not waiting and not dropped:
         return

@@ -18,6 +18,7 @@ from habitus.learning.remedies.store import studied_files
 from habitus.memory.tables import engram_versions
 from habitus.sandbox.credentials.calls import calls
 from habitus.sandbox.credentials.grants import granted
+from habitus.settings import CLAIMED
 from habitus.skills.climbs import failed_climbs
 from habitus.skills.erasing import NOBODY
 from habitus.skills.tables import trusted
@@ -33,7 +34,7 @@ class Person:
     @property
     def names(self) -> tuple[str, ...]:
         """How they sign what they do."""
-        return self.name, f"{self.name} (claimed)"
+        return self.name, f"{self.name}{CLAIMED}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

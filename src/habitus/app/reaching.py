@@ -1,4 +1,4 @@
-"""Reaching a database server: whether it answers at all in time, asked without taking a connection of it."""
+"""Reaching a database server: whether anybody is there, asked without a connection, and whether it answers in time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,34 @@ import time
 
 import sqlalchemy as sa
 
+from habitus import sql
+from habitus.errors import StorageFailed
+
 _PORT = 5432
 _MAY_WE_ENCRYPT = struct.pack("!ii", 8, 80877103)  # a server answers with one letter, before anybody signs in
+_AWAY = "The database is away ({})."
+_LATE = "no answer within {:.0f} ms"
 
 
-def silence(url: sa.URL, within: float) -> str:
-    """Why a server can't be reached within these seconds; nothing where it answers, or where there is none."""
+def silence(engine: sa.Engine, within: float) -> str:
+    """Why a server does not answer a question within these seconds; nothing where it does, or where there is none.
+
+    Somebody may be there who does not answer for long: a pooler, say, that waits for its server.
+    """
+    if (absent := absence(engine.url, within)) or engine.dialect.name != "postgresql":
+        return absent
+    try:
+        with sql.storage_errors(engine), engine.connect() as connection:
+            asked = time.monotonic()
+            engine.dialect.do_ping(connection.connection.dbapi_connection)  # type: ignore[arg-type]  # it is open
+            took = time.monotonic() - asked
+    except StorageFailed as error:
+        return error.message
+    return "" if took <= within else _AWAY.format(_LATE.format(within * 1000))
+
+
+def absence(url: sa.URL, within: float) -> str:
+    """Why nobody is there within these seconds; nothing where somebody is, or where there is no server."""
     if url.get_backend_name() != "postgresql":
         return ""
     problem = ""
@@ -27,10 +49,10 @@ def silence(url: sa.URL, within: float) -> str:
                     return ""
                 problem = "it hung up"
         except TimeoutError:
-            problem = f"no answer within {within * 1000:.0f} ms"
+            problem = _LATE.format(within * 1000)
         except OSError as error:
             problem = error.strerror or str(error)
-    return f"The database is away ({problem})."
+    return _AWAY.format(problem)
 
 
 def _places(url: sa.URL) -> list[tuple[str, int]]:

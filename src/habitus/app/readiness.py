@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-import sqlalchemy as sa
-
+from habitus import sql
 from habitus.agent.outage import ANSWERS_S
 from habitus.app.home import WAITING, can_write, why_read_only
 from habitus.app.reaching import silence
@@ -33,12 +32,12 @@ class Readiness:
 
 
 def readiness(settings: Settings) -> Readiness:
-    """Found out anew, without a connection to the database; nothing in it is secret."""
+    """Found out anew; nothing in it is secret."""
     try:
         reasons = [] if can_write(settings.home) else [f"{why_read_only(settings.home)}."]
     except StorageFailed as error:
         return Readiness(state=ReadyState.UNUSABLE, reasons=(error.message,))
-    if settings.database and (silent := silence(sa.make_url(settings.database), ANSWERS_S)):
+    if settings.database and (silent := silence(sql.create_engine(settings.database, settings.workspace), ANSWERS_S)):
         reasons.append(silent)
     spool = Spool(settings.home / WAITING, Redactor(()))
     if waiting := spool.waiting:

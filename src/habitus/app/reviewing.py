@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from habitus.app.carrying import carry_out
 from habitus.app.content import near_duplicates
+from habitus.app.home import host_of
+from habitus.app.whose import refuse_unless_admin
 from habitus.skills.powers import brings_code
 from habitus.skills.review import Proposal, Review
 
@@ -18,10 +21,14 @@ def open_review(habitus: Habitus) -> Review:
         if brings_code(proposal.change.tree):
             habitus.tools.approved(proposal)
 
+    is_alone = habitus.shared is habitus.local or habitus.is_read_only
     review = Review(
         habitus.skills,
         habitus.shared,
         local=habitus.local,
+        host="" if is_alone else host_of(habitus.settings.home),
+        allow_elsewhere=partial(refuse_unless_admin, habitus, "decide about directories of another host"),
+        carry=partial(carry_out, habitus),
         clock=habitus.clock,
         auto=habitus.settings.review.auto,
         duplicates=partial(near_duplicates, habitus.finder),

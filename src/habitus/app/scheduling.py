@@ -6,6 +6,9 @@ import zoneinfo
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
+import sqlalchemy as sa
+
+from habitus import sql
 from habitus.app import home
 from habitus.app.habitus import Habitus
 from habitus.app.job_kinds import SCHEDULED, add
@@ -26,7 +29,7 @@ class Scheduled:
 
 
 def scheduled(habitus: Habitus, queue: JobQueue) -> tuple[Scheduled, ...]:
-    now, zone = habitus.clock(), _zone(habitus)
+    now, zone = moment(habitus), _zone(habitus)
     found = []
     for kind in SCHEDULED:
         when = str(getattr(habitus.settings.schedule, kind))
@@ -34,6 +37,16 @@ def scheduled(habitus: Habitus, queue: JobQueue) -> tuple[Scheduled, ...]:
         next_on = schedule.next(now, zone).moment if schedule else None
         found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(habitus, queue, kind))))
     return tuple(found)
+
+
+def moment(habitus: Habitus) -> datetime:
+    """Now, by the clock of the database where many hosts share one: theirs differ. Refused where that is no longer ours
+    to use, so that a worker takes no job for which its code is too old."""
+    with sql.reading(habitus.shared) as connection:
+        if habitus.shared.dialect.name == "postgresql":
+            now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+            return now
+    return habitus.clock()
 
 
 class Scheduler:
@@ -48,13 +61,13 @@ class Scheduler:
         self._habitus = habitus
         self._queue = queue
         self._zone = _zone(habitus)
-        self._began = habitus.clock()
+        self._began = moment(habitus)
         self._schedules = {kind: read(getattr(habitus.settings.schedule, kind)) for kind in SCHEDULED}
         self._seen: dict[str, str] = {}  # the slot that was looked at last
 
     def look(self) -> list[str]:
         """The ids of the jobs that were added."""
-        now, added = self._habitus.clock(), list[str]()
+        now, added = moment(self._habitus), list[str]()
         for kind, schedule in self._schedules.items():
             slot = schedule.last(now, self._zone) if schedule else None
             if slot is None or self._seen.get(kind) == slot.key:

@@ -218,7 +218,7 @@ def open_conversation(
 
 def open_outage(habitus: Habitus) -> Outage:
     frozen = standing_in.AWAY if standing_in.stands_in(habitus) else ""
-    return Outage(partial(silence, habitus.shared.url), frozen=frozen)
+    return Outage(partial(silence, habitus.shared), frozen=frozen)
 
 
 def lots(habitus: Habitus, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:

@@ -18,8 +18,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from habitus import sql
 from habitus.agent.outage import ANSWERS_S
 from habitus.app import home
-from habitus.app.reaching import silence
-from habitus.errors import Refused, StorageFailed
+from habitus.app.reaching import absence
+from habitus.errors import DatabaseAway, Refused, StorageFailed
 from habitus.memory.tables import memory_revision
 from habitus.pause import switches
 from habitus.search.tables import collections
@@ -65,10 +65,15 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
     if server.dialect.name == "postgresql":
         home.settle(settings.home, settings.workspace)
     file = settings.home / FILE
-    is_away = file.exists() and silence(server.url, ANSWERS_S)
+    is_away = file.exists() and absence(server.url, ANSWERS_S)
     if is_away and (found := _read_only(file)) is not None:
         return found
-    opened = sql.open_engine(address, settings.workspace)
+    try:
+        opened = sql.open_engine(address, settings.workspace)
+    except DatabaseAway:  # somebody was there, who is not the server
+        if (found := _read_only(file)) is None:
+            raise
+        return found
     return sql.acting_as(opened, settings.user, is_admin=settings.is_admin)
 
 
@@ -133,8 +138,8 @@ def _copy_rows(connection: sa.Connection, copy: sa.Connection, table: sa.Table) 
 
 
 def _read_only(file: Path) -> sa.Engine | None:
-    """None for one that another version made."""
-    if not _marked(file).startswith(f"{_MARK}{sql.HEAD} "):
+    """None where there is none, or one that another version made."""
+    if not file.exists() or not _marked(file).startswith(f"{_MARK}{sql.HEAD} "):
         return None
     engine = sql.create_engine(sql.sqlite_url(file))
     sa.event.listen(engine, "connect", _refuse_writes)

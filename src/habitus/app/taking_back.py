@@ -30,8 +30,7 @@ def take_back(habitus: Habitus, words: Sequence[str]) -> TakenBack:
             return TakenBack(said=(f"{name} is back.",), undo=("skills", "remove", f"{name}@{layer}"))
         case ("skills", "remove", *names) if names:
             gone = writing.remove(habitus, names, "")
-            said = tuple(f"{one.item.name} is in the archive." for one in gone)
-            return TakenBack(said=said, undo=gone[0].undo if len(gone) == 1 else ())
+            return TakenBack(said=tuple(f"{one.item.name} is in the archive." for one in gone.skills), undo=gone.undo)
         case ("skills", ("enable" | "disable") as turn, *names) if names:
             done = writing.switch(habitus, names, on=turn == "enable")
             said = tuple(f"{item.name} is switched {'on' if turn == 'enable' else 'off'}." for item in done.after)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from habitus.agent.identity import NAME, identity_skill
 from habitus.app.habitus import Habitus
-from habitus.app.undoing import of_version, undo_of
+from habitus.app.undoing import of_change, of_version, undo_of
 from habitus.errors import Invalid
 from habitus.files import Tree, file_of
 from habitus.skills import trees
@@ -103,6 +104,14 @@ class Removed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Removal:
+    """The skills of one removal, and the command that brings all of them back."""
+
+    skills: tuple[Removed, ...]
+    undo: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class IdentityText:
     """Who the assistant is, now; nothing to undo where nothing was changed."""
 
@@ -127,10 +136,21 @@ def new(
     if cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
     made = habitus.skills.create(skill, habitus.person("new"), layer=layer, files=files)
-    address = f"{made.name}@{made.layer}"
+    return _made(habitus, made.name, made.layer, made.version)
+
+
+def made_since(habitus: Habitus, name: str, since: datetime, layer: str | None = None) -> NewSkill | None:
+    """The skill of this name, if this person has made it since then."""
+    item, person = habitus.skills.find(f"{name}@{layer}" if layer else name), habitus.person()
+    history = habitus.skills.history(f"{item.name}@{item.layer}")
+    own = [one.number for one in history if one.made_on >= since and one.author.name == person.name]
+    return _made(habitus, item.name, item.layer, own[0]) if own else None
+
+
+def _made(habitus: Habitus, name: str, layer: str, version: int) -> NewSkill:
+    address = f"{name}@{layer}"
     directory = None if habitus.settings.database else habitus.skills.directory(address)
-    undo = of_version(address, made.version)
-    return NewSkill(name=made.name, version=made.version, layer=made.layer, directory=directory, undo=undo)
+    return NewSkill(name=name, version=version, layer=layer, directory=directory, undo=of_version(address, version))
 
 
 def _drafted(name: str, fields: Fields, content: bytes | None, file: str, skeleton: str = _SKELETON) -> Skill:
@@ -215,10 +235,11 @@ def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> Switching:
     return Switching(after=after, undo=("skills", "disable" if on else "enable", *turned) if turned else ())
 
 
-def remove(habitus: Habitus, names: Sequence[str], reason: str) -> tuple[Removed, ...]:
+def remove(habitus: Habitus, names: Sequence[str], reason: str) -> Removal:
     """Move skills to the archive; an unknown one is said before anything is done."""
     items, author = [habitus.skills.find(name) for name in names], habitus.person(reason)
-    return tuple(_removed(habitus, item, author) for item in items)
+    gone = tuple(_removed(habitus, item, author) for item in items)
+    return Removal(skills=gone, undo=gone[0].undo if len(gone) == 1 else of_change(author))
 
 
 def _removed(habitus: Habitus, item: Listed, author: Author) -> Removed:

@@ -20,7 +20,7 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
         output.say(f"{found.address} ({found.server}), answers in {found.latency_ms} ms")
         output.say(f"Schema: {found.schema or 'no tables yet'}; this Habitus needs {found.needs}.")
         if found.server.startswith("PostgreSQL"):
-            output.say(f"pgvector: {found.pgvector or 'not there, and not needed'}.")
+            output.say(f"Search: {found.search}; pgvector: {found.pgvector or 'not there'}.")
         if found.note:
             output.say(found.note)
         rows = [(name, count) for name, count in found.rows.items() if count]
@@ -30,9 +30,15 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def migrate(context: typer.Context, as_json: AsJson = False) -> None:
+def migrate(
+    context: typer.Context,
+    even_so: Annotated[
+        bool, typer.Option("--even-so", help="Also while older processes run that can't use it afterwards.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Bring the database up to what this Habitus needs. A shared one is never migrated otherwise."""
-    done = database.migrate(read_settings(context.find_root().obj))
+    done = database.migrate(read_settings(context.find_root().obj), even_so=even_so)
     said = f"{done.address} is at schema {done.after}" + (
         ", as it was." if done.before == done.after else f"; it was at {done.before or 'none'}."
     )

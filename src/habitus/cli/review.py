@@ -96,7 +96,8 @@ def _print_approved(context: typer.Context, done: Decided) -> None:
     if isinstance(item.subject, Engram):
         output.say(f"Approved: {item.action} {item.id}  {item.what}")
     else:
-        output.say(f"Approved: {item.action} {item.what}" + (f", now version {done.version}." if done.version else "."))
+        became = f", now version {done.version}." if done.version else "."
+        output.say(f"Approved: {item.action} {item.what}" + ("; that host does it." if done.due_on else became))
     output.say_undo(context, *done.undo)
 
 

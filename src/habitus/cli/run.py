@@ -15,6 +15,8 @@ from habitus.cli import output
 from habitus.cli.tour import played, say_what_next
 from habitus.cli.up import Place, serve
 
+_CTRL_C = "\x03"
+
 
 def run() -> None:
     """Play the tour; at a terminal, stay up with the page of its home until 'q' or Ctrl-C."""
@@ -28,20 +30,23 @@ def run() -> None:
 
 async def _stay(habitus: Habitus) -> None:
     with _key_by_key():
-        asyncio.get_running_loop().add_reader(sys.stdin, _ended_by_q)
+        asyncio.get_running_loop().add_reader(sys.stdin, _ended_by_key)
         await serve(habitus, habitus.settings.home, Place(host="127.0.0.1", port=0), output.say)
 
 
-def _ended_by_q() -> None:
-    if sys.stdin.read(1) in ("q", "Q", ""):
-        signal.raise_signal(signal.SIGINT)  # as Ctrl-C does
+def _ended_by_key() -> None:
+    if sys.stdin.read(1) in ("q", "Q", _CTRL_C, ""):
+        signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
 def _key_by_key() -> Iterator[None]:
-    """The terminal gives each key at once, and is afterwards as it was."""
+    """The terminal gives each key at once, and is afterwards as it was; Ctrl-C is a key too, or it would end `make`."""
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
+    now = termios.tcgetattr(sys.stdin)
+    now[6][termios.VINTR] = b"\0"
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, now)
     try:
         yield
     finally:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -28,8 +30,9 @@ from habitus.mcp.server import Behind
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
 from habitus.web.security import keys_of
+from habitus.web.streams import Ending
 
-_CLOSING_S = 5
+_CLOSING_S = 30  # for requests that are being answered
 
 
 def up(
@@ -51,6 +54,7 @@ def up(
         _refuse_strangers(habitus, place)
         with jobs_beside(habitus) if with_jobs else nullcontext():
             asyncio.run(serve(habitus, home, place, output.say))
+    gc.freeze()  # all of it goes with the process; looking through it for rubbish takes longer than stopping
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,15 +98,16 @@ async def serve(habitus: Habitus, home: Path | None, place: Place, say: Callable
         say(f"Habitus is at http://{names[0]}")
         say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
+        ending = Ending(mcp_http.Watched(both, behind))
         config = uvicorn.Config(
-            mcp_http.Watched(both, behind),
+            ending,
             log_level="warning",
             lifespan="on",
             proxy_headers=False,  # where a request comes from is what the socket says
             timeout_graceful_shutdown=_CLOSING_S,
         )
         try:
-            await Server(config).serve(sockets=[door])
+            await Server(config, ending).serve(sockets=[door])
         finally:
             await behind.close()
             desks.close()
@@ -121,7 +126,11 @@ class Both:
 
 
 class Server(uvicorn.Server):
-    """Stops when it is told to, and leaves it to us to close what is open."""
+    """Stops when it is told to, ends what it streams, and leaves it to us to close what is open."""
+
+    def __init__(self, config: uvicorn.Config, ending: Ending) -> None:
+        super().__init__(config)
+        self._ending = ending
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -133,3 +142,7 @@ class Server(uvicorn.Server):
 
     def _stop(self) -> None:
         self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending.end()
+        await super().shutdown(sockets)

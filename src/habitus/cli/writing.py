@@ -162,9 +162,9 @@ def remove(context: typer.Context, names: SkillNames, reason: Reason = "", as_js
     with opened(context) as habitus:
         removed = use_case.remove(habitus, names, reason)
         if as_json:
-            output.print_json({"removed": [{"name": one.item.name, "layer": one.item.layer} for one in removed]})
+            output.print_json({"removed": [{"name": one.item.name, "layer": one.item.layer} for one in removed.skills]})
             return
-        for one in removed:
+        for one in removed.skills:
             item = one.item
             output.say(f"Moved {item.name}@{item.layer} to the archive.")
             if item.hidden:

@@ -6,7 +6,6 @@ worker leaves or loses is put back. A job's token is taken away with it: who sti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
@@ -36,7 +35,7 @@ class Room:
 
     def take(self, kinds: Collection[str], *, hands: int, limits: Limits) -> int:
         """Take as many jobs as there are hands free, the most urgent and then the oldest first; how many it were."""
-        is_due = sa.func.coalesce(jobs.c.delay_until_epoch_ms, 0) <= int(time.time() * 1000)
+        is_due = sa.func.coalesce(jobs.c.delay_until_epoch_ms, 0) <= self._store.now_ms()
         known = sa.and_(_is_waiting, _kind.in_(kinds), is_for(self._host), is_due)
         with self._store.reading() as connection:
             if connection.execute(sa.select(jobs.c.workflow_uuid).where(known).limit(1)).first() is None:
@@ -81,7 +80,8 @@ class Room:
             if kept is None:
                 return Trouble()  # cancelled, or another worker has it
             trouble = _trouble(kept).after_failure(reason, at=_done(connection, id))
-            _put_back(connection, id, kept, trouble, wait_s=trouble.wait_s(self._first_wait_s))
+            wait_ms = int(trouble.wait_s(self._first_wait_s) * 1000)
+            _put_back(connection, id, kept, trouble, not_before=self._store.now_ms() + wait_ms)
             return trouble
 
     def leave(self) -> None:
@@ -152,13 +152,18 @@ def _trouble(kept: Mapping[str, object]) -> Trouble:
 
 
 def _put_back(
-    connection: sa.Connection, id: str, kept: Mapping[str, object], trouble: Trouble, *, wait_s: float = 0.0
+    connection: sa.Connection,
+    id: str,
+    kept: Mapping[str, object],
+    trouble: Trouble,
+    *,
+    not_before: sa.ColumnElement[int] | None = None,
 ) -> None:
     values: dict[str, object] = {**_WAITING_AGAIN, "attributes": {**kept, "trouble": asdict(trouble)}}
     if trouble.is_too_much:
         values |= {"status": "MAX_RECOVERY_ATTEMPTS_EXCEEDED"}
-    elif wait_s:
-        values |= {"delay_until_epoch_ms": int((time.time() + wait_s) * 1000)}
+    elif not_before is not None:
+        values |= {"delay_until_epoch_ms": not_before}
     connection.execute(sa.update(jobs).where(jobs.c.workflow_uuid == id).values(values))
 
 

@@ -6,6 +6,7 @@ because the engine's own queues can't tell one worker's room from another's.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
 from habitus.jobs.engine import WAITING
+from habitus.presence import connecting
 
 _BUSY_S = 30
 _metadata = sa.MetaData(schema="engine")  # which schema that is, each store says
@@ -74,6 +76,12 @@ class JobStore:
         """Whether other hosts work on it."""
         return self.schema is not None
 
+    def now_ms(self) -> sa.ColumnElement[int]:
+        """By the clock of whoever keeps the jobs: those of the hosts differ."""
+        if not self.is_shared:
+            return sa.literal(int(time.time() * 1000))
+        return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
+
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         with sql.storage_errors(self.engine), self.engine.connect() as connection:
@@ -128,16 +136,13 @@ def _postgresql(url: str, connections: int) -> sa.Engine:
 
 
 def _connecting(url: str, connections: int) -> sa.Engine:
+    address = sa.make_url(url).set(drivername="postgresql+psycopg")
     return sa.create_engine(
-        sa.make_url(url).set(drivername="postgresql+psycopg"),
+        address,
         pool_size=connections,
         max_overflow=0,
         pool_pre_ping=True,
-        connect_args={
-            "connect_timeout": 5,
-            "tcp_user_timeout": 10_000,  # so that a cut line is noticed
-            "prepare_threshold": None,  # a pooler may give every transaction another connection
-        },
+        connect_args=connecting(address, "habitus jobs"),
     )
 
 

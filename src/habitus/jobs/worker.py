@@ -25,6 +25,8 @@ from habitus.jobs.store import JobStore
 
 log = logging.getLogger(__name__)
 
+PATIENCE_S = 10.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manner:
@@ -36,7 +38,8 @@ class Manner:
     limits: Limits = field(default_factory=Limits)
     look_s: float = 0.5
     first_wait_s: float = FIRST_WAIT_S
-    patience_s: float = 10.0  # for parts that run when it leaves
+    patience_s: float = PATIENCE_S  # for parts that run when it leaves
+    cut_off: Callable[[], object] = lambda: None  # ends what those wait for that have used it up
     dropped_s: float = 5.0  # after which a job that nobody here is at is put back
     each_look: Callable[[], object] = lambda: None
 
@@ -135,6 +138,9 @@ class _Hands:
             self._is_leaving = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._busy, self._manner.patience_s)
+        self._manner.cut_off()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy, self._manner.patience_s)
 
     @property
     def at(self) -> frozenset[str]:
@@ -158,6 +164,10 @@ class _Hands:
             self._busy += 1
         try:
             return DBOS.run_step({"name": name}, _attempt, do)
+        except _Failed:
+            if self._is_leaving:  # it was cut off, which is no fault of its own
+                raise _Leaving from None
+            raise
         finally:
             with self._changed:
                 self._busy -= 1

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from habitus.search.encoders import open_index
     from habitus.search.index import Index
     from habitus.search.minilm import MiniLM
+    from habitus.search.server import ServerIndex
 
 __all__ = [
     "Document",
@@ -24,6 +25,7 @@ __all__ = [
     "NoEmbedder",
     "Report",
     "Results",
+    "ServerIndex",
     "WordLlama",
     "default_embedder",
     "open_index",
@@ -32,6 +34,7 @@ __all__ = [
 _HOMES = {
     "Index": "index",
     "MiniLM": "minilm",
+    "ServerIndex": "server",
     "Embedder": "embedding",
     "NoEmbedder": "embedding",
     "WordLlama": "embedding",

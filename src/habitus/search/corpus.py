@@ -1,6 +1,7 @@
 """The documents of one index in memory: entries by slot, their postings, vectors and words.
 
 An edited document gets a new slot and its old one dies; the slots are counted anew when many have come or gone.
+Of a library that stays in a server (see `server`) it holds those that are worth a look; rarity is counted over all.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +33,21 @@ class Words:
     rarity: NDArray[np.float32]
 
 
+class Beyond(Protocol):
+    """Documents that are not in memory, as far as they can be counted."""
+
+    documents: int
+    with_body: int
+
+    def counts(self, codes: Codes) -> NDArray[np.int64]:
+        """In how many of them each term is."""
+        ...
+
+
 class Corpus:
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
+        self._beyond: tuple[Corpus, Beyond] | None = None  # all that counts: what was in memory before, and the rest
         # Word 0 is the empty word: a document without words still has one to compare.
         self._vocabulary: dict[str, int] = {"": 0}
         # Of each word of the vocabulary; made when the word is first compared.
@@ -56,6 +70,12 @@ class Corpus:
         other.postings = self.postings.copy()
         return other
 
+    def beside(self, beyond: Beyond) -> Corpus:
+        """This one as a part of a larger library: the same documents, and what is rare is rare among all of them."""
+        other = copy.copy(self)
+        other._beyond = (self, beyond)
+        return other
+
     def replace(self, entries: Sequence[IndexEntry], vectors: Vectors, gone: Sequence[str] = ()) -> None:
         """Take these entries in, each instead of the one with its id, and let the `gone` go."""
         for id in (*gone, *(entry.id for entry in entries)):
@@ -64,7 +84,8 @@ class Corpus:
                 self.alive[slot] = False
                 self.postings.remove(self.entries[slot])
                 self._with_body -= self.entries[slot].lengths[-1] > 0
-        if not self.slots or len(entries) > _REBUILD_AFTER or self.postings.added + self._dead > _REBUILD_AFTER:
+        is_much = len(entries) > min(_REBUILD_AFTER, len(self.slots) // 4)
+        if not self.slots or is_much or self.postings.added + self._dead > _REBUILD_AFTER:
             kept = sorted(self.slots.values())
             self._fill(
                 [*(self.entries[slot] for slot in kept), *entries], np.concatenate([self.vectors[kept], vectors])
@@ -107,14 +128,31 @@ class Corpus:
     @property
     def share_with_body(self) -> float:
         """How many of the documents have a body: none for lessons and tools, nearly all for skills."""
-        return self._with_body / len(self.slots) if self.slots else 0.0
+        with_body = self._with_body
+        if self._beyond is not None:
+            held, rest = self._beyond
+            with_body = held._with_body + rest.with_body
+        return with_body / self.documents if self.documents else 0.0
+
+    @property
+    def documents(self) -> int:
+        """How many there are in the whole library."""
+        if self._beyond is None:
+            return len(self.slots)
+        held, rest = self._beyond
+        return len(held.slots) + rest.documents
 
     def rarity(self, codes: Codes) -> NDArray[np.float32]:
         """The idf of each term."""
-        return self._rarity(self.postings.counts(codes))
+        return self._rarity(codes, None)
 
-    def _rarity(self, counts: NDArray[np.int64]) -> NDArray[np.float32]:
-        total = max(len(self.slots), 1)
+    def _rarity(self, codes: Codes, places: NDArray[np.int64] | None) -> NDArray[np.float32]:
+        if self._beyond is None:
+            counts = self.postings.counts(codes, places)
+        else:
+            held, rest = self._beyond
+            counts = held.postings.counts(codes) + rest.counts(codes)
+        total = max(self.documents, 1)
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
     def words_of(self, ids: WordIds) -> Words:
@@ -122,7 +160,7 @@ class Corpus:
         large library that is a small part of all, and a single search need not pay for the others."""
         self._meet(ids)
         codes = self._word_codes[ids]
-        rarity = self._rarity(self.postings.counts(codes, self._word_places[ids]))
+        rarity = self._rarity(codes, self._word_places[ids])
         return Words(codes=codes, vectors=self._word_vectors[ids], rarity=rarity)
 
     def _meet(self, ids: WordIds) -> None:

@@ -34,6 +34,14 @@ class IndexEntry:
     name_words: int
     says_when: bool
 
+    @property
+    def summary(self) -> Codes:
+        return self.codes[: len(self.codes) - self.lengths[-1]]
+
+    @property
+    def body(self) -> Codes:
+        return self.codes[len(self.codes) - self.lengths[-1] :]
+
 
 def encode(document: Document) -> IndexEntry:
     tags = " , ".join(document.tags)

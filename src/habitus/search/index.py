@@ -1,7 +1,8 @@
 """The index of one collection: kept in the database, searched in memory, shared with other processes.
 
 Memory changes only by reading what the database says has changed, before every search, by one small query;
-this process's own changes take the same way. Nothing unchanged is embedded twice.
+this process's own changes take the same way. Nothing unchanged is embedded twice. A part of the documents may stay
+in a server, which then names the candidates of each search.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +27,7 @@ from habitus.search.entry import digest, encode, meaning_of, text_digest
 from habitus.search.explain import explain
 from habitus.search.model import Document, Hit, Report, Results
 from habitus.search.postings import Slots
+from habitus.search.server import ServerIndex
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +40,7 @@ class IndexEvidence:
     """The candidates of one request and what speaks for each."""
 
     ids: tuple[str, ...]
+    corpus: Corpus
     asked: request.SearchRequest
     signals: signals.Signals
     usage: ranking.UseCounts
@@ -67,6 +71,8 @@ class Index:
         self._corpus = Corpus(embedder)
         self._learned = learned.Learned(embedder.width)
         self._generation = 0
+        self.server: ServerIndex | None = None  # has the documents that are not in this index
+        self._gone: frozenset[str] = frozenset()  # the server's documents that are supposed not to be there
         self._among: tuple[Collection[str], Slots] | None = None  # the last ids that can't change, and their slots
         self._notes: list[str] = []
         self._lock = threading.RLock()  # never held by one who waits to write: who writes may want to search
@@ -93,20 +99,20 @@ class Index:
 
         Whoever asks thousands of times in a row has looked once for what others changed, and need not again.
         """
-        with self._lock:
+        with self._lock, nullcontext() if self.server is None else self.server.at_once():
             found = self.evidence(query, among=among, look=look)
             if found is None:
                 return Results()
-            ranked = ranking.rank(found.signals, found.usage, self._tier, self._corpus.share_with_body)
+            ranked = ranking.rank(found.signals, found.usage, self._tier, found.corpus.share_with_body)
             # Machines add up in different orders: what differs by less than this is equal, and comes by its id.
             scores = np.round(ranked.scores, 4).tolist()
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
             fit = ranking.confidence(found.signals, found.usage, self._tier).tolist()
             best = order[: max(k, 0)]
-            parts = explain(self._corpus, found.asked, found.signals, ranked, best)
+            parts = explain(found.corpus, found.asked, found.signals, ranked, best)
             hits = (Hit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(best, parts, strict=True))
             sure = fit[order[0]]
-            least = ranking.floor(self._tier, len(self._corpus) if among is None else len(among))
+            least = ranking.floor(self._tier, found.corpus.documents if among is None else len(among))
             return Results(hits=tuple(hits), fits=sure >= least, confidence=sure)
 
     def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = True) -> IndexEvidence | None:
@@ -115,48 +121,46 @@ class Index:
             if look:
                 self._look()
             asked = request.read(query)
-            if not asked.has_words or not len(self._corpus):
+            if not asked.has_words:
                 return None
             vectors = self._vectors_of(asked.texts(self._embedder.request_words))
             liking = self._learned.liking(asked.text, vectors[0], self._clock())
-            liked = self._liked(liking)
-            found = signals.gather(self._corpus, self._embedder, asked, vectors, self._slots_of(among), liked)
+            liked = [] if liking is None else liking.most_liked(_LIKED)
+            corpus = self._corpus
+            if self.server is not None:
+                terms = signals.Asked.of(corpus.beside(self.server), asked, None)
+                named = self.server.candidates(terms.codes, terms.worth, vectors[0], more=liked, among=among)
+                corpus = self._with(self.server, named)
+            if not corpus.slots:
+                return None
+            more = np.array([corpus.slots[id] for id in liked if id in corpus.slots], dtype=np.int64)
+            found = signals.gather(corpus, self._embedder, asked, vectors, self._slots_of(corpus, among), more)
             if not len(found.slots):
                 return None
-            ids = tuple(self._corpus.entries[slot].id for slot in found.slots.tolist())
-            return IndexEvidence(ids=ids, asked=asked, signals=found, usage=self._usage(liking, found.slots))
+            ids = tuple(corpus.entries[slot].id for slot in found.slots.tolist())
+            usage = ranking.UseCounts.of(liking, ids)
+            return IndexEvidence(ids=ids, corpus=corpus, asked=asked, signals=found, usage=usage)
 
-    def _slots_of(self, among: Collection[str] | None) -> Slots | None:
+    def _with(self, server: ServerIndex, named: store.Loaded) -> Corpus:
+        """The documents in memory and those that a server named; what is rare is rare in the whole library."""
+        corpus = self._corpus.beside(server).copy()
+        ours = corpus.slots.keys() | self._gone
+        new = [at for at, entry in enumerate(named.entries) if entry.id not in ours]
+        corpus.replace([named.entries[at] for at in new], named.vectors[new])
+        return corpus
+
+    def _slots_of(self, corpus: Corpus, among: Collection[str] | None) -> Slots | None:
         if among is None:
             return None
+        if corpus is not self._corpus:  # a few of many
+            return np.array(sorted(slot for id, slot in corpus.slots.items() if id in among), dtype=np.int64)
         if self._among is None or self._among[0] is not among:
-            known = self._corpus.slots
+            known = corpus.slots
             slots = np.array(sorted(known[id] for id in among if id in known), dtype=np.int64)
             if not isinstance(among, frozenset):
                 return slots
             self._among = (among, slots)
         return self._among[1]
-
-    def _liked(self, liking: learned.Liking | None) -> Slots:
-        """The slots of the documents whose learned requests are most like this one."""
-        if liking is None:
-            return np.zeros(0, dtype=np.int64)
-        rows = {row: self._corpus.slots[item] for item, row in liking.items.items() if item in self._corpus.slots}
-        order = np.argsort(-(liking.values.sum(1) + liking.nearest), kind="stable")[:_LIKED]
-        return np.array([rows[row] for row in order.tolist() if row in rows], dtype=np.int64)
-
-    def _usage(self, liking: learned.Liking | None, slots: Slots) -> ranking.UseCounts:
-        usage = ranking.UseCounts.none(len(slots))
-        if liking is None:
-            return usage
-        for place, slot in enumerate(slots.tolist()):
-            row = liking.items.get(self._corpus.entries[slot].id)
-            if row is not None:
-                usage.values[place] = liking.values[row]
-                usage.nearest[place] = liking.nearest[row]
-                usage.usual[place] = liking.usual[row]
-                usage.familiarity[place] = liking.familiarity[row]
-        return usage
 
     def similar(
         self, to: Document | str, *, k: int = 5, least_meaning: float = 0.0, look: bool = True
@@ -169,23 +173,27 @@ class Index:
         with self._lock:
             if look:
                 self._look()
-            if not len(self._corpus):
-                return ()
+            corpus, entry = self._corpus, encode(document)
             vector = self._vectors_of([meaning_of(document)])[0]
-            return likeness.nearest(self._corpus, encode(document), vector, k, least_meaning)
+            if self.server is not None:
+                codes = np.unique(entry.summary)
+                worth = corpus.beside(self.server).rarity(codes)
+                corpus = self._with(self.server, self.server.candidates(codes, worth, vector))
+            return likeness.nearest(corpus, entry, vector, k, least_meaning) if corpus.slots else ()
 
     def neighbours(self) -> dict[str, tuple[Hit, ...]]:
         """For every document the few that are most like it."""
         with self._lock:
             self._look()
-            return likeness.neighbours(self._corpus)
+            server = self.server
+            return likeness.neighbours(self._corpus if server is None else self._with(server, server.everything()))
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Supposed:
         """The same with these documents and without those that are gone, to be searched; nothing of it is kept."""
         with self._lock:
             self._look()
             other = copy.copy(self)
-            other._among, other._corpus = None, self._corpus.copy()
+            other._among, other._corpus, other._gone = None, self._corpus.copy(), frozenset(gone)
             vectors = self._vectors_of([meaning_of(document) for document in documents])
             other._corpus.replace([encode(document) for document in documents], vectors, gone)
             return Supposed(index=other)
@@ -215,12 +223,12 @@ class Index:
             store.write(connection, self._space.collection, generation, items)
             store.write_vectors(connection, self._space.model, vectors)
 
-    def remove(self, ids: Iterable[str]) -> None:
-        """Let documents go, with what was learned for them."""
+    def remove(self, ids: Iterable[str], *, forget: bool = True) -> None:
+        """Let documents go, with what was learned for them unless they only are elsewhere now."""
         gone = list(dict.fromkeys(ids))
         with self._lock:
             self._look()
-            forgotten = [key for id in gone for key in self._learned.keys_of(id)]
+            forgotten = [key for id in gone for key in self._learned.keys_of(id)] if forget else []
         with sql.writing(self._engine) as connection:
             store.next_generation(connection, self._space.collection)
             store.delete_requests(connection, self._space.collection, forgotten)
@@ -272,6 +280,12 @@ class Index:
             self._look()
             return frozenset(past.text for past in self._learned.all())
 
+    def learned_ids(self) -> frozenset[str]:
+        """The ids for which anything was learned."""
+        with self._lock:
+            self._look()
+            return self._learned.items()
+
     def ids(self) -> frozenset[str]:
         """The ids of all documents."""
         with self._lock:
@@ -285,12 +299,13 @@ class Index:
     def describe(self) -> Report:
         with self._lock:
             self._look()
+            documents = len(self._corpus) + (0 if self.server is None else self.server.documents)
             return Report(
                 collection=self._space.collection,
-                documents=len(self._corpus),
+                documents=documents,
                 learned=len(self._learned),
                 embedding=self._embedder.name,
-                floor=ranking.floor(self._tier, len(self._corpus)),
+                floor=ranking.floor(self._tier, documents),
                 notes=tuple(self._notes),
             )
 

@@ -68,6 +68,12 @@ class Liking:
     usual: NDArray[np.float32]
     familiarity: NDArray[np.float32]
 
+    def most_liked(self, count: int) -> list[str]:
+        """The items whose learned requests are most like the new one."""
+        items = list(self.items)  # in the order of their rows
+        order = np.argsort(-(self.values.sum(1) + self.nearest), kind="stable")[:count]
+        return [items[row] for row in order.tolist()]
+
 
 class Learned:
     """Every remembered request of a collection, summed up per item on the day of the last look."""
@@ -84,6 +90,9 @@ class Learned:
 
     def all(self) -> list[LearnedRequest]:
         return [request for of_item in self._requests.values() for request in of_item.values()]
+
+    def items(self) -> frozenset[str]:
+        return frozenset(self._requests)
 
     def keys(self) -> set[tuple[str, str]]:
         return {(item, digest) for item, of_item in self._requests.items() for digest in of_item}

@@ -71,7 +71,7 @@ def _sharing(corpus: Corpus, slot: int, mine: _Profile) -> tuple[Slots, NDArray[
 def _near(corpus: Corpus, entry: IndexEntry, vector: Vector) -> list[int]:
     """The slots worth comparing: nearest by meaning, and those that share the rarest terms."""
     meaning = np.where(corpus.alive, corpus.vectors @ vector, -1.0)
-    codes = np.unique(_summary(entry))
+    codes = np.unique(entry.summary)
     rarity = corpus.rarity(codes)
     shared = np.zeros(len(corpus.entries), dtype=np.float32)
     for number, worth in zip(codes.tolist(), rarity.tolist(), strict=True):
@@ -114,8 +114,8 @@ class _Profile:
         return cls(
             id=entry.id,
             vector=vector,
-            summary=_Weighed.of(corpus, _summary(entry)),
-            body=_Weighed.of(corpus, _body(entry)) if has_body else None,
+            summary=_Weighed.of(corpus, entry.summary),
+            body=_Weighed.of(corpus, entry.body) if has_body else None,
         )
 
 
@@ -148,11 +148,3 @@ def _overlap(a: _Weighed, b: _Weighed) -> float:
 
 def _sorted(hits: list[Hit]) -> tuple[Hit, ...]:
     return tuple(sorted(hits, key=lambda hit: (-round(hit.score, 6), hit.id)))
-
-
-def _summary(entry: IndexEntry) -> Codes:
-    return entry.codes[: len(entry.codes) - entry.lengths[-1]]
-
-
-def _body(entry: IndexEntry) -> Codes:
-    return entry.codes[len(entry.codes) - entry.lengths[-1] :]

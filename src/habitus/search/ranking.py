@@ -8,6 +8,7 @@ candidate by itself: does it fit at all?
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,20 @@ class UseCounts:
             usual=np.zeros(count, dtype=np.float32),
             familiarity=np.zeros(count, dtype=np.float32),
         )
+
+    @classmethod
+    def of(cls, liking: learned.Liking | None, ids: Sequence[str]) -> UseCounts:
+        usage = cls.none(len(ids))
+        if liking is None:
+            return usage
+        for place, id in enumerate(ids):
+            row = liking.items.get(id)
+            if row is not None:
+                usage.values[place] = liking.values[row]
+                usage.nearest[place] = liking.nearest[row]
+                usage.usual[place] = liking.usual[row]
+                usage.familiarity[place] = liking.familiarity[row]
+        return usage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -63,7 +63,7 @@ def gather(
 
     `vectors` are those of the request and then of its parts.
     """
-    asked = _Asked.of(corpus, request, among)
+    asked = Asked.of(corpus, request, among)
     scores = _lexical(corpus, asked, asked.worth)
     meaning = _meaning(corpus, vectors[0], among)
     allowed = corpus.alive if among is None else _mask(len(corpus.alive), among)
@@ -106,7 +106,7 @@ def _meaning(corpus: Corpus, vector: Vectors, among: Slots | None) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
+class Asked:
     """The terms of a request with the weight of their sentence, and what each is worth: that times its idf."""
 
     codes: Codes
@@ -117,7 +117,7 @@ class _Asked:
     phrases: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, corpus: Corpus, request: SearchRequest, among: Slots | None) -> _Asked:
+    def of(cls, corpus: Corpus, request: SearchRequest, among: Slots | None) -> Asked:
         codes = np.array([code(term) for term in request.terms], dtype=np.uint32)
         weights = np.array(list(request.terms.values()), dtype=np.float32)
         worth = corpus.rarity(codes) * weights
@@ -136,7 +136,7 @@ class _Asked:
         )
 
 
-def _lexical(corpus: Corpus, asked: _Asked, worths: Floats) -> Floats:
+def _lexical(corpus: Corpus, asked: Asked, worths: Floats) -> Floats:
     scores = np.zeros(len(corpus.entries), dtype=np.float32)
     for worth, (slots, strengths) in zip(worths, asked.found, strict=True):
         scores[slots] += worth * strengths
@@ -185,7 +185,7 @@ def highest(scores: Floats, count: int) -> Slots:
     return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])
 
 
-def _coverage(corpus: Corpus, asked: _Asked, worths: Floats, slots: Slots) -> Floats:
+def _coverage(corpus: Corpus, asked: Asked, worths: Floats, slots: Slots) -> Floats:
     covered = np.zeros(len(corpus.entries), dtype=np.float32)
     for worth, (where, _) in zip(worths, asked.found, strict=True):
         covered[where] += worth
@@ -193,7 +193,7 @@ def _coverage(corpus: Corpus, asked: _Asked, worths: Floats, slots: Slots) -> Fl
     return shares
 
 
-def _in_order(corpus: Corpus, asked: _Asked, slots: Slots) -> tuple[Floats, Floats]:
+def _in_order(corpus: Corpus, asked: Asked, slots: Slots) -> tuple[Floats, Floats]:
     """Passage and phrase: read the candidates' terms in order and look only at those that were asked for."""
     entries = [corpus.entries[slot] for slot in slots.tolist()]
     sizes = np.array([len(entry.codes) for entry in entries])
@@ -221,7 +221,7 @@ def maybe(codes: Codes, wanted: Codes) -> NDArray[np.bool_]:
     return let_through
 
 
-def _best_passage(asked: _Asked, row: Slots, place: Slots, term: Slots, count: int) -> Floats:
+def _best_passage(asked: Asked, row: Slots, place: Slots, term: Slots, count: int) -> Floats:
     """The worth of different terms within the best window of a body; windows overlap by half."""
     best = np.zeros(count, dtype=np.float32)
     in_body = place >= 0
@@ -246,7 +246,7 @@ def _different(keys: Slots) -> Slots:
     return different
 
 
-def _phrases(asked: _Asked, row: Slots, at: Slots, term: Slots, count: int) -> Floats:
+def _phrases(asked: Asked, row: Slots, at: Slots, term: Slots, count: int) -> Floats:
     found = np.zeros(count, dtype=np.float32)
     if not asked.phrases or len(at) < 2:
         return found

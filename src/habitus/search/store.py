@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from habitus import sql
 from habitus.search import learned
 from habitus.search.embedding import Vectors
 from habitus.search.entry import IndexEntry, Vector, pack, unpack
@@ -76,24 +77,40 @@ def next_generation(connection: sa.Connection, collection: str) -> int:
     return generation(connection, collection)
 
 
+def set_generation(connection: sa.Connection, collection: str, generation: int) -> None:
+    """Set the counter of those who count by another's generations; it never falls."""
+    row = {"collection": collection, "generation": generation}
+    sql.upsert(
+        connection,
+        collections,
+        [row],
+        lambda new: {"generation": sa.func.greatest(collections.c.generation, new.generation)},
+    )
+
+
 def load(connection: sa.Connection, space: Space, *, after: int) -> Loaded:
     """The documents changed after a generation; their texts stay in the database."""
     table = documents.c
     columns = (table.id, table.digest, table.meaning, table.says_when, table.codes, table.words)
     query = _with_vectors(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
     query = query.where(table.collection == space.collection, table.generation > after).order_by(table.id)
+    return loaded(connection.execute(query), space.width)
+
+
+def loaded(rows: Iterable[Sequence[Any]], width: int) -> Loaded:
+    """Rows of id, digest, meaning, says_when, codes, words and vector as entries; without a width there are none."""
     entries: list[IndexEntry] = []
     blobs: list[bytes] = []
     damaged: list[str] = []
-    for id, digest, meaning, says_when, codes, words, blob in connection.execute(query):
+    for id, digest, meaning, says_when, codes, words, blob in rows:
         entry = unpack(id=id, digest=digest, meaning=meaning, codes=codes, words=words, says_when=says_when)
-        blob = blob if space.width else b""
-        if entry is None or blob is None or len(blob) != 4 * space.width:
+        blob = blob if width else b""
+        if entry is None or blob is None or len(blob) != 4 * width:
             damaged.append(id)
         else:
             entries.append(entry)
             blobs.append(blob)
-    matrix = np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(blobs), space.width)
+    matrix = np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(blobs), width)
     sound = np.isfinite(matrix.sum(axis=1))
     damaged += [entry.id for entry, is_sound in zip(entries, sound, strict=True) if not is_sound]
     return Loaded(
@@ -160,11 +177,11 @@ def write(
                 "says_when": entry.says_when,
                 "codes": codes,
                 "words": words,
-                "name": _storable(document.name),
-                "cue": _storable(document.cue),
+                "name": storable(document.name),
+                "cue": storable(document.cue),
                 "tags": json.dumps(document.tags),
-                "description": _storable(document.description),
-                "body": _storable(document.body),
+                "description": storable(document.description),
+                "body": storable(document.body),
             }
         )
     if rows:
@@ -172,7 +189,7 @@ def write(
     drop_vectors(connection, before)
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Without what no database takes: lone surrogates and NUL."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
@@ -261,7 +278,7 @@ def write_requests(
             "generation": generation,
             "weight": request.weight,
             "at": request.at,
-            "text": _storable(request.text),
+            "text": storable(request.text),
         }
         for request in requests
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -73,8 +73,10 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
 
 def erase(connection: sa.Connection, found: Traces) -> None:
     """Take all of it away; contents that nothing else needs go, too."""
-    trees = [*_trees(connection, versions, _these(found.past)), *_trees(connection, proposals, _ids(found.proposals))]
-    trees += _trees(connection, versions, [versions.c.skill.in_(part) for part in _parts(found.archived)])
+    trees = _trees(connection, versions.c.tree, _these(found.past))
+    trees += _trees(connection, versions.c.tree, [versions.c.skill.in_(part) for part in _parts(found.archived)])
+    for column in (proposals.c.tree, proposals.c.base):
+        trees += _trees(connection, column, _ids(found.proposals))
     for where in _these(found.past):
         connection.execute(versions.delete().where(where))
     for part in _parts(found.archived):
@@ -114,7 +116,10 @@ def _sweep(connection: sa.Connection, candidates: Collection[str]) -> None:
     if not candidates:
         return
     needed = {
-        sha256 for table in (versions, proposals) for tree in _trees(connection, table) for sha256 in _contents(tree)
+        sha256
+        for column in (versions.c.tree, proposals.c.tree, proposals.c.base)
+        for tree in _trees(connection, column)
+        for sha256 in _contents(tree)
     }
     plans = connection.execute(sa.select(intents.c.plan)).scalars().all()
     gone = [one for one in candidates if one not in needed and not any(one in plan for plan in plans)]
@@ -123,10 +128,10 @@ def _sweep(connection: sa.Connection, candidates: Collection[str]) -> None:
 
 
 def _trees(
-    connection: sa.Connection, table: sa.Table, where: Iterable[sa.ColumnElement[bool]] = (sa.true(),)
+    connection: sa.Connection, tree: sa.Column[Any], where: Iterable[sa.ColumnElement[bool]] = (sa.true(),)
 ) -> list[str]:
-    query = sa.select(table.c.tree).where(table.c.tree.is_not(None))
-    return [tree for some in where for tree in connection.execute(query.where(some)).scalars()]
+    query = sa.select(tree).where(tree.is_not(None))
+    return [found for some in where for found in connection.execute(query.where(some)).scalars()]
 
 
 def _contents(tree: str) -> list[str]:

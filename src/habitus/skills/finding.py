@@ -11,16 +11,14 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.search import Document, Hit, Results
-from habitus.search.model import SHAPE
 from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Summary
+from habitus.skills.shared_index import CHUNK, Progress, SharedIndex, chunks, mark
 from habitus.skills.tables import indexed
 
 if TYPE_CHECKING:
     from habitus.search.index import Index, Supposed
-
-_CHUNK = 500
 
 
 class Finder:
@@ -36,11 +34,13 @@ class Finder:
         open_index: Callable[[], Index],
         *,
         redacted: Callable[[str], str] = lambda text: text,
+        shared: SharedIndex | None = None,
     ) -> None:
         self._library = library
         self._redacted = redacted  # the files of a skill are the person's; what is kept of them to search is not
         self._engine = engine
         self._open = open_index
+        self._shared = shared
         self._lock = threading.RLock()
         self._opened: Index | None = None
         self._seen: object = None
@@ -58,7 +58,7 @@ class Finder:
         with self._lock:
             return self._index(at).search(query, k=k, among=among, look=look)
 
-    def catch_up(self, progress: Callable[[int], None]) -> None:
+    def catch_up(self, progress: Progress) -> None:
         """Index what is new or, after an upgrade, everything, telling how many are done."""
         with self._lock:
             self._index(progress=progress)
@@ -100,33 +100,54 @@ class Finder:
         notes = f"; {'; '.join(report.notes)}" if report.notes else ""
         return f"{report.documents} skills, {report.learned} learned requests, {report.embedding}{notes}"
 
-    def _index(self, at: Snapshot | None = None, *, progress: Callable[[int], None] = lambda done: None) -> Index:
+    def _index(self, at: Snapshot | None = None, *, progress: Progress = lambda done: None) -> Index:
         if self._opened is None:
             self._opened = self._open()
         seen = at or self._library.snapshot()
         if seen.revision != self._seen:
-            self._catch_up(self._opened, seen, progress)
-            self._seen = seen.revision
+            elsewhere = self._elsewhere(self._opened, progress)
+            self._catch_up(self._opened, seen, elsewhere, progress)
+            self._seen = seen.revision if self._shared is None or self._shared.is_complete else None
         return self._opened
 
-    def _catch_up(self, index: Index, seen: Snapshot, progress: Callable[[int], None]) -> None:
+    def _elsewhere(self, index: Index, progress: Progress) -> str:
+        """The layer whose index stays in a server, brought up to date there; no layer as a rule."""
+        if self._shared is None:
+            return ""
+        store = self._library.layer(self._shared.layer).store
+
+        def read(name: str) -> Document:
+            skill = store.load(name, look=False)
+            return self._clean(Document(id=name, name=name) if skill is None else document_of(skill, skill.body))
+
+        index.server = self._shared.bring_up(store.contents(look=False), index.embedder, read, progress)
+        return self._shared.layer if index.server is not None else ""
+
+    def _catch_up(self, index: Index, seen: Snapshot, elsewhere: str, progress: Progress) -> None:
         """Bring the index up to date with the skills that are in view; only what changed is read."""
-        now = {name: f"{SHAPE}:{digest}"[:64] for name, digest in seen.hashes.items()}
+        now = {name: mark(digest) for name, digest in seen.hashes.items()}
+        here = [name for name in now if seen.by_name[name].layer != elsewhere] if elsewhere else [*now]
         with sql.reading(self._engine) as connection:
             known = {row.name: row.tree_hash for row in connection.execute(sa.select(indexed))}
-        changed = [name for name, digest in now.items() if known.get(name) != digest]
-        gone = [name for name in known if name not in now]
-        for done, names in enumerate(_chunks(changed)):
-            progress(done * _CHUNK)
+        changed = [name for name in here if known.get(name) != now[name]]
+        for done, names in enumerate(chunks(changed)):
+            progress(done * CHUNK)
             index.put(self._documents([seen.by_name[name] for name in names]))
             self._remember(names, now)
+        moved = (known.keys() & now.keys()).difference(here)
+        if moved:
+            index.remove(moved, forget=False)
+        gone = (known.keys() | index.learned_ids()) - now.keys()
         if gone:
             index.remove(gone)
-            self._remember(gone, {})
+        self._remember([*moved, *gone], {})
 
     def _remember(self, names: Sequence[str], hashes: Mapping[str, str]) -> None:
+        if not names:
+            return
         with sql.writing(self._engine) as connection:
-            connection.execute(indexed.delete().where(indexed.c.name.in_(names)))
+            for some in chunks(names):
+                connection.execute(indexed.delete().where(indexed.c.name.in_(some)))
             rows = [{"name": name, "tree_hash": hashes[name]} for name in names if name in hashes]
             if rows:
                 connection.execute(indexed.insert(), rows)
@@ -138,9 +159,9 @@ class Finder:
             bodies = self._library.layer(layer).store.bodies(there)
             for name, summary in there.items():
                 assert summary is not None
-                yield self._without_secrets(document_of(summary, bodies.get(name, "")))
+                yield self._clean(document_of(summary, bodies.get(name, "")))
 
-    def _without_secrets(self, document: Document) -> Document:
+    def _clean(self, document: Document) -> Document:
         return replace(
             document,
             name=self._redacted(document.name),
@@ -160,8 +181,3 @@ def document_of(summary: Summary, body: str) -> Document:
         tags=summary.tags,
         body=body,
     )
-
-
-def _chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(names), _CHUNK):
-        yield names[start : start + _CHUNK]

@@ -8,101 +8,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, assert_never
 
 import sqlalchemy as sa
 
-from habitus import sql
-from habitus.errors import Invalid, NotFound, Refused, Stale
+from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, UserError
 from habitus.files import Tree, checked_path, file_of, is_same, tree_hash
 from habitus.skills import names, records, trees
 from habitus.skills.diffing import diff_trees
-from habitus.skills.layers import USER
-from habitus.skills.ledger import Ledger
+from habitus.skills.layers import USER, Layer
 from habitus.skills.library import Library
-from habitus.skills.model import Author, Skill
-from habitus.skills.powers import PowerKind, powers
+from habitus.skills.model import Actor, Author, Skill
+from habitus.skills.proposals import Action as Action
+from habitus.skills.proposals import Change as Change
+from habitus.skills.proposals import Desks
+from habitus.skills.proposals import Proposal as Proposal
+from habitus.skills.proposals import ProposalState as ProposalState
+from habitus.skills.proposals import Submitted as Submitted
+from habitus.skills.proposals import reasons_to_wait as reasons_to_wait
+from habitus.skills.stores.base import Changed
 from habitus.skills.tables import proposals
-from habitus.text import one_line
 
-
-class Action(StrEnum):
-    WRITE = "write"
-    REMOVE = "remove"
-    ENABLE = "enable"
-    DISABLE = "disable"
-
-
-class ProposalState(StrEnum):
-    WAITING = "waiting"
-    APPROVED = "approved"
-    REJECTED = "rejected"
-    STALE = "stale"  # what it changes has moved on
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """What somebody wants to do to one skill. `tree` is its files as they shall be, for a write."""
-
-    action: Action
-    name: str
-    layer: str
-    tree: Tree = field(default_factory=dict)
-    findings: tuple[str, ...] = ()  # what a scan or a search found, in words
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proposal:
-    id: int
-    change: Change
-    base_hash: str
-    author: Author
-    reasons: tuple[str, ...]  # why it waits
-    made_on: datetime
-    state: ProposalState
-    conversation: str = ""
-    decided_on: datetime | None = None
-    decided_by: str = ""
-    decision: str = ""  # the reason given
-
-    @property
-    def is_new(self) -> bool:
-        """Whether it would add a skill."""
-        return self.change.action is Action.WRITE and not self.base_hash
-
-    @property
-    def refusal(self) -> str:
-        """Of one that was turned down: that it was, by whom and why, in a sentence."""
-        what = "This change of" if self.change.action is Action.WRITE else f"The wish to {self.change.action}"
-        reason = one_line(self.decision)[:500].rstrip(".") or "no reason given"
-        return f"{what} '{self.change.name}' (proposal {self.id}) was turned down by {self.decided_by}: {reason}."
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Submitted:
-    """What became of a change: applied as this version, or waiting as this proposal."""
-
-    version: int | None = None
-    proposal: Proposal | None = None
-
-
-def reasons_to_wait(change: Change, before: Tree, author: Author, *, auto: bool) -> list[str]:
-    """Why a change has to wait for a person; nothing when it need not."""
-    if not author.is_automatic:
-        return list(change.findings)
-    reasons = [] if auto else ["the agent started it"]
-    if change.action is not Action.WRITE:
-        reasons.append(f"the agent wants to {change.action} it")
-        return reasons
-    new_powers = powers(change.name, change.tree) - powers(change.name, before)
-    if any(power.kind is PowerKind.RUNS for power in new_powers):
-        reasons.append("it brings code")
-    reasons += sorted(str(power) for power in new_powers if power.kind is not PowerKind.RUNS)
-    return [*reasons, *change.findings]
+_DUE = (ProposalState.ACCEPTED, ProposalState.CARRYING)
+_BECAME = {ProposalState.STALE: "found stale", **dict.fromkeys(_DUE, "approved")}
+_DECIDED = (ProposalState.REJECTED, ProposalState.ACCEPTED, ProposalState.APPROVED)
+_UNDECIDED: Mapping[str, Any] = {
+    "state": ProposalState.WAITING.value,
+    **dict.fromkeys(("decided_on", "decided_by", "decision", "told_on")),
+}
 
 
 class Review:
@@ -114,20 +49,28 @@ class Review:
         clock: Callable[[], datetime],
         auto: bool,
         local: sa.Engine | None = None,
+        host: str = "",
+        allow_elsewhere: Callable[[], None] = lambda: None,
+        carry: Callable[[int], int | None] | None = None,
         duplicates: Callable[[str, Tree], Sequence[str]] = lambda name, tree: (),
         redacted: Callable[[str], str] = lambda text: text,
         tell: Callable[[Proposal], None] = lambda proposal: None,
     ) -> None:
-        """`local` is this machine's database where `engine` is shared with others; `tell` hears what begins to wait."""
+        """`local` is the database of this `host` where `engine` is shared with others.
+
+        `allow_elsewhere` raises where this person may not decide for another host; `carry` carries out what was
+        approved for a directory of this one; `tell` hears what begins to wait.
+        """
         self._library = library
         self._duplicates = duplicates  # what a new skill is too much like, in words
-        # The person's own layer is shared; the directories of the others belong to this machine, as do their proposals.
-        self._desks = (engine,) if local in (None, engine) else (engine, local)
+        self._desks = Desks(engine) if local is None or local is engine else Desks(engine, local)
+        self._host = host
+        self._allow_elsewhere = allow_elsewhere
+        self._carry = carry or self.carry_out
         self._clock = clock
         self._redacted = redacted  # for reasons, which people and models write; files are kept as they are
         self._auto = auto
         self._tell = tell
-        self._blobs = Ledger("", "")
         self._told: list[Callable[[Proposal], None]] = []
 
     def when_approved(self, tell: Callable[[Proposal], None]) -> None:
@@ -138,12 +81,17 @@ class Review:
         """Apply a change, or keep it for a person to decide."""
         before = self._current(change)
         if author.is_automatic and change.action is Action.WRITE and not before:
-            found = self._duplicates(change.name, change.tree)
-            change = replace(change, findings=(*change.findings, *found))
+            change = replace(change, findings=(*change.findings, *self._twins(change)))
         reasons = reasons_to_wait(change, before, author, auto=self._auto)
         if reasons:
             return Submitted(proposal=self.propose(change, author, reasons, conversation=conversation))
         return Submitted(version=self._apply(change, author))
+
+    def _twins(self, change: Change) -> Sequence[str]:
+        try:
+            return self._duplicates(change.name, change.tree)
+        except StorageFailed:
+            return ("the database is away: nobody knows whether another skill says the same",)
 
     def propose(self, change: Change, author: Author, reasons: Sequence[str], *, conversation: str = "") -> Proposal:
         """Keep a change for a person. The same change proposed again is the same proposal.
@@ -156,76 +104,107 @@ class Review:
         if change.action is Action.WRITE and trees.parse(change.name, change.tree).skill is None:
             raise Invalid(str(trees.parse(change.name, change.tree).diagnostics[-1]), mend="")
         trees.refuse_clash(change.name, change.tree)
-        for earlier in self._earlier(change, base_hash):
+        wanted = Proposal(
+            id=0,
+            change=change,
+            base_hash=base_hash,
+            author=replace(author, reason=self._redacted(author.reason)),
+            reasons=tuple(map(self._redacted, reasons)),
+            made_on=self._clock(),
+            state=ProposalState.WAITING,
+            conversation=conversation,
+            root=_root(self._library.layer(change.layer)),
+        )
+        shared, *own = self._desks.engines
+        if not own or change.layer == USER:
+            return self._proposed(shared, wanted)
+        wanted = replace(wanted, host=self._host, base=before)
+        try:
+            return self._proposed(shared, wanted)
+        except StorageFailed:
+            return self._proposed(own[0], wanted)  # until the shared one is back: see `hand_over`
+
+    def _proposed(self, engine: sa.Engine, wanted: Proposal) -> Proposal:
+        for earlier in self._earlier(engine, wanted):
             if earlier.state is ProposalState.WAITING:
                 return self.get(earlier.id)
-            if author.is_automatic:
+            if wanted.author.is_automatic:
                 raise Refused(earlier.refusal, mend="Do it another way, or ask the person what they want.")
-        engine = self._desks[0] if change.layer == USER else self._desks[-1]
-        with sql.writing(engine, durable=True, lock="proposals") as connection:
-            self._blobs.keep(connection, change.tree.values())
-            key = connection.execute(
-                proposals.insert().values(
-                    layer=change.layer,
-                    name=change.name,
-                    action=change.action.value,
-                    base_hash=base_hash,
-                    tree=records.pack_tree(change.tree),
-                    author=records.pack_author(replace(author, reason=self._redacted(author.reason))),
-                    reasons=json.dumps([self._redacted(reason) for reason in reasons], ensure_ascii=False),
-                    details=json.dumps(dict(change.details), ensure_ascii=False),
-                    conversation=conversation,
-                    made_on=self._clock(),
-                    state=ProposalState.WAITING.value,
-                )
-            ).inserted_primary_key
-        assert key is not None
-        made = self.get(self._number(engine, int(key[0])))
+        made = self.get(self._desks.keep(engine, wanted))
         self._tell(made)
         return made
 
-    def _earlier(self, change: Change, base_hash: str) -> Sequence[Proposal]:
+    def _earlier(self, engine: sa.Engine, wanted: Proposal) -> list[Proposal]:
         """Proposals of the same change that wait or were turned down, those that wait first."""
-        about = (change.layer, change.name, change.action)
-        found = [*self.list(ProposalState.WAITING, with_contents=False), *self._rejected(change.name)]
+        change = wanted.change
+        about = {"layer": change.layer, "name": change.name, "action": change.action.value}
+        same = [proposals.c[column] == value for column, value in about.items()]
+        found = [
+            one
+            for state in (ProposalState.WAITING, ProposalState.REJECTED)
+            for one in self._desks.find(proposals.c.state == state.value, self._are_ours, *same, at=[engine])
+        ]
         return [
             one
             for one in found
-            if (one.change.layer, one.change.name, one.change.action) == about
-            and (one.base_hash == base_hash or (one.state is ProposalState.REJECTED and change.action is Action.WRITE))
+            if one.root in ("", wanted.root)
             and is_same(one.change.tree, change.tree)
+            and (
+                one.base_hash == wanted.base_hash
+                or (one.state is ProposalState.REJECTED and change.action is Action.WRITE)
+            )
         ]
 
-    def _rejected(self, name: str) -> Sequence[Proposal]:
-        return self._found(proposals.c.state == ProposalState.REJECTED.value, proposals.c.name == name)
+    def left_here(self) -> list[Proposal]:
+        """What was proposed while the shared database was away, or before there was one."""
+        of_host = (proposals.c.state == ProposalState.WAITING.value, proposals.c.layer != USER)
+        own = self._desks.engines[1:]
+        return self._desks.find(*of_host, with_contents=True, at=own) if own else []
+
+    def hand_over(self) -> None:
+        """What is left here goes to the shared database, where every host can decide."""
+        shared = self._desks.engines[0]
+        for one in self.left_here():
+            same = (proposals.c.host == self._host, proposals.c.made_on == one.made_on)
+            if not self._desks.find(
+                proposals.c.name == one.change.name, *same, at=[shared]
+            ):  # killed before the next line
+                before = one.base or self.before(one)
+                self._desks.keep(shared, replace(one, host=self._host, base=before))
+            self._desks.remove(one.id)
 
     def list(
-        self, state: ProposalState | None = ProposalState.WAITING, *, with_contents: bool = True
+        self,
+        state: ProposalState | None = ProposalState.WAITING,
+        *,
+        with_contents: bool = True,
+        everywhere: bool = False,
     ) -> list[Proposal]:
-        """The proposals of a state, or all; without contents their files are known by hash alone."""
-        where = () if state is None else (proposals.c.state == state.value,)
-        return [*self._found(*where, with_contents=with_contents)]
+        """The proposals of a state, or all; without contents their files are known by hash alone.
+
+        Those for directories of other hosts only where that is asked for: what goes on here does not regard them.
+        """
+        where = [] if state is None else [proposals.c.state == state.value]
+        return self._desks.find(*where, *([] if everywhere else [self._are_ours]), with_contents=with_contents)
+
+    def due(self) -> Sequence[Proposal]:
+        """What was approved for directories of this host, and is to be carried out."""
+        approved = proposals.c.state.in_([state.value for state in _DUE])
+        return self._desks.find(approved, proposals.c.host == self._host) if self._host else []
+
+    @property
+    def _are_ours(self) -> sa.ColumnElement[bool]:
+        return proposals.c.host.in_(("", self._host))
 
     def turned_down(self) -> Sequence[Proposal]:
         """What an agent proposed, a person turned down, and no agent has heard of yet."""
-        return self._found(proposals.c.state == ProposalState.REJECTED.value, proposals.c.told_on.is_(None))
+        rejected = proposals.c.state == ProposalState.REJECTED.value
+        return self._desks.find(rejected, proposals.c.told_on.is_(None), self._are_ours)
 
     def told(self, numbers: Iterable[int]) -> None:
         """The agent has heard that these were turned down, and why."""
         for number in numbers:
-            engine, identity = self._place(number)
-            with sql.writing(engine, lock="proposals") as connection:
-                mine = proposals.update().where(proposals.c.id == identity)
-                connection.execute(mine.values(told_on=self._clock()))
-
-    def _found(self, *where: sa.ColumnElement[bool], with_contents: bool = False) -> Sequence[Proposal]:
-        query = sa.select(proposals).where(*where).order_by(proposals.c.id)
-        found: list[Proposal] = []
-        for engine in self._desks:
-            with sql.reading(engine) as connection:
-                here = [_proposal(row, self._number(engine, row["id"])) for row in connection.execute(query).mappings()]
-                found += [self._with_contents(connection, proposal) for proposal in here] if with_contents else here
-        return sorted(found, key=lambda proposal: (proposal.made_on, proposal.id))
+            self._desks.change(number, {"told_on": self._clock()})
 
     def in_conversation(self, conversation: str) -> dict[str, Skill]:
         """The skills that wait and were written in this conversation: there they work already."""
@@ -234,29 +213,11 @@ class Review:
         return {name: skill for name, skill in parsed.items() if skill is not None}
 
     def waiting_count(self) -> int:
-        query = sa.select(sa.func.count()).where(proposals.c.state == ProposalState.WAITING.value)
-        total = 0
-        for engine in self._desks:
-            with sql.reading(engine) as connection:
-                total += int(connection.execute(query).scalar_one())
-        return total
+        """On all hosts together."""
+        return self._desks.count(ProposalState.WAITING)
 
     def get(self, number: int) -> Proposal:
-        engine, identity = self._place(number)
-        with sql.reading(engine) as connection:
-            row = connection.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
-            if row is not None:
-                return self._with_contents(connection, _proposal(row, number))
-        known = ", ".join(str(waiting.id) for waiting in self.list(with_contents=False)) or "none"
-        raise NotFound(f"There is no proposal {number}.", mend=f"Waiting: {known}.")
-
-    def _number(self, engine: sa.Engine, identity: int) -> int:
-        """What people call a proposal: its id, or with two databases even numbers for the shared one."""
-        return identity * len(self._desks) + self._desks.index(engine)
-
-    def _place(self, number: int) -> tuple[sa.Engine, int]:
-        identity, desk = divmod(number, len(self._desks))
-        return self._desks[desk], identity
+        return self._desks.get(number)
 
     def diff(self, number: int) -> str:
         """What approving it would change."""
@@ -264,34 +225,106 @@ class Review:
         change = proposal.change
         match change.action:
             case Action.WRITE:
-                return diff_trees(self._current(change), change.tree, f"{change.name} now", f"{change.name} proposed")
+                return diff_trees(self.before(proposal), change.tree, f"{change.name} now", f"{change.name} proposed")
             case Action.REMOVE:
-                return diff_trees(self._current(change), {}, f"{change.name} now", f"{change.name} proposed")
+                return diff_trees(self.before(proposal), {}, f"{change.name} now", f"{change.name} proposed")
             case Action.ENABLE | Action.DISABLE:
-                return f"{change.action} {change.name}@{change.layer}\n"
+                return f"{change.action} {proposal.place}\n"
             case never:
                 assert_never(never)
 
+    def before(self, proposal: Proposal) -> Tree:
+        """The files that it changes: as they are, or for another host as they were when it was proposed there."""
+        return self._current(proposal.change) if self.is_open(proposal) else proposal.base
+
+    def is_elsewhere(self, proposal: Proposal) -> bool:
+        """Whether it is about a directory of another host."""
+        return proposal.host not in ("", self._host)
+
+    def is_open(self, proposal: Proposal) -> bool:
+        """Whether its directory is one of those that are open here: which projects are, depends on where one is."""
+        roots = {layer.name: _root(layer) for layer in self._library.layers}
+        return not self.is_elsewhere(proposal) and proposal.root in ("", roots.get(proposal.change.layer))
+
     def approve(self, number: int, person: Author) -> tuple[Proposal, int | None]:
-        """Carry it out. A proposal whose base has moved becomes stale and changes nothing."""
+        """Carry it out, or have its host do so. A proposal whose base has moved changes nothing."""
         proposal = self._waiting(number)
-        change = proposal.change
-        before = self._current(change)
-        if (tree_hash(before) if before else "") != proposal.base_hash:
+        if self.is_elsewhere(proposal):
+            self._decide(number, ProposalState.ACCEPTED, person, "")
+            return self.get(number), None
+        if proposal.host:
+            self._decide(number, ProposalState.CARRYING, person, "")
+            version = self._carry(number)
+            return self.get(number), version
+        if not self.is_open(proposal):
+            raise Refused(f"Proposal {number} is about {proposal.root}, which is not open here.", mend="Run it there.")
+        if self._hash_now(proposal.change) != proposal.base_hash:
             self._decide(number, ProposalState.STALE, person, "what it changes has moved on")
             raise Stale(
-                f"'{change.name}' has changed since proposal {number} was made.",
+                f"'{proposal.change.name}' has changed since proposal {number} was made.",
                 mend="It is now marked stale; ask for it again on the current version.",
             )
-        who = f"proposed by {proposal.author.actor.value} {proposal.author.name}".strip()
-        reason = f"{proposal.author.reason} ({who}, proposal {number})".strip()
-        store = self._library.layer(change.layer).store
-        current = next((v.number for v in reversed(store.history(change.name))), 0)
-        version = self._apply(change, replace(person, reason=reason), expected_version=current)
+        version = self._approved(proposal, person)
         self._decide(number, ProposalState.APPROVED, person, "")
         for tell in self._told:
             tell(proposal)
         return self.get(number), version
+
+    def _approved(self, proposal: Proposal, person: Author) -> int | None:
+        who = f"proposed by {proposal.author.actor.value} {proposal.author.name}".strip()
+        reason = f"{proposal.author.reason} ({who}, proposal {proposal.id})".strip()
+        store = self._library.layer(proposal.change.layer).store
+        current = next((v.number for v in reversed(store.history(proposal.change.name))), 0)
+        return self._apply(proposal.change, replace(person, reason=reason), expected_version=current)
+
+    def carry_out(self, number: int) -> int | None:
+        """Do what was approved for a directory of this host: once, also when whoever was at it was killed.
+
+        What can't be done waits again with the reason, on what is there now; only a disk or a database is tried again.
+        """
+        is_due = self._desks.change(number, {"state": ProposalState.CARRYING.value}, of=_DUE)
+        proposal = self.get(number)
+        if not is_due and proposal.state is not ProposalState.APPROVED:  # by another process of this host
+            raise Stale(f"Proposal {number} is {proposal.state.value} again: {proposal.reasons[-1]}.", mend="")
+        try:
+            made = self._carried_out(proposal)
+        except StorageFailed:
+            raise
+        except UserError as error:
+            self.put_back(number, f"approved by {proposal.decided_by}, and not carried out: {error.message}")
+            raise
+        version = max((one.last for one in made), default=0) or None
+        if is_due:
+            for tell in self._told:
+                tell(proposal)
+            done = {"state": ProposalState.APPROVED.value, "decision": f"version {version}" if version else ""}
+            self._desks.change(number, done, of=[ProposalState.CARRYING])
+        return version
+
+    def _carried_out(self, proposal: Proposal) -> Sequence[Changed]:
+        """What it did, now or before somebody was killed."""
+        change = proposal.change
+        if not self.is_open(proposal):
+            raise NotFound(f"There is no {proposal.root} any more.", mend="")
+        before, store = (
+            self._hash_now(change),
+            self._library.layer(change.layer).store,
+        )  # a look, which ends what was begun
+        if made := store.changed_in(proposal.carried_as):
+            return made
+        if before != proposal.base_hash:
+            mend = "It waits again, on what is there now."
+            raise Stale(f"'{change.name}' has changed since proposal {proposal.id} was made.", mend=mend)
+        self._approved(proposal, Author(actor=Actor.USER, name=proposal.decided_by, change=proposal.carried_as))
+        return store.changed_in(proposal.carried_as)
+
+    def put_back(self, number: int, reason: str) -> None:
+        """It could not be carried out: it waits again, with the reason, on what is there now."""
+        proposal = self.get(number)
+        before = self.before(proposal)
+        based = {"base": records.pack_tree(before), "base_hash": tree_hash(before) if before else ""}
+        reasons = json.dumps([*dict.fromkeys((*proposal.reasons, reason))], ensure_ascii=False)
+        self._desks.change(number, {**_UNDECIDED, **based, "reasons": reasons}, of=_DUE, keep=before)
 
     def reject(self, number: int, person: Author, reason: str) -> Proposal:
         """Turn it down; the agent sees the reason."""
@@ -304,13 +337,11 @@ class Review:
     def reopen(self, number: int) -> Proposal:
         """Let it wait again, as if nobody had decided; what approving it did is the caller's to take back."""
         proposal = self.get(number)
-        if proposal.state not in (ProposalState.REJECTED, ProposalState.APPROVED):
+        self._allow(proposal)
+        if not self._desks.change(number, _UNDECIDED, of=_DECIDED):
+            if proposal.state is ProposalState.CARRYING:
+                raise Invalid(f"Proposal {number} is being carried out on {proposal.host}.", mend="Retry in a moment.")
             raise Invalid(f"Proposal {number} is {proposal.state.value}; nobody has decided about it.", mend="")
-        engine, identity = self._place(number)
-        with sql.writing(engine, durable=True, lock="proposals") as connection:
-            undecided = dict.fromkeys(("decided_on", "decided_by", "decision", "told_on"))
-            again = {"state": ProposalState.WAITING.value, **undecided}
-            connection.execute(proposals.update().where(proposals.c.id == identity).values(again))
         return self.get(number)
 
     def supersede(self, number: int, by: int, author: Author) -> None:
@@ -326,34 +357,36 @@ class Review:
         parsed = trees.parse(proposal.change.name, tree)
         if parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), mend="")
-        engine, identity = self._place(number)
-        with sql.writing(engine, durable=True, lock="proposals") as connection:
-            self._blobs.keep(connection, tree.values())
-            changed = proposals.update().where(proposals.c.id == identity).values(tree=records.pack_tree(tree))
-            connection.execute(changed)
+        self._desks.change(number, {"tree": records.pack_tree(tree)}, of=[ProposalState.WAITING], keep=tree)
         return self.get(number)
 
     def _waiting(self, number: int) -> Proposal:
         proposal = self.get(number)
+        self._allow(proposal)
         if proposal.state is not ProposalState.WAITING:
             by = f" by {proposal.decided_by}" if proposal.decided_by else ""
-            became = "found stale" if proposal.state is ProposalState.STALE else proposal.state.value
+            became = _BECAME.get(proposal.state, proposal.state.value)
             raise Invalid(f"Proposal {number} was {became}{by} already.", mend="See 'habitus review list'.")
         return proposal
 
+    def _allow(self, proposal: Proposal) -> None:
+        if self.is_elsewhere(proposal):
+            self._allow_elsewhere()
+
     def _decide(self, number: int, state: ProposalState, person: Author, decision: str) -> None:
-        engine, identity = self._place(number)
-        with sql.writing(engine, durable=True, lock="proposals") as connection:
-            connection.execute(
-                proposals.update()
-                .where(proposals.c.id == identity, proposals.c.state == ProposalState.WAITING.value)
-                .values(
-                    state=state.value,
-                    decided_on=self._clock(),
-                    decided_by=person.name or person.actor.value,
-                    decision=self._redacted(decision),
-                )
-            )
+        """Whoever is first has decided; the others hear that."""
+        values = {
+            "state": state.value,
+            "decided_on": self._clock(),
+            "decided_by": person.name or person.actor.value,
+            "decision": self._redacted(decision),
+        }
+        if not self._desks.change(number, values, of=[ProposalState.WAITING]):
+            self._waiting(number)
+
+    def _hash_now(self, change: Change) -> str:
+        before = self._current(change)
+        return tree_hash(before) if before else ""
 
     def _current(self, change: Change) -> Tree:
         """The files that the change is about, as they are; empty when there are none."""
@@ -377,30 +410,6 @@ class Review:
             case never:
                 assert_never(never)
 
-    def _with_contents(self, connection: sa.Connection, proposal: Proposal) -> Proposal:
-        tree = self._blobs.contents(connection, proposal.change.tree)
-        return replace(proposal, change=replace(proposal.change, tree=tree))
 
-
-def _proposal(row: Mapping[Any, Any], number: int) -> Proposal:
-    reasons = tuple(json.loads(row["reasons"]))
-    change = Change(
-        action=Action(row["action"]),
-        name=row["name"],
-        layer=row["layer"],
-        tree=records.unpack_tree(row["tree"]),
-        details=json.loads(row["details"]),
-    )
-    return Proposal(
-        id=number,
-        change=change,
-        base_hash=row["base_hash"],
-        author=records.unpack_author(row["author"]),
-        reasons=reasons,
-        made_on=row["made_on"],
-        state=ProposalState(row["state"]),
-        conversation=row["conversation"],
-        decided_on=row["decided_on"],
-        decided_by=row["decided_by"] or "",
-        decision=row["decision"] or "",
-    )
+def _root(layer: Layer) -> str:
+    return layer.trust_root or layer.claims_root

@@ -147,6 +147,11 @@ proposals = sa.Table(
     sa.Column("decided_by", sa.String),
     sa.Column("decision", sa.Text),
     sa.Column("told_on", Utc),  # when the agent heard that it was turned down, and why
+    sa.Column(
+        "host", sa.String, nullable=False, server_default=""
+    ),  # whose directory it changes; empty for what all share
+    sa.Column("root", sa.Text, nullable=False, server_default=""),  # that directory
+    sa.Column("base", sa.Text),  # the tree that it changes, for those who can't look there
     sa.Index("skill_proposals_by_state", "state", "id"),
 )
 

@@ -25,9 +25,14 @@ from habitus.web.rendering import STATIC
 from habitus.web.security import Guard, Keys, Proxy
 
 
-def make_app(desks: Desks, keys: Keys, hosts: Collection[str], *, is_public: bool = False) -> ASGIApp:
-    """`hosts` are the names, with their port, under which it answers; where others reach it, nobody looks unasked."""
-    app = doors()
+def make_app(
+    desks: Desks, keys: Keys, hosts: Collection[str], *, is_public: bool = False, app: FastAPI | None = None
+) -> ASGIApp:
+    """`hosts` are the names, with their port, under which it answers; where others reach it, nobody looks unasked.
+
+    `app` are doors that stand already; whoever was behind them before is there no longer.
+    """
+    app = app or doors()
     app.state.desks, app.state.keys = desks, keys
     web = desks.own.settings.web
     proxy = Proxy(header=web.proxy_header, addresses=web.proxies)

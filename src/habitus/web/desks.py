@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from fastapi import Request
 
 from habitus.app import Habitus, configuring, taking_back
+from habitus.app.carrying import Serving
 from habitus.app.configuring import Configured
 from habitus.app.people import Person, settings_of
 from habitus.app.taking_back import TakenBack
 from habitus.app.talking import Talks
-from habitus.news import news_of
 
 
 class Desks:
@@ -21,8 +21,7 @@ class Desks:
 
     def __init__(self, own: Habitus) -> None:
         self.own = own
-        self._news = news_of(own.shared)
-        self._news.start()
+        self._serving = Serving(own)
         self._opened: dict[Person, Habitus] = {}
         self._left: list[Habitus] = []  # what was opened with settings that have changed since
         self._talks: dict[Habitus, Talks] = {}
@@ -69,7 +68,7 @@ class Desks:
             return self._talks[habitus]
 
     def close(self) -> None:
-        self._news.close()
+        self._serving.close()
         for talks in self._talks.values():
             talks.close()
         for habitus in (*self._opened.values(), *self._left):

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus.errors import Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
 from habitus.web.rendering import is_swap, notice, page_of_problem
@@ -63,10 +63,17 @@ def problem(status: HTTPStatus, what: str, mend: str = "", headers: Mapping[str,
 
 
 def refusal(path: str, status: HTTPStatus, what: str, mend: str, headers: Mapping[str, str] | None = None) -> ASGIApp:
-    """An answer that stands before the application, so without a request to look at."""
+    """An answer that stands before the application, for programs, for an open page, or as a page of its own."""
     if path.startswith(API):
         return problem(status, what, mend, headers)
-    return page_of_problem(status, what, mend, headers)
+
+    async def say(scope: Scope, receive: Receive, send: Send) -> None:
+        is_open = is_swap(Request(scope))
+        answer = notice(what, mend, status) if is_open else page_of_problem(status, what, mend)
+        answer.headers.update(headers or {})
+        await answer(scope, receive, send)
+
+    return say
 
 
 def handle(app: FastAPI) -> None:

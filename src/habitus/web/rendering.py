@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import html
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -79,10 +78,10 @@ def notice(what: str, mend: str, status: HTTPStatus) -> HTMLResponse:
     return answer
 
 
-def page_of_problem(status: HTTPStatus, what: str, mend: str, headers: Mapping[str, str] | None = None) -> HTMLResponse:
+def page_of_problem(status: HTTPStatus, what: str, mend: str) -> HTMLResponse:
     """A page that says what went wrong and needs nothing of Habitus to do so."""
     text = _templates().get_template("problem.html").render(status=status, what=what, mend=mend)
-    return HTMLResponse(encodable(text), status_code=status, headers=dict(headers or {}))
+    return HTMLResponse(encodable(text), status_code=status)
 
 
 @functools.cache

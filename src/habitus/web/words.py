@@ -12,13 +12,13 @@ from habitus.evidence.plan import Plan
 from habitus.evidence.policy import Verdict
 from habitus.jobs.model import JobState
 from habitus.journal.model import Place
-from habitus.memory.model import Engram, Kind, Producer, Scope
+from habitus.memory.model import Engram, Kind, Producer, Scope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
 from habitus.recipes.counts import RecipeCounts
 from habitus.recipes.plan import Parameter
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
-from habitus.skills.review import Action, Proposal
+from habitus.skills.review import Action, Proposal, ProposalState
 from habitus.tools.model import ToolStatus
 
 STATES = {
@@ -58,6 +58,11 @@ PRODUCERS = {
     Producer.DREAM: "learned by practice",
     Producer.IMPORT: "brought in",
     Producer.TRANSCRIPTS: "learned from past conversations",
+}
+TRUSTS = {
+    TrustLevel.USER: "you said or confirmed it",
+    TrustLevel.VERIFIED: "a trial showed that it helps",
+    TrustLevel.AUTOMATIC: "nobody has checked it",
 }
 OUTCOMES = {OutcomeKind.OK: "went well", OutcomeKind.FAILED: "went wrong", OutcomeKind.INFRA: "was interrupted"}
 PLACES = {
@@ -247,8 +252,13 @@ def in_a_line(item: Listed) -> str:
 
 
 def without_commands(reason: str) -> str:
-    """Commands are for the terminal."""
-    return reason.partition("; see 'habitus")[0]
+    """Commands and their options are for the terminal."""
+    return re.split(r"; (?:see 'habitus|--)", reason)[0]
+
+
+def begun(text: str) -> str:
+    """As the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def whom(engram: Engram) -> str:
@@ -263,9 +273,19 @@ def sentence(item: InboxItem) -> str:
             return f"Remember: {text}"
         case Proposal() as proposal:
             change, by = proposal.change, who(proposal.author)
+            where = f" in {change.layer} on {proposal.host}" if proposal.host else ""
             if change.action is Action.WRITE and not proposal.base_hash:
-                return f"{by[:1].upper()}{by[1:]} wants to add the skill {change.name}"
-            return f"{by[:1].upper()}{by[1:]} wants to {ACTIONS[change.action]} {change.name}"
+                return f"{begun(by)} wants to add the skill {change.name}{where}"
+            return f"{begun(by)} wants to {ACTIONS[change.action]} {change.name}{where}"
+
+
+def decided(item: InboxItem) -> str:
+    match item.state:
+        case ProposalState.REJECTED:
+            return "turned down"
+        case ProposalState.APPROVED:
+            return "approved"
+    return "approved, its host carries it out"
 
 
 def because(reason: str) -> str:

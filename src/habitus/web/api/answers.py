@@ -67,6 +67,7 @@ Waiting = answer(
     by=Author | str,
     made_on=datetime | None,
     layer=(str, None),
+    host=(str, None),
     decided_on=(datetime | None, None),
     decided_by=(str, None),
     decision=(str, None),

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from habitus.app import jobs
-from habitus.app.once import once
+from habitus.app.once import Attempt, once
 from habitus.app.scheduling import Scheduled, scheduled
 from habitus.jobs.model import Job, Priority
 from habitus.web.api.answers import answer, page_of
@@ -46,10 +46,18 @@ def planned(habitus: Opened) -> Json:
 def leave(habitus: Opened, wanted: NewJob, key: OnceKey = "") -> Json:
     """Leave something to the next worker that is free."""
 
-    def make() -> Json:
+    def make(attempt: Attempt) -> Json:
         with jobs.opened_queue(habitus) as queue:
-            words, priority = wanted.words, wanted.priority
-            return {"id": jobs.leave(habitus, queue, wanted.kind, words, tokens=wanted.tokens, priority=priority)}
+            id = jobs.leave(
+                habitus,
+                queue,
+                wanted.kind,
+                wanted.words,
+                tokens=wanted.tokens,
+                priority=wanted.priority,
+                id=attempt.id,
+            )
+            return {"id": id}
 
     return once(habitus, key, ["jobs", wanted.model_dump(mode="json")], make)
 

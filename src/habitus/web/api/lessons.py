@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from fastapi import APIRouter, Response
 
-from habitus.app import json_of
-from habitus.app.once import once
+from habitus.app import Habitus, json_of
+from habitus.app.once import Attempt, once
 from habitus.app.undoing import of_lessons
-from habitus.memory.model import Cause, Kind, LessonState, Scope, Status
+from habitus.memory.model import Cause, Engram, Kind, LessonState, Scope, Status
 from habitus.web.api.answers import Lesson, Undo, answer, many, page_of
 from habitus.web.api.asking import (
     After,
@@ -62,7 +64,10 @@ def list_lessons(
 def add(habitus: Opened, wanted: NewLesson, key: OnceKey = "") -> Json:
     """Remember something; what is known already is made stronger."""
 
-    def make() -> Json:
+    def make(attempt: Attempt) -> Json:
+        if (before := _made_since(habitus, wanted, attempt.since)) is not None:
+            undo = ("lessons", "remove", before.id)
+            return {"status": Status.STORED.value, "lesson": told(json_of.lesson(before)), "redacted": {}, "undo": undo}
         with habitus.memory.noting() as made:
             encoded = habitus.memory.add(
                 wanted.text, kind=wanted.kind, scope=wanted.scope, topic=wanted.topic, project=habitus.project
@@ -76,6 +81,14 @@ def add(habitus: Opened, wanted: NewLesson, key: OnceKey = "") -> Json:
         }
 
     return once(habitus, key, ["lessons", wanted.model_dump(mode="json")], make)
+
+
+def _made_since(habitus: Habitus, wanted: NewLesson, since: datetime | None) -> Engram | None:
+    """What a request that was cut off has kept, if it came to that."""
+    if since is None:
+        return None
+    same = (one for one in habitus.memory.list_lessons("all", _ALL) if one.text == wanted.text.strip())
+    return next((one for one in same if one.created_on is not None and one.created_on >= since), None)
 
 
 @router.get("/archive", response_model=answer("LessonArchive", archived=many(Lesson), next=str | None, total=int))

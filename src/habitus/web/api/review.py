@@ -9,7 +9,7 @@ from pydantic import Field
 
 from habitus.app import comparing, inbox, json_of, replaying
 from habitus.app.inbox import Decided
-from habitus.app.once import once
+from habitus.app.once import Attempt, once
 from habitus.skills.review import Proposal, ProposalState
 from habitus.web.api.answers import Undo, Waiting, answer, many, page_of
 from habitus.web.api.asking import After, Body, Json, Limit, Line, OnceKey, Opened, Reason, Words, paged, told
@@ -83,7 +83,7 @@ def _rejected(done: Decided) -> Json:
 def choose(habitus: Opened, id: str, wanted: Others, key: OnceKey = "") -> Json:
     """Of several that say the same approve this one, and turn the others down."""
 
-    def make() -> Json:
+    def make(_: Attempt) -> Json:
         taken, *others = inbox.choose(habitus, id, wanted.others)
         return {"taken": _approved(taken), "turned_down": [_rejected(one) for one in others]}
 

@@ -72,13 +72,13 @@ def show_session(habitus: Opened, id: str, limit: Limit = 100, after: After = ""
 @router.post("/sessions", status_code=202, response_model=Begun)
 def begin(habitus: Opened, talks: Talking, wanted: Said, key: OnceKey = "") -> Json:
     """Begin a conversation; what comes of it is heard under its events, and then stands in it."""
-    return once(habitus, key, ["sessions", wanted.text], lambda: {"id": talks.say(wanted.text)})
+    return once(habitus, key, ["sessions", wanted.text], lambda _: {"id": talks.say(wanted.text)})
 
 
 @router.post("/sessions/{id}/say", status_code=202, response_model=Begun)
 def go_on(habitus: Opened, talks: Talking, id: str, wanted: Said, key: OnceKey = "") -> Json:
     """Go on with a conversation."""
-    return once(habitus, key, ["sessions", id, wanted.text], lambda: {"id": talks.say(wanted.text, id)})
+    return once(habitus, key, ["sessions", id, wanted.text], lambda _: {"id": talks.say(wanted.text, id)})
 
 
 @router.post("/sessions/{id}/stop", status_code=204)

@@ -11,7 +11,7 @@ from pydantic import Field
 from habitus.agent.background import in_thread
 from habitus.app import browsing, going_back, json_of, listing, uploading, writing
 from habitus.app.browsing import Filters
-from habitus.app.once import once
+from habitus.app.once import Attempt, once
 from habitus.app.updating import TakenIn
 from habitus.errors import Refused, Stale
 from habitus.files import file_of
@@ -109,15 +109,19 @@ def list_skills(
 def create(habitus: Opened, wanted: NewSkill, response: Response, key: OnceKey = "") -> Json:
     """Write a new skill."""
 
-    def make() -> Json:
+    def make(attempt: Attempt) -> Json:
         fields = Fields(
             title=wanted.title, description=wanted.description, when_to_use=wanted.when_to_use, tags=wanted.tags
         )
         content = None if wanted.body is None else wanted.body.encode("utf-8", "replace")
+        name, since = names.checked(wanted.name), attempt.since
         try:
-            made = writing.new(habitus, names.checked(wanted.name), fields, wanted.layer, content=content)
+            made = writing.new(habitus, name, fields, wanted.layer, content=content)
         except Stale as error:
-            raise Refused(error.message, mend="Choose another name, or edit the one that is there.") from None
+            before = writing.made_since(habitus, name, since, wanted.layer) if since else None
+            if before is None:
+                raise Refused(error.message, mend="Choose another name, or edit the one that is there.") from None
+            made = before
         return {"name": made.name, "layer": made.layer, "version": made.version, "undo": made.undo}
 
     answer = once(habitus, key, ["skills", wanted.model_dump(mode="json")], make)
@@ -131,7 +135,7 @@ def bulk(habitus: Opened, wanted: Bulk) -> Json:
     """Switch several on or off, or move them to the archive; an unknown one is said before anything is done."""
     if wanted.act is Act.REMOVE:
         gone = writing.remove(habitus, wanted.names, wanted.reason)
-        return {"names": [one.item.name for one in gone], "undo": [one.undo for one in gone]}
+        return {"names": [one.item.name for one in gone.skills], "undo": [gone.undo]}
     done = writing.switch(habitus, wanted.names, on=wanted.act is Act.ENABLE)
     return {"names": [item.name for item in done.after], "undo": [done.undo] if done.undo else []}
 
@@ -161,7 +165,7 @@ def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, i
 @router.delete("/skills/{name}", response_model=Moved)
 def remove(habitus: Opened, name: str, reason: Line = "") -> Json:
     """Move it to the archive, from which it can be brought back."""
-    (gone,) = writing.remove(habitus, [name], reason)
+    (gone,) = writing.remove(habitus, [name], reason).skills
     return {"name": gone.item.name, "layer": gone.item.layer, "undo": gone.undo}
 
 
@@ -253,7 +257,7 @@ def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: boo
     """What is in a .md, .zip or .tar.gz, and what a scan finds in it; with `save` it is taken in as well."""
     sent = uploaded(file)
 
-    def make() -> Json:
+    def make(_: Attempt) -> Json:
         taken = uploading.take(habitus, sent, overwrite=overwrite)
         return {"results": told(taken.results), "undo": taken.undo}
 

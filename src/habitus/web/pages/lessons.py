@@ -7,26 +7,33 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
+from habitus.app.browsing import LessonFilters, browse_lessons
 from habitus.app.habitus import Habitus
 from habitus.app.undoing import of_lessons
 from habitus.errors import Stale
-from habitus.memory.model import Engram, Kind, Status
+from habitus.memory.model import Engram, Kind, Status, TrustLevel, kind_of
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, page
-from habitus.web.words import KINDS
 
 router = APIRouter(include_in_schema=False)
 
+_ALL = LessonFilters()
+
 
 @router.get("/lessons")
-def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return _shown(request, habitus)
+def show(request: Request, habitus: Opened, kind: str = "", trust: str = "", order: str = "") -> HTMLResponse:
+    """Those of an address; a filter that nobody knows counts as none."""
+    filters = LessonFilters(
+        kind=kind_of(kind) if kind in list(Kind) else None,
+        trust=TrustLevel(trust) if trust in list(TrustLevel) else None,
+        by_use=order == "use",
+    )
+    return _shown(request, habitus, filters=filters)
 
 
-def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
-    found = habitus.memory.list_lessons("all", 1000)
-    groups = [(kind, mine) for kind in KINDS if (mine := [one for one in found if one.kind is kind])]
-    return page(request, "lessons.html", said=said, groups=groups, archived=habitus.memory.archived())
+def _shown(request: Request, habitus: Habitus, said: Said | None = None, filters: LessonFilters = _ALL) -> HTMLResponse:
+    found = browse_lessons(habitus, filters)
+    return page(request, "lessons.html", said=said, found=found, filters=filters)
 
 
 @router.get("/lessons/{id}")

@@ -15,7 +15,7 @@ from habitus.app.habitus import Habitus
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of
 from habitus.web.rendering import Said, moment, notice, page
-from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, counted, who
+from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, counted, who, without_commands
 
 router = APIRouter(include_in_schema=False)
 
@@ -63,7 +63,7 @@ def tools(request: Request, habitus: Opened) -> HTMLResponse:
         Line(
             name=tool.name,
             text=tool.description,
-            note=tool.reason
+            note=without_commands(tool.reason)
             or f"{counted(tool.cases, 'test')}" + (f", passed {moment(tool.proved_on)}" if tool.proved_on else ""),
             href=f"/skills/{tool.name}?tab=code",
             mark=TOOL_STATES[tool.status][0],

@@ -14,7 +14,7 @@ from habitus.web.api.asking import Opened, uploaded
 from habitus.web.pages import skill, skills
 from habitus.web.pages.skill import Draft
 from habitus.web.rendering import Said, fragment, page
-from habitus.web.words import counted
+from habitus.web.words import counted, without_commands
 
 router = APIRouter(include_in_schema=False)
 
@@ -63,7 +63,7 @@ def take(
     refused = [result for result in taken.results if result.verdict is Verdict.REFUSED]
     told = [f"Saved: {counted(len(taken.new_skills), 'skill')}."]
     told += [f"Waiting for you: {held}."] if held else []
-    told += [f"Left out: {refused[0].name} ({refused[0].reason})."] if refused else []
+    told += [f"Left out: {refused[0].name} ({without_commands(refused[0].reason)})."] if refused else []
     said = Said(text=" ".join(told), undo=taken.undo, is_bad=bool(refused) and not taken.new_skills)
     answer = skills.listed(request, habitus, skills.chosen(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"

@@ -50,7 +50,14 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
 def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
     groups = inbox.together(habitus, inbox.waiting(habitus))
     views = [[_view(habitus, item) for item in group] for group in groups]
-    return page(request, "review.html", said=said, groups=views, decided=inbox.decided(habitus, _DECIDED))
+    return page(
+        request,
+        "review.html",
+        said=said,
+        groups=views,
+        decided=inbox.decided(habitus, _DECIDED),
+        elsewhere=habitus.review.is_elsewhere,
+    )
 
 
 def _view(habitus: Habitus, item: InboxItem) -> View:
@@ -82,7 +89,8 @@ def effect(habitus: Opened, id: str) -> HTMLResponse:
 @router.post("/review/{id}/approve")
 def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     (done,) = inbox.approve(habitus, [id])
-    return _shown(request, habitus, Said(text="Approved.", undo=done.undo))
+    text = f"Approved; {done.due_on} carries it out." if done.due_on else "Approved."
+    return _shown(request, habitus, Said(text=text, undo=done.undo))
 
 
 @router.post("/review/{id}/reject")

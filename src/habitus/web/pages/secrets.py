@@ -56,9 +56,18 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
     ]
     called = [_called(one) for one in secrets.calls(habitus)]
     lead = "Passwords and keys for skills that act on real accounts. No agent sees them, and neither does this page."
-    empty = "Keep one in a terminal: habitus secrets set NAME"
+    empty = "A secret is kept where Habitus runs, in a terminal, so that it never goes through a page."
     below = (("What skills ask for", asked), ("What they may reach", reached), ("What was called", called))
-    return page(request, "secrets.html", title="Secrets", lead=lead, rows=kept, empty=empty, sections=below)
+    return page(
+        request,
+        "secrets.html",
+        title="Secrets",
+        lead=lead,
+        rows=kept,
+        empty=empty,
+        command="habitus secrets set NAME",
+        sections=below,
+    )
 
 
 def _called(call: Call) -> Line:

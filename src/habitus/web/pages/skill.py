@@ -312,7 +312,7 @@ def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()
 @router.post("/skills/{name}/away")
 def away(request: Request, habitus: Opened, name: str) -> HTMLResponse:
     """Put it away; the list follows."""
-    (gone,) = writing.remove(habitus, [name], "")
+    (gone,) = writing.remove(habitus, [name], "").skills
     said = Said(text=f"{gone.item.name} is put away.", undo=gone.undo)
     answer = skills.listed(request, habitus, skills.chosen(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"

@@ -89,7 +89,6 @@ def _done_to(habitus: Opened, act: str, names: list[str]) -> Said:
         return Said(text="Choose some skills first.", is_bad=True)
     if act == "away":
         gone = writing.remove(habitus, names, "")
-        undo = gone[0].undo if len(gone) == 1 else ()
-        return Said(text=f"Put away: {counted(len(gone), 'skill')}. More, Archive brings them back.", undo=undo)
+        return Said(text=f"Put away: {counted(len(gone.skills), 'skill')}.", undo=gone.undo)
     done = writing.switch(habitus, names, on=act == "on")
     return Said(text=f"Switched {'on' if act == 'on' else 'off'}: {counted(len(names), 'skill')}.", undo=done.undo)

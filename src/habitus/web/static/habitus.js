@@ -36,13 +36,23 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+// Text that nobody has saved is not left without a word.
+let unsaved = null;
+window.addEventListener("beforeunload", (event) => {
+  if (unsaved?.isConnected) event.preventDefault();
+});
+
 document.addEventListener("input", ({ target }) => {
+  unsaved = target.closest("[data-unsaved]") ?? unsaved;
   target.closest(".setting")?.classList.add("changed");
   if (!target.matches("[data-all]")) return;
   document.querySelectorAll(`[name=${target.dataset.all}]`).forEach((box) => (box.checked = target.checked));
 });
 
 document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-discard]")) unsaved = null;
   event.target.closest(".said .close")?.closest(".said").remove();
 });
 

@@ -1,0 +1,45 @@
+"""Search over skills put together: the index of this home, and that of a shared library too large for memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from habitus import search
+from habitus.app import home
+from habitus.errors import StorageFailed
+from habitus.skills.finding import Finder
+from habitus.skills.layers import USER
+from habitus.skills.shared_index import SharedIndex
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+
+def open_finder(habitus: Habitus) -> Finder:
+    """One view of the directories makes one index, so it is kept with what is known of this machine."""
+    settings, local = habitus.settings, habitus.local
+    return Finder(
+        habitus.skills,
+        local,
+        partial(home.open_index, settings, local),
+        redacted=habitus.redacted,
+        shared=_shared_index(habitus),
+    )
+
+
+def _shared_index(habitus: Habitus) -> SharedIndex | None:
+    """Only PostgreSQL searches by itself."""
+    url = habitus.settings.database
+    if not url or sa.make_url(url).get_backend_name() != "postgresql":
+        return None
+    open_server = partial(_open_server, habitus.shared)
+    return SharedIndex(USER, above=habitus.settings.search.server_above, open_server=open_server)
+
+
+def _open_server(shared: sa.Engine, embedder: search.Embedder) -> search.ServerIndex:
+    if shared.dialect.name != "postgresql":  # what stands in for it here has no index
+        raise StorageFailed("The database is away, and the index of its skills with it.", mend="Retry when it is back.")
+    return search.ServerIndex(shared, embedder)

@@ -1,0 +1,319 @@
+"""The index of a large shared library where it is: PostgreSQL names candidates, and memory ranks them as ever.
+
+Each term of a document is a word of its full text together with how strongly the document has it, in four steps: so
+the server adds up what BM25F comes to, but for the rounding. pgvector, where it is, adds the nearest by meaning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from habitus import sql
+from habitus.search import store
+from habitus.search.embedding import Embedder, Vectors
+from habitus.search.entry import Codes, IndexEntry, Vector, encode, meaning_of, pack
+from habitus.search.model import SHAPE, Document
+from habitus.search.postings import Strengths, weighed
+
+_STEPS = 4  # of how strongly a document has a term
+_POSTINGS = 20_000  # the most that the server adds up for one request
+_BY_TERMS, _BY_MEANING = 200, 200
+_ALL, _WITH_BODY = -1, -2  # what every document counts as, and one with a body, beside its terms
+_LOCK = 4242021
+
+Counts = NDArray[np.int64]
+
+
+class ServerIndex:
+    """Skills of the shared layer in the shared database, put there by whoever sees first that one is missing.
+
+    `documents` and `with_body` are as of the last `refresh`.
+    """
+
+    def __init__(self, engine: sa.Engine, embedder: Embedder) -> None:
+        self._engine = engine
+        self._embedder = embedder
+        self._space = store.Space(collection=f"skills {SHAPE}", model=embedder.name, width=embedder.width)
+        self._counted: dict[int, Sequence[int]] = {}
+        self.documents = self.with_body = 0
+
+    # Counting and finding
+
+    def at_once(self) -> AbstractContextManager[object]:
+        """One transaction for all that is asked inside."""
+        return sql.reading(self._engine)
+
+    def refresh(self) -> int:
+        """Look what there is to count; gives the generation of the library up to which nothing is missing."""
+        self._counted = {}
+        with sql.reading(self._engine) as connection:
+            self._count_terms(connection, [_ALL, _WITH_BODY])
+            self.documents, self.with_body = sum(self._counted[_ALL]), sum(self._counted[_WITH_BODY])
+            return store.generation(connection, f"{self._space.collection} {self._space.model}")
+
+    def counts(self, codes: Codes) -> Counts:
+        """In how many documents each term is."""
+        counts: Counts = self._by_step(codes).sum(axis=1)
+        return counts
+
+    def _by_step(self, codes: Codes) -> Counts:
+        wanted = codes.tolist()
+        if missing := [code for code in wanted if code not in self._counted]:
+            with sql.reading(self._engine) as connection:
+                self._count_terms(connection, missing)
+        return np.array([self._counted[code] for code in wanted], dtype=np.int64).reshape(len(wanted), _STEPS)
+
+    def _count_terms(self, connection: sa.Connection, terms: Sequence[int]) -> None:
+        self._counted |= dict.fromkeys(terms, (0,) * _STEPS)
+        found = connection.execute(_COUNTS, {"terms": list(terms)})
+        self._counted |= {row.term: row.documents for row in found}
+
+    def candidates(
+        self,
+        codes: Codes,
+        worths: Strengths,
+        vector: Vector,
+        *,
+        more: Collection[str] = (),
+        among: Collection[str] | None = None,
+    ) -> store.Loaded:
+        """What may fit a request: by its terms, by its meaning, and `more`. Of few `among` many, those alone count."""
+        only = list(among) if among is not None and 2 * len(among) < self.documents else None
+        if only is not None and len(only) <= _BY_TERMS:
+            return self._load("SELECT unnest(CAST(:names AS text[]))", {"names": only})
+        words, values = self._heaviest(codes, worths)
+        given: dict[str, Any] = {"words": words, "values": values, "more": list(more), "only": only}
+        ways = [_BY_WORDS.format(where="WHERE s.name = ANY(:only)" if only is not None else "")]
+        if self._pgvector and self._space.width:
+            joined = "JOIN search_skills s ON s.meaning = v.digest" if only is not None else ""
+            where = "AND s.name = ANY(:only)" if only is not None else ""
+            ways.append(_BY_VECTOR.format(schema=self._pgvector, width=self._space.width, joined=joined, where=where))
+            given["vector"] = _written(vector)
+        return self._load(" UNION ".join([*ways, "SELECT unnest(CAST(:more AS text[]))"]), given)
+
+    def everything(self) -> store.Loaded:
+        """All of it, for those who compare each document with each."""
+        return self._load("SELECT name FROM search_skills", {})
+
+    def _heaviest(self, codes: Codes, worths: Strengths) -> tuple[list[str], list[float]]:
+        """The words that add most to a score, while the server has not too many documents to add up."""
+        steps = (np.arange(_STEPS) + 0.5) / _STEPS
+        values, sizes = np.outer(worths, steps), self._by_step(codes)
+        words: list[str] = []
+        kept: list[float] = []
+        room = _POSTINGS
+        for place in np.argsort(-values, axis=None, kind="stable").tolist():
+            term, step = divmod(place, _STEPS)
+            size = int(sizes[term, step])
+            if 0 < size <= room:
+                room -= size
+                words.append(f"'{_word(int(codes[term]), step)}'")
+                kept.append(float(values[term, step]))
+        return words, kept
+
+    def _load(self, names: str, given: Mapping[str, Any]) -> store.Loaded:
+        query = sa.text(_LOAD.format(vector=self._sent, names=names))
+        with sql.reading(self._engine) as connection:
+            rows = connection.execute(query, {**given, "model": self._space.model}).all()
+        received = _received if self._pgvector else bytes
+        return store.loaded([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
+
+    # Bringing it up to date
+
+    def is_complete_at(self, generation: int) -> None:
+        """Everything is here that the library had at this generation."""
+        with sql.writing(self._engine) as connection:
+            store.set_generation(connection, f"{self._space.collection} {self._space.model}", generation)
+
+    def known(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """Of these skills, or all of them, the hash with which each was put here."""
+        with sql.reading(self._engine) as connection:
+            return self._known(connection, names)
+
+    def _known(self, connection: sa.Connection, names: Collection[str] | None) -> dict[str, str]:
+        """Of those that can be ranked: with a vector of our model, unless that makes none."""
+        with_vector = "JOIN search_skill_vectors v ON v.model = :model AND v.digest = s.meaning"
+        query = f"SELECT s.name, s.tree_hash FROM search_skills s {with_vector if self._space.width else ''}"
+        given: dict[str, Any] = {"model": self._space.model} if self._space.width else {}
+        if names is not None:
+            query, given = f"{query} WHERE s.name = ANY(:names)", {**given, "names": list(names)}
+        return {row.name: row.tree_hash for row in connection.execute(sa.text(query), given)}
+
+    def put(self, hashes: Mapping[str, str], read: Callable[[str], Document]) -> bool:
+        """Take in skills as they are now. False while another host is at it: then it is for later."""
+        with sql.writing(self._engine) as connection:
+            if not connection.execute(_TRY_LOCK).scalar_one():
+                return False
+            known = self._known(connection, hashes)
+            documents = [read(name) for name, tree_hash in hashes.items() if known.get(name) != tree_hash]
+            entries = [encode(document) for document in documents]
+            self._write_vectors(
+                connection, {entry.meaning: meaning_of(one) for entry, one in zip(entries, documents, strict=True)}
+            )
+            self._replace(connection, [entry.id for entry in entries], entries, hashes)
+        return True
+
+    def remove(self, names: Collection[str]) -> bool:
+        """Let skills go; False as for `put`."""
+        with sql.writing(self._engine) as connection:
+            if not connection.execute(_TRY_LOCK).scalar_one():
+                return False
+            self._replace(connection, names, [], {})
+        return True
+
+    def _replace(
+        self,
+        connection: sa.Connection,
+        names: Collection[str],
+        entries: Sequence[IndexEntry],
+        hashes: Mapping[str, str],
+    ) -> None:
+        given = {"names": list(names)}
+        before = store.loaded(connection.execute(_OLD, given).all(), 0).entries
+        connection.execute(_DELETE, given)
+        words = _words(entries)
+        rows = [_row(entry, hashes[entry.id], words[place]) for place, entry in enumerate(entries)]
+        if rows:
+            connection.execute(_INSERT, rows)
+        changes = Counter(_counted(entries, words))
+        changes.subtract(_counted(before, _words(before)))
+        self._change_counts(connection, changes)
+        connection.execute(_DROP_VECTORS, {"digests": [entry.meaning for entry in before]})
+
+    def _change_counts(self, connection: sa.Connection, changes: Mapping[tuple[int, int], int]) -> None:
+        by_term: dict[int, list[int]] = {}
+        for (term, step), change in changes.items():
+            if change:
+                by_term.setdefault(term, [0] * _STEPS)[step] += change
+        columns = {f"n{step}": [of_one[step] for of_one in by_term.values()] for step in range(_STEPS)}
+        if by_term:
+            connection.execute(_ADD_COUNTS, {"terms": list(by_term), **columns})
+
+    def _write_vectors(self, connection: sa.Connection, texts: Mapping[str, str]) -> None:
+        if not self._space.width:
+            return
+        there = connection.execute(_THERE, {"model": self._space.model, "digests": list(texts)}).scalars()
+        missing = sorted(texts.keys() - set(there))
+        vectors: Vectors = self._embedder.embed([texts[digest] for digest in missing]).astype(np.float32)
+        vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
+        rows = [
+            {
+                "model": self._space.model,
+                "digest": digest,
+                "vector": _written(vector) if self._pgvector else vector.tobytes(),
+            }
+            for digest, vector in zip(missing, vectors, strict=True)
+        ]
+        if rows:
+            kind = f"{self._pgvector}.vector" if self._pgvector else "bytea"
+            connection.execute(sa.text(_INSERT_VECTOR.format(kind=kind)), rows)
+
+    @cached_property
+    def _pgvector(self) -> str:
+        """The schema of pgvector, fit to stand before a name; nothing where vectors are plain bytes."""
+        with sql.reading(self._engine) as connection:
+            return str(connection.execute(_VECTOR_SCHEMA).scalar() or "")
+
+    @property
+    def _sent(self) -> str:
+        return f"{self._pgvector}.vector_send(v.vector)" if self._pgvector else "v.vector"
+
+
+def _words(entries: Sequence[IndexEntry]) -> list[list[tuple[int, int]]]:
+    """For each entry its different terms, each with the step of how strongly it is there."""
+    terms, rows, strengths = weighed(entries, first=0)
+    steps = np.minimum((strengths * _STEPS).astype(np.int64), _STEPS - 1)
+    found: list[list[tuple[int, int]]] = [[] for _ in entries]
+    for term, row, step in zip(terms.tolist(), rows.tolist(), steps.tolist(), strict=True):
+        found[row].append((term, step))
+    return found
+
+
+def _counted(entries: Sequence[IndexEntry], words: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
+    """What these entries add to the counts."""
+    with_body = sum(entry.lengths[-1] > 0 for entry in entries)
+    return [*[(_ALL, 0)] * len(entries), *[(_WITH_BODY, 0)] * with_body, *(word for some in words for word in some)]
+
+
+def _word(term: int, step: int) -> str:
+    """A term, and how strongly it is meant, as one word of the full text."""
+    return f"{term * _STEPS + step:x}"
+
+
+def _row(entry: IndexEntry, tree_hash: str, words: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    codes, content = pack(entry)
+    return {
+        "name": entry.id,
+        "tree_hash": tree_hash,
+        "digest": entry.digest,
+        "meaning": entry.meaning,
+        "says_when": entry.says_when,
+        "codes": codes,
+        "words": store.storable(content),
+        "lexemes": " ".join(_word(*word) for word in words),
+    }
+
+
+def _written(vector: Vector) -> str:
+    return f"[{','.join(map(repr, vector.tolist()))}]"
+
+
+def _received(blob: bytes) -> bytes:
+    """What pgvector sends, behind two short numbers, as numpy keeps it here."""
+    return np.frombuffer(blob[4:], dtype=">f4").astype(np.float32).tobytes()
+
+
+_TRY_LOCK = sa.select(sa.func.pg_try_advisory_xact_lock(_LOCK))
+_COUNTS = sa.text("SELECT term, documents FROM search_terms WHERE term = ANY(:terms)")
+_ADD_COUNTS = sa.text(
+    "INSERT INTO search_terms AS t (term, documents) "
+    "SELECT term, ARRAY[n0, n1, n2, n3] FROM unnest(CAST(:terms AS bigint[]), CAST(:n0 AS integer[]), "
+    "CAST(:n1 AS integer[]), CAST(:n2 AS integer[]), CAST(:n3 AS integer[])) AS a(term, n0, n1, n2, n3) "
+    "ON CONFLICT (term) DO UPDATE SET documents = ARRAY["
+    + ", ".join(f"t.documents[{step}] + excluded.documents[{step}]" for step in range(1, _STEPS + 1))
+    + "]"
+)
+_BY_WORDS = (
+    "(SELECT s.name FROM unnest(CAST(:words AS text[]), CAST(:values AS real[])) AS a(word, value) "
+    "JOIN search_skills s ON s.lexemes @@ CAST(a.word AS tsquery) {where} "
+    f"GROUP BY s.name ORDER BY sum(a.value) DESC, s.name LIMIT {_BY_TERMS})"
+)
+_BY_VECTOR = (
+    "(SELECT name FROM search_skills WHERE meaning IN (SELECT v.digest FROM search_skill_vectors v {joined} "
+    "WHERE v.model = :model {where} ORDER BY CAST(v.vector AS {schema}.vector({width})) "
+    f"OPERATOR({{schema}}.<#>) CAST(:vector AS {{schema}}.vector({{width}})) LIMIT {_BY_MEANING}))"
+)
+_LOAD = (
+    "SELECT s.name, s.digest, s.meaning, s.says_when, s.codes, s.words, {vector} FROM search_skills s "
+    "LEFT JOIN search_skill_vectors v ON v.model = :model AND v.digest = s.meaning WHERE s.name IN ({names}) "
+    "ORDER BY s.name"
+)
+_OLD = sa.text(
+    "SELECT name, digest, meaning, says_when, codes, words, NULL FROM search_skills WHERE name = ANY(:names)"
+)
+_DELETE = sa.text("DELETE FROM search_skills WHERE name = ANY(:names)")
+_INSERT = sa.text(
+    "INSERT INTO search_skills (name, tree_hash, digest, meaning, says_when, codes, words, lexemes) VALUES "
+    "(:name, :tree_hash, :digest, :meaning, :says_when, :codes, :words, CAST(:lexemes AS tsvector))"
+)
+_THERE = sa.text("SELECT digest FROM search_skill_vectors WHERE model = :model AND digest = ANY(:digests)")
+_INSERT_VECTOR = (
+    "INSERT INTO search_skill_vectors (model, digest, vector) VALUES (:model, :digest, CAST(:vector AS {kind}))"
+)
+_DROP_VECTORS = sa.text(
+    "DELETE FROM search_skill_vectors v WHERE digest = ANY(:digests) "
+    "AND NOT EXISTS (SELECT 1 FROM search_skills WHERE meaning = v.digest)"
+)
+_VECTOR_SCHEMA = sa.text(
+    "SELECT quote_ident(n.nspname) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+    "JOIN pg_namespace n ON n.oid = t.typnamespace "
+    "WHERE a.attrelid = to_regclass('search_skill_vectors') AND a.attname = 'vector' AND t.typname = 'vector'"
+)

@@ -1,0 +1,268 @@
+"""Changes of one host's directories, decided on another: two homes on one PostgreSQL."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from habitus.app import Habitus, inbox, read_settings
+from habitus.app.carrying import Serving
+from habitus.errors import Invalid, Refused, UserError
+from habitus.skills import trees
+from habitus.skills.model import Actor, Author, Skill
+from habitus.skills.review import Action, Change, Proposal, ProposalState
+from habitus.web.app import make_app
+from habitus.web.desks import Desks
+from habitus.web.security import keys_of
+from tests.conftest import Cli
+from tests.contracts.lines import Line
+from tests.contracts.test_two_hosts import soon
+from tests.homes import furnish
+
+AGENT = Author(actor=Actor.AGENT, name="main", reason="did it three times")
+REPORT = Skill(name="report", description="Writes the report.", body="1. Write it.")
+ROLES = "[users.ann]\nadmin = true\n[users.bob]\nadmin = {}\n"
+PAGE = "127.0.0.1:8765"
+
+# Opens a home and dies at a statement; what it can't do any more the next process does.
+DIES = """
+import os, signal, sys
+from pathlib import Path
+import sqlalchemy as sa
+from habitus.app import Habitus, read_settings
+
+home, url, at = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+def look(connection, cursor, statement, parameters, *more):
+    if statement.startswith(at.split("/")[0]) and at.split("/")[1] in str(parameters):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sa.event.listen(sa.Engine, "before_cursor_execute", look)
+environ = {"HOME": str(home), "USER": "ann", "HABITUS_DATABASE": url, "HABITUS_LOOK_EVERY": "0"}
+Habitus.open(read_settings(home, environ)).close()
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hosts:
+    """Homes by name, each with a person's home of its own; `ann` is their user unless another is said."""
+
+    folder: Path
+    url: str
+    stack: ExitStack
+
+    def home(self, name: str) -> Path:
+        return furnish(self.folder / name)
+
+    def environ(self, name: str, user: str = "ann") -> dict[str, str]:
+        told = {"HOME": str(self.home(name)), "USER": user, "HABITUS_DATABASE": self.url}
+        return told | {"HABITUS_LOOK_EVERY": "0", "HABITUS_DURABLE": "false"}
+
+    def open(self, name: str, user: str = "ann", cwd: Path | None = None) -> Habitus:
+        settings = read_settings(self.home(name), self.environ(name, user))
+        habitus = Habitus.open(settings.model_copy(update={"cwd": cwd or self.home(name)}))
+        return self.stack.enter_context(habitus)
+
+    def file(self, name: str) -> Path:
+        return self.home(name) / ".claude" / "skills" / "report" / "SKILL.md"
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, url: str) -> Iterator[Hosts]:
+    with ExitStack() as stack:
+        yield Hosts(folder=tmp_path, url=url, stack=stack)
+
+
+def proposed(
+    habitus: Habitus, body: str = REPORT.body, *, layer: str = "claude", action: Action = Action.WRITE
+) -> Proposal:
+    tree = trees.with_skill({}, replace(REPORT, body=body)) if action is Action.WRITE else {}
+    made = habitus.review.submit(Change(action=action, name="report", layer=layer, tree=tree), AGENT).proposal
+    assert made is not None
+    return made
+
+
+@pytest.mark.req("OP-01", "SK-21")
+def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts, run_cli: Cli) -> None:
+    here = hosts.open("here")
+    number = str(proposed(here).id)
+    there = replace(run_cli, home=hosts.home("there"), env=hosts.environ("there"))
+    serving = Serving(here)
+    hosts.stack.callback(serving.close)
+    listed = there("review", "list").out
+    assert f"report@claude on {(hosts.home('here') / 'host').read_text()}" in listed
+    assert "+1. Write it." in there("review", "diff", number).out
+    approved = there("review", "approve", number)
+    assert "that host does it" in approved.out, approved
+    assert soon(lambda: here.review.get(int(number)).state is ProposalState.APPROVED)
+    assert "1. Write it." in hosts.file("here").read_text()
+    assert not hosts.file("there").exists()
+    (version,) = here.skills.layer("claude").store.history("report")
+    assert version.author.actor is Actor.USER
+    assert version.author.name == here.review.get(int(number)).decided_by
+    undo = there("review", "reopen", number)
+    assert undo.code == 1
+    assert f"as version 1. Take it back there: habitus review reopen {number}." in undo.err
+    assert inbox.reopen(here, number).state == ProposalState.WAITING
+    assert not hosts.file("here").exists()
+
+
+@pytest.mark.req("OP-01", "SK-21")
+def test_a_directory_that_changed_meanwhile_is_left_alone_and_the_proposal_waits_on_what_is_there(hosts: Hosts) -> None:
+    here, there = hosts.open("here"), hosts.open("there")
+    here.skills.layer("claude").store.save_tree("report", trees.with_skill({}, REPORT), here.person())
+    number = proposed(here, "1. Write it twice.").id
+    there.review.approve(number, there.person())
+    hosts.file("here").write_text(hosts.file("here").read_text().replace("Write it", "Sing it"))
+    hosts.open("here")
+    waits = there.review.get(number)
+    assert (waits.state, waits.decided_by) == (ProposalState.WAITING, "")
+    assert "and not carried out: 'report' has changed since" in waits.reasons[-1]
+    assert "-1. Sing it.\n+1. Write it twice.\n" in there.review.diff(number)
+    assert "Sing it" in hosts.file("here").read_text()
+    there.review.approve(number, there.person())
+    hosts.open("here")
+    assert "Write it twice" in hosts.file("here").read_text()
+
+
+@pytest.mark.req("OP-01", "SK-21")
+@pytest.mark.parametrize(
+    "at",
+    [
+        "UPDATE skill_proposals/'approved'",  # done, and not yet said
+        *(
+            pytest.param(at, marks=pytest.mark.full)
+            for at in ("INSERT INTO skill_intents/report", "DELETE FROM skill_intents/", "INSERT INTO skill_versions/")
+        ),
+    ],
+)
+def test_a_host_that_is_killed_while_it_carries_out_does_it_once(hosts: Hosts, python: str, at: str) -> None:
+    here = hosts.open("here")
+    number = proposed(here).id
+    there = hosts.open("there")
+    there.review.approve(number, there.person())
+    killed = subprocess.run([python, "-c", DIES, str(hosts.home("here")), hosts.url, at], check=False)
+    assert killed.returncode == 256 - 9
+    assert there.review.get(number).state is ProposalState.CARRYING
+    with pytest.raises(Invalid):
+        there.review.reopen(number)
+    again = hosts.open("here")
+    assert there.review.get(number).state is ProposalState.APPROVED
+    assert [version.number for version in again.skills.layer("claude").store.history("report")] == [1]
+
+
+@pytest.mark.req("OP-01", "SC-04")
+def test_only_an_admin_decides_for_another_host_and_that_host_knows_who_is_one(hosts: Hosts) -> None:
+    (hosts.home("here") / "habitus.toml").write_text(ROLES.format("false"))
+    toml = hosts.home("there") / "habitus.toml"
+    toml.write_text(ROLES.format("false"))
+    number = proposed(hosts.open("here")).id
+    bob = hosts.open("there", "bob")
+    for decide in (
+        lambda: bob.review.approve(number, bob.person()),
+        lambda: bob.review.reject(number, bob.person(), "no"),
+        lambda: bob.review.edit(number, "SKILL.md", b"---\nname: report\ndescription: x\n---\n"),
+    ):
+        with pytest.raises(Refused, match="Only an admin may decide about directories of another host"):
+            decide()
+    toml.write_text(ROLES.format("true"))
+    bob = hosts.open("there", "bob")
+    bob.review.approve(number, bob.person())
+    here = hosts.open("here")
+    assert here.review.get(number).reasons[-1] == "approved by bob, who is no admin here"
+    assert not hosts.file("here").exists()
+    ann = hosts.open("there", "ann")
+    ann.review.approve(number, ann.person())
+    hosts.open("here")
+    assert hosts.file("here").exists()
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01", "SK-21")
+def test_a_project_is_changed_where_it_is_whichever_directory_the_host_works_in(hosts: Hosts) -> None:
+    one, other = hosts.folder / "one", hosts.folder / "other"
+    for project in (one, other):
+        (project / ".claude" / "skills").mkdir(parents=True)
+    number = proposed(hosts.open("here", cwd=one), layer="project-claude").id
+    there = hosts.open("there")
+    there.review.approve(number, there.person())
+    here = hosts.open("here", cwd=other)
+    assert (one / ".claude" / "skills" / "report" / "SKILL.md").exists()
+    assert not (other / ".claude" / "skills" / "report").exists()
+    inbox.reopen(here, str(number))
+    assert not (one / ".claude" / "skills" / "report").exists()
+    there.review.approve(number, there.person())
+    (one / ".claude").rename(one / "gone")
+    hosts.open("here", cwd=other)
+    assert "There is no" in there.review.get(number).reasons[-1]
+
+
+@pytest.mark.req("OP-01", "OP-03")
+def test_what_is_proposed_while_the_database_is_away_is_known_to_all_when_it_is_back(
+    hosts: Hosts, url: str, line: Line
+) -> None:
+    cut_off = replace(hosts, url=line.url)
+    here = cut_off.open("here")
+    line.cut()
+    alone = proposed(here)
+    assert (alone.id % 2, alone.reasons[-1].partition(":")[0]) == (1, "the database is away")
+    line.mend()
+    there = hosts.open("there")
+    assert there.review.list(everywhere=True) == []
+    assert cut_off.open("here").review.list() == there.review.list(everywhere=True)
+    assert cut_off.open("here").review.list() == there.review.list(everywhere=True)
+    (waits,) = there.review.list(everywhere=True)
+    assert (waits.change, waits.made_on, waits.id % 2) == (alone.change, alone.made_on, 0)
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01", "SK-21")
+def test_of_many_who_decide_at_once_the_first_has_decided(hosts: Hosts) -> None:
+    number = proposed(hosts.open("here")).id
+    deciders = [hosts.open(f"host-{count}") for count in range(6)]
+    together = threading.Barrier(len(deciders))
+
+    def decide(count: int) -> bool:
+        review, person = deciders[count].review, deciders[count].person(user=f"user-{count}")
+        together.wait()
+        try:
+            review.approve(number, person) if count % 2 else review.reject(number, person, "no")
+        except UserError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(deciders)) as pool:
+        first = [count for count, is_first in enumerate(pool.map(decide, range(len(deciders)))) if is_first]
+    (winner,) = first
+    assert deciders[0].review.get(number).decided_by == f"user-{winner}"
+
+
+@pytest.mark.req("OP-01", "CL-02")
+def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_that_has_heard(hosts: Hosts) -> None:
+    here = hosts.open("here")
+    number = proposed(here).id
+    there = hosts.open("there")
+    desks, keys = Desks(there), keys_of(there.settings.home)
+    hosts.stack.callback(desks.close)
+    browser = TestClient(make_app(desks, keys, {PAGE}), base_url=f"http://{PAGE}")
+    cookie = keys.entered(keys.new_link()) or ""
+    browser.cookies.set(keys.cookie, cookie)
+    browser.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{PAGE}"})
+    host = (hosts.home("here") / "host").read_text()
+    page = browser.get("/review").text
+    assert f"wants to add the skill report in claude on {host}" in page
+    assert f"/review/effect/{number}" not in page
+    assert f"Approved; {host} carries it out." in browser.post(f"/review/{number}/approve").text
+    assert "approved, its host carries it out" in browser.get("/review").text
+    assert "It waits for you again." in browser.post(f"/review/{number}/reopen").text
+    hosts.open("here")
+    assert not hosts.file("here").exists()
+    assert here.review.get(number).state is ProposalState.WAITING
