@@ -21,10 +21,11 @@ from hypothesis import settings
 from tests.compiled import share_compiled_statements
 from tests.forked import forked_habitus
 from tests.homes import furnish
+from tests.hurried import wait_for_no_disk
 from tests.real_model import real_model
 
 # The same few examples every time in `make test`; new and many ones in `make test-full`.
-settings.register_profile("quick", deadline=None, print_blob=True, max_examples=12, derandomize=True)
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=8, derandomize=True)
 settings.register_profile("full", deadline=None, print_blob=True, max_examples=250)
 settings.load_profile("quick")
 
@@ -35,6 +36,7 @@ def pytest_configure() -> None:
     # A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled_statements()
+    wait_for_no_disk()
 
 
 def pytest_collection_finish() -> None:

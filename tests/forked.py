@@ -1,4 +1,4 @@
-"""`habitus` in a process of its own that starts at once: forked from one that has imported everything.
+"""`habitus` in a process of its own that starts at once: forked from one that has imported everything and taken a turn.
 
 `with forked_habitus(folder) as program:` writes a program that behaves as the installed command does: arguments,
 environment, working directory, standard streams or a terminal, interrupts, exit code. Only starting is not the same,
@@ -36,6 +36,7 @@ import habitus
 from habitus.agent.session import Session
 from tests.compiled import share_compiled_statements
 from tests.homes import furnish
+from tests.hurried import wait_for_no_disk
 
 _PROJECT = Path(__file__).parents[1]
 
@@ -72,8 +73,9 @@ def forked_habitus(folder: Path) -> Iterator[Path]:
     for program in (folder / "python", folder / "habitus"):
         program.write_text(_CLIENT.format(python=sys.executable, address=str(address)))
         program.chmod(0o755)
-    command = [sys.executable, "-m", "tests.forked", str(address)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_PROJECT) as server:
+    command = [sys.executable, "-P", __file__, str(address)]
+    environ = {**os.environ, "PYTHONPATH": str(_PROJECT)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         yield program  # leaving closes standard input, and with it the server
@@ -122,11 +124,14 @@ def _import_everything() -> None:
 def _use_once() -> None:
     """Take a turn, so that what a process reads and compiles when it first needs it is there in every child."""
     from habitus.app import Habitus, read_settings
+    from habitus.cli import main
     from habitus.llm.scripted import ScriptedModel, calls, says
     from habitus.skills.model import Skill
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads don't live on in a child
     share_compiled_statements()
+    wait_for_no_disk()
+    main.whole()
     script = [calls("search_skills", {"query": "tea"}), calls("recall_skill", {"name": "brew-tea"}), says("Done.")]
     with TemporaryDirectory(prefix="habitus-once-") as folder:
         settings = read_settings(furnish(Path(folder) / "home"), {"HOME": folder, "USER": "ann"})

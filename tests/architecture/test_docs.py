@@ -90,6 +90,7 @@ LONG = (
     "chat",
     "layers",
     "lessons",
+    "rest",
     "review-and-trust",
     "skills-from-elsewhere",
     "tools",

@@ -181,6 +181,10 @@ def test_the_keys_are_told_and_move_down_the_list(page: Page, site: Site) -> Non
     page.keyboard.press("k")
     page.keyboard.press("Enter")
     page.wait_for_url("**/skills/close-the-month")
+    page.go_back()
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    page.wait_for_url("**/skills/close-the-month?tab=edit")
 
 
 @pytest.mark.full

@@ -260,7 +260,7 @@ def test_lines_history_and_the_tab_key(run_cli: Cli) -> None:
     assert turns[1]["request"] == "pasted\nlines"
 
 
-@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("columns", [80, pytest.param(200, marks=pytest.mark.full)])
 def test_a_long_answer_keeps_to_the_width(run_cli: Cli, columns: int) -> None:
     model = _script(run_cli, {"say": "word " * 80 + "\n\n- " + "item " * 80})
     with _chat(run_cli, "--model", model, columns=columns) as terminal:

@@ -32,7 +32,8 @@ def url(postgres_server: str) -> Iterator[str]:
 
 def tables(engine: sa.Engine) -> dict[str, sa.Table]:
     found = sa.MetaData()
-    found.reflect(engine, only=lambda name, _: not name.startswith("search_"))  # an index is never copied
+    # An index is never copied, only what search learned.
+    found.reflect(engine, only=lambda name, _: name == "search_learned" or not name.startswith("search_"))
     return {table.name: table for table in found.sorted_tables}
 
 

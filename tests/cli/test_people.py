@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from habitus.memory.model import Draft, Evidence, Kind, Scope
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.contracts import postgres
+from tests.homes import furnish
 
 USERS = "[users.ann]\nadmin = true\n[users.bob]\nadmin = false\n"
 SECRET = "Ann's salary talks are on Fridays."
@@ -67,12 +69,22 @@ def of_ann(habitus: Habitus) -> Anns:
     )
 
 
-@pytest.fixture
-def anns(direct: Direct, tmp_path: Path) -> Anns:
-    (direct.home / "habitus.toml").write_text(USERS)
-    with _opened(direct, tmp_path, "ann") as habitus:
+@pytest.fixture(scope="module")
+def lived_in(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Anns]:
+    """A home that ann used, made once and copied for each test."""
+    home = furnish(tmp_path_factory.mktemp("ann") / "home")
+    (home / "habitus.toml").write_text(USERS)
+    settings = read_settings(home, {"HOME": str(home.parent), "HABITUS_USER": "ann"})
+    with Habitus.open(settings.model_copy(update={"cwd": home.parent})) as habitus:
         found = of_ann(habitus)
         assert habitus.memory.get(found.waiting).state == "waiting"
+    return home, found
+
+
+@pytest.fixture
+def anns(direct: Direct, lived_in: tuple[Path, Anns]) -> Anns:
+    home, found = lived_in
+    shutil.copytree(home, direct.home, dirs_exist_ok=True)
     return found
 
 

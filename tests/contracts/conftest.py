@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
     from habitus.skills.stores.base import SkillStore
     from tests.contracts.lines import Line
     from tests.contracts.stores import Ticking
@@ -31,6 +33,21 @@ def url(postgres_server: str) -> Iterator[str]:
 
     with postgres.schema(postgres_server) as address:
         yield address
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
+    """A database with every table, of either kind."""
+    from habitus import sql
+    from tests.homes import migrated
+
+    if request.param == "sqlite":
+        address = sql.sqlite_url(migrated(tmp_path / "habitus.db"))
+    else:
+        address = request.getfixturevalue("url")
+    engine = sql.open_engine(address)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from habitus import sql
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.journal import Journal
 from habitus.journal.model import Exposure, Message, Turn, TurnOutcome
 from habitus.redact import Redactor
-from tests.contracts import postgres
-from tests.homes import migrated
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 OFFER = Exposure(kind="skill", item="tea", version=2, propensity=0.9, request_kind="short task", tokens=12)
@@ -34,19 +29,6 @@ TURN = Turn(
     exposures=(OFFER, replace(OFFER, item="lawn", is_offered=False)),
     outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", reason="the secret worked", at=NOW),),
 )
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
-    if request.param == "sqlite":
-        engine = sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db")))
-        yield engine
-        engine.dispose()
-        return
-    with postgres.schema(request.getfixturevalue("postgres_server")) as url:
-        engine = sql.open_engine(url)
-        yield engine
-        engine.dispose()
 
 
 def journal(engine: sa.Engine, now: datetime = NOW) -> Journal:

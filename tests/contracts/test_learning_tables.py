@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from habitus import sql
 from habitus.learning.spending import CapReached, Spending
 from habitus.learning.transcripts.ledger import How, TurnLedger
-from tests.contracts import postgres
-from tests.homes import migrated
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
-    if request.param == "sqlite":
-        engine = sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db")))
-        yield engine
-        engine.dispose()
-        return
-    with postgres.schema(request.getfixturevalue("postgres_server")) as url:
-        engine = sql.open_engine(url)
-        yield engine
-        engine.dispose()
 
 
 @pytest.mark.req("AG-02")

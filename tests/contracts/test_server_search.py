@@ -77,6 +77,11 @@ def test_the_server_gives_the_same_hits_as_memory(tmp_path: Path, url: str, with
         for one, other in zip(found_by(habitus), alone, strict=True):
             assert_alike(one, other)
         assert habitus.finder.similar_to(habitus.skills.load("dog-training"), "", k=2) == twin
+        at = habitus.skills.snapshot()
+        asked: list[str] = []
+        sa.event.listen(sql.create_engine(url), "before_cursor_execute", lambda *given: asked.append(given[2]))
+        habitus.finder.search("how is the crust of a loaf made crisp?", at=at)
+        assert len(asked) <= 4, asked  # in whose name, what the words are worth, the candidates, what their words are
         assert in_memory(habitus).isdisjoint(in_server(habitus))
         status = database.status(habitus.settings)
         assert (status.search, status.rows["search_skills"]) == (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,10 +19,12 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import Habitus, jobs, read_settings
+from habitus.app.scheduling import Scheduler
 from habitus.errors import NotFound
 from habitus.jobs.queue import JobQueue
 from habitus.memory.model import Draft, Kind, LessonBody, Producer, Scope
 from tests.contracts import postgres
+from tests.contracts.lines import line_to
 from tests.homes import furnish
 from tests.jobs.conftest import Nursed
 from tests.jobs.counting import begun, check, counting, until
@@ -60,6 +64,7 @@ def _add(queue: JobQueue, number: int, *deaths: str, takes_s: float = 0.0) -> No
     queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.req("OP-01")
 def test_workers_killed_at_random_lose_no_job_and_repeat_no_part_that_was_kept(
     root: Path, queue: JobQueue, nursed: Nursed, is_thorough: bool
@@ -151,12 +156,109 @@ _CANDIDATE = Draft(
 )
 
 
+@pytest.mark.req("OP-01")
+def test_hosts_whose_clocks_are_hours_apart_start_what_is_due_once_by_the_clock_of_the_database(
+    tmp_path: Path, shared: str
+) -> None:
+    def opened(name: str, hours: int) -> Habitus:
+        home = furnish(tmp_path / name)
+        (home / "habitus.toml").write_text('[schedule]\ncurate = "hourly"\nlearn = "off"\n')
+        settings = read_settings(home, {"HOME": str(home), "USER": "ann", "HABITUS_DATABASE": shared})
+        return Habitus.open(settings, clock=lambda: datetime.now(UTC) + timedelta(hours=hours))
+
+    with opened("early", 5) as early, opened("late", -5) as late, jobs.opened_queue(early) as queue:
+        queue.add("curate", {"user": "ann"}, id="scheduled-curate-ann-2020-01-01T00")  # it was followed before
+        began = datetime.now(UTC)
+        for habitus in (early, late, early, late):
+            Scheduler(habitus, queue).look()
+        keys = {f"scheduled-curate-ann-{moment:%Y-%m-%dT%H}" for moment in (began, datetime.now(UTC))}
+        added = {job.id for job in queue.all()} - {"scheduled-curate-ann-2020-01-01T00"}
+        assert added
+        assert added <= keys  # two if the hour was over meanwhile
+
+
+@contextmanager
+def _counter(root: Path, *before: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that counts, as a process of its own; in the end it is killed."""
+    code = (
+        "import sys, pathlib, threading, time\n"
+        "time.sleep = lambda seconds: threading.Event().wait(seconds)\n"  # whose clock faketime leaves alone
+        "from tests.jobs.counting import _work; _work(pathlib.Path(sys.argv[1]))"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path.cwd()), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    command = [*before, sys.executable, "-c", code, str(root)]
+    with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)  # some of those that start it stay before it
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="faketime is not installed")
+@pytest.mark.req("OP-01")
+def test_workers_whose_clocks_are_hours_apart_try_again_when_it_is_time(root: Path, queue: JobQueue) -> None:
+    for number in range(6):
+        parts = [{"die": "", "stumbles": number == 0 and part == 2, "takes_s": 0.05} for part in range(5)]
+        queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
+    with _counter(root, "faketime", "-f", "+1h"), _counter(root, "faketime", "-f", "-1h"):
+        until(lambda: queue.get("job-0").reason != "")
+        (root / "mended").touch()
+        until(lambda: not queue.left())
+    check(root, queue.all())
+
+
+@pytest.fixture
+def namespace() -> Iterator[tuple[str, str, str]]:
+    """Another host: its name, the link to it, and this one's address as it sees it; only where one can be made."""
+    name, near, far = f"habitus-{os.getpid()}", f"hn{os.getpid()}", f"hf{os.getpid()}"
+    part = os.getpid() % 250
+    here, there = f"10.213.{part}.1", f"10.213.{part}.2"
+    steps = (
+        f"ip netns add {name}",
+        f"ip link add {near} type veth peer name {far} netns {name}",
+        f"ip addr add {here}/24 dev {near}",
+        f"ip link set {near} up",
+        f"ip netns exec {name} ip addr add {there}/24 dev {far}",
+        f"ip netns exec {name} ip link set {far} up",
+    )
+    try:
+        for step in steps:
+            if shutil.which("ip") is None or subprocess.run(step.split(), capture_output=True, check=False).returncode:
+                pytest.skip("no network namespace can be made here")
+        yield name, near, here
+    finally:
+        if shutil.which("ip"):
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+@pytest.mark.full
+@pytest.mark.req("OP-01", "OP-03")
+def test_a_host_whose_network_goes_loses_its_jobs_to_another_and_none_is_lost(
+    root: Path, queue: JobQueue, address: str, namespace: tuple[str, str, str]
+) -> None:
+    name, link, here = namespace
+    for number in range(4):
+        _add(queue, number, *[""] * 30, takes_s=0.1)
+    with line_to(address, at=here) as line:
+        (root / "url").write_text(line.url)
+        with _counter(root, "ip", "netns", "exec", name):
+            until(lambda: queue.get("job-0").done > 2)
+            subprocess.run(["ip", "link", "set", link, "down"], check=True)
+            (root / "url").write_text(address)
+            with counting(root):
+                at = queue.get("job-0").done
+                until(lambda: queue.get("job-0").done > at + 3)  # it was taken over
+                subprocess.run(["ip", "link", "set", link, "up"], check=True)
+                until(lambda: not queue.left())
+    check(root, queue.all())
+
+
 @pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_a_worker_that_stood_still_and_wakes_up_finds_its_job_taken(root: Path, queue: JobQueue) -> None:
     _add(queue, 0, *[""] * 40, takes_s=0.1)
-    code = "import sys, pathlib; from tests.jobs.counting import _work; _work(pathlib.Path(sys.argv[1]))"
-    with subprocess.Popen([sys.executable, "-c", code, str(root)], stderr=subprocess.DEVNULL) as sleeper:
+    with _counter(root) as sleeper:
         until(lambda: queue.get("job-0").done > 2)
         os.kill(sleeper.pid, signal.SIGSTOP)
         with counting(root):
@@ -164,7 +266,6 @@ def test_a_worker_that_stood_still_and_wakes_up_finds_its_job_taken(root: Path, 
             until(lambda: queue.get("job-0").done > at + 3)
             os.kill(sleeper.pid, signal.SIGCONT)
             until(lambda: not queue.left())
-        sleeper.kill()
     check(root, queue.all())
 
 

@@ -155,7 +155,13 @@ def test_what_cannot_be_fetched_is_said_in_one_line(person: Person, source: str,
 
 
 @pytest.mark.req("SK-18", "SB-14")
-@pytest.mark.parametrize("login", ["ann:pa55-word-Q7", "pa55-word-Q7", "ann:pa55-word-Q7@x"])
+@pytest.mark.parametrize(
+    "login",
+    [
+        "ann:pa55-word-Q7@x",
+        *(pytest.param(one, marks=pytest.mark.full) for one in ("ann:pa55-word-Q7", "pa55-word-Q7")),
+    ],
+)
 def test_a_password_in_an_address_is_neither_kept_nor_shown(person: Person, repository: Repository, login: str) -> None:
     # What git asks for at this host, it gets from the repository here.
     asked = f"https://{login}@git.example/"
@@ -200,7 +206,9 @@ def test_asking_for_a_skill_that_is_not_there_names_those_that_are(person: Perso
 
 
 @pytest.mark.req("SK-19")
-@pytest.mark.parametrize("form", ["skill", "anton", "istota", "table"])
+@pytest.mark.parametrize(
+    "form", ["skill", "table", *(pytest.param(form, marks=pytest.mark.full) for form in ("anton", "istota"))]
+)
 def test_what_is_exported_comes_back_as_it_was(person: Person, tmp_path: Path, form: str) -> None:
     person.habitus(
         "skills", "new", "csv-summary", "-d", "Sums a CSV.", "-w", "A CSV comes", "--title", "CSV", "--tags", "a,b"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
@@ -15,7 +18,7 @@ from habitus.app.people import People, Role
 from habitus.journal.model import Turn
 from habitus.web.app import make_app
 from habitus.web.desks import Desks
-from habitus.web.security import OWNER, SIGNED_IN_FOR, Keys, keys_of
+from habitus.web.security import DECIDING, OWNER, SAFE, SIGNED_IN_FOR, Keys, keys_of
 from tests.web.conftest import HOST
 
 SWITCH = "/api/v1/skills/brew-tea/disable"
@@ -201,3 +204,82 @@ def test_of_links_and_tokens_only_hashes_are_kept(habitus: Habitus, stranger: Te
     file.write_text("{")
     broken = stranger.get("/api/v1/skills", headers={"Authorization": f"Bearer {invited.token}"})
     assert (broken.status_code, broken.headers["content-type"]) == (503, "application/problem+json")
+
+
+def unsafe_doors(app: FastAPI) -> Iterator[tuple[str, str]]:
+    """Every way to change something, of pages and REST, about something that is there."""
+    for door in iter_route_contexts(app.routes):
+        for method in sorted((door.methods or set()) - SAFE):
+            yield method, re.sub(r"\{\w+(:path)?\}", "brew-tea", door.path or "")
+
+
+@pytest.mark.req("CL-04")
+def test_every_door_that_changes_something_refuses_who_may_not(
+    stranger: TestClient, habitus: Habitus, standing: FastAPI
+) -> None:
+    people = People(habitus.settings.home)
+    viewer, reviewer = (
+        {"Authorization": f"Bearer {people.add(role.value, role).token}"} for role in (Role.VIEWER, Role.REVIEWER)
+    )
+    before = habitus.skills.snapshot().listing
+    found = list(unsafe_doors(standing))
+    assert len(found) > 60
+    for method, path in found:
+        assert stranger.request(method, path).status_code == 401, path
+        if path == "/preview":  # which shows what is typed, and keeps nothing
+            continue
+        assert stranger.request(method, path, headers=viewer).status_code == 403, path
+        if not path.startswith(DECIDING):
+            assert stranger.request(method, path, headers=reviewer).status_code == 403, path
+    assert habitus.skills.snapshot().listing == before
+
+
+@pytest.mark.req("CL-04")
+def test_what_another_site_can_send_with_our_cookie_changes_nothing(browser: TestClient, habitus: Habitus) -> None:
+    """A form, and what a page may fetch without being asked first: no word of ours is with it."""
+    del browser.headers["X-CSRF"], browser.headers["Origin"]
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+        for headers in ({}, {"Origin": "null"}, {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}):
+            sent = browser.post(SWITCH, content=b'{"on": true}', headers={"Content-Type": kind, **headers})
+            assert sent.status_code == 403, (kind, headers)
+    assert is_on(habitus)
+
+
+@pytest.mark.req("CL-04")
+def test_nobody_is_made_somebody_else_by_another_site(
+    browser: TestClient, stranger: TestClient, keys: Keys, habitus: Habitus
+) -> None:
+    """Neither by a cookie that was planted, nor by a link to the attacker's own account."""
+    planted = "9999999999.0.eve.0"
+    stranger.cookies.set(keys.cookie, planted)
+    assert stranger.get("/activity").status_code == 401
+    entered = stranger.get(f"/enter?key={keys.new_link()}")
+    assert planted not in entered.headers["set-cookie"]
+    theirs = People(habitus.settings.home).add("eve", Role.VIEWER).link
+    led = browser.get(f"/enter?key={theirs}", headers={"Sec-Fetch-Site": "cross-site"})
+    assert (led.status_code, "set-cookie" in led.headers) == (403, False)
+    assert browser.post(SWITCH).status_code == 200
+
+
+@pytest.mark.req("CL-04")
+def test_of_two_who_bring_one_link_one_comes_in(keys: Keys) -> None:
+    links = [keys.new_link() for _ in range(20)]
+    with ThreadPoolExecutor(8) as threads:
+        came = list(threads.map(keys.entered, [link for link in links for _ in range(8)]))
+    assert sum(cookie is not None for cookie in came) == len(links)
+
+
+HOSTILE = ("..%2f..%2fweb.key", "%00", "%ed%a0%80", "9" * 5000, "%C2%B2", "%0d%0aX-Evil:%201", "~", "*", "%F0%9F%98%80")
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-04", "SC-01")
+def test_no_id_in_an_address_leads_anywhere_else(api: TestClient, habitus: Habitus, standing: FastAPI) -> None:
+    key = (habitus.settings.home / "web.key").read_bytes()
+    for door in iter_route_contexts(standing.routes):
+        for method in (door.methods or set()) - {"HEAD"} if "{" in (door.path or "") else ():
+            for id in HOSTILE:
+                answer = api.request(method, re.sub(r"\{\w+(:path)?\}", id, door.path or ""), json={})
+                assert answer.status_code < 500, (method, door.path, id)
+                assert key not in answer.content
+                assert "x-evil" not in answer.headers

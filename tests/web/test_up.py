@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from habitus.mcp.http import listening
 from tests.conftest import Cli
-from tests.fake_provider import Reply, fake_provider, sse
+from tests.fake_provider import FakeProvider, Reply, fake_provider, sse
 from tests.llm.recordings import chat_text, chunk
 
 
@@ -114,45 +114,56 @@ def test_an_address_that_others_reach_is_refused_in_one_line(run_cli: Cli) -> No
     assert run_cli("users", "remove", "ben").code == 1
 
 
-@pytest.mark.req("CL-03", "CL-04", "OP-01")
-@pytest.mark.parametrize("stop", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
-def test_it_stops_while_others_listen_and_work_and_goes_on_where_it_was(
-    request: pytest.FixtureRequest, stop: signal.Signals
-) -> None:
-    """An answer is being written, a job asks a model, both are listened to: none of it holds up the stop."""
-    is_installed = stop is signal.SIGINT  # whose threads have to end too
-    cli: Cli = request.getfixturevalue("installed_cli" if is_installed else "run_cli")
-    begun = sse(chunk({"role": "assistant", "content": "Well, "}))
+@contextmanager
+def hanging() -> Iterator[tuple[FakeProvider, dict[str, str]]]:
+    """A model that begins to answer, and then does not go on; and the settings that lead to it."""
     with fake_provider() as provider:
-        model = {
-            "HABITUS_MODEL": "openai:m",
-            "HABITUS_BASE_URL": provider.address,
-            "OPENAI_API_KEY": "sk-test-0123456789",
-        }
+        begun = sse(chunk({"role": "assistant", "content": "Well, "}))
         provider.gives(replace(begun, then="hang"))
-        with ExitStack() as listening:
-            with up(cli, stop=stop, env=model) as told:
-                http = listening.enter_context(program(told))
-                talk = http.post("/api/v1/sessions", json={"text": "Think long."}).json()["id"]
-                job = http.post("/api/v1/jobs", json={"kind": "dream"}).json()["id"]
-                streams = [
-                    events(listening.enter_context(http.stream("GET", path)).iter_lines())
-                    for path in (f"/api/v1/sessions/{talk}/events", f"/api/v1/jobs/{job}/events", "/more/jobs/live")
-                ]
-                assert next(streams[0]) == ("Said", {"kind": "Said", "text": "Well, "})  # while the model hangs
-                assert next(state for state, _ in streams[1] if state != "waiting") == "running"
-            assert all(isinstance(list(stream), list) for stream in streams)  # each to its end
+        key = "sk-test-0123456789"
+        yield provider, {"HABITUS_MODEL": "openai:m", "HABITUS_BASE_URL": provider.address, "OPENAI_API_KEY": key}
+
+
+@pytest.mark.req("CL-03", "CL-04")
+def test_it_stops_while_others_listen_and_a_conversation_goes_on_where_it_was(run_cli: Cli) -> None:
+    with hanging() as (provider, env):
+        with ExitStack() as open_lines:
+            with up(run_cli, "--no-jobs", env=env) as told:
+                http = open_lines.enter_context(program(told))
+                id = http.post("/api/v1/sessions", json={"text": "Think long."}).json()["id"]
+                paths = (f"/api/v1/sessions/{id}/events", f"/chat/{id}/events")
+                rest, page = (open_lines.enter_context(http.stream("GET", path)).iter_lines() for path in paths)
+                assert next(events(rest)) == ("Said", {"kind": "Said", "text": "Well, "})  # while the model hangs
+            assert "event: over" not in [*rest, *page]  # both lines come to their end, though the answer did not
         provider.gives(chat_text("Here I am."))
-        with up(cli, env=model) as told, program(told) as http:
-            turns = http.get(f"/api/v1/sessions/{talk}").json()["turns"]
-            assert [turn["request"] for turn in turns] == ["Think long."]
-            assert http.post(f"/api/v1/sessions/{talk}/say", json={"text": "Are you there?"}).status_code == 202
-            with http.stream("GET", f"/api/v1/sessions/{talk}/events") as stream:
+        with up(run_cli, "--no-jobs", env=env) as told, program(told) as http:
+            assert [turn["request"] for turn in http.get(f"/api/v1/sessions/{id}").json()["turns"]] == ["Think long."]
+            assert http.post(f"/api/v1/sessions/{id}/say", json={"text": "Are you there?"}).status_code == 202
+            with http.stream("GET", f"/api/v1/sessions/{id}/events") as stream:
                 heard = list(events(stream.iter_lines()))
-            assert "".join(data["text"] for kind, data in heard if kind == "Said") == "Here I am."
-            assert heard[-1][0] == "Over"
-            with http.stream("GET", f"/api/v1/jobs/{job}/events") as stream:
-                assert list(events(stream.iter_lines()))[-1][0] == "done"
+    assert "".join(data["text"] for kind, data in heard if kind == "Said") == "Here I am."
+    assert heard[-1][0] == "Over"
+
+
+@pytest.mark.full
+@pytest.mark.req("CL-04", "OP-01")
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_while_a_job_waits_for_a_model_and_the_next_one_does_it(
+    installed_cli: Cli, stop: signal.Signals
+) -> None:
+    """The command as it is installed, whose threads all have to end."""
+    with hanging() as (provider, env):
+        with up(installed_cli, env=env, stop=stop) as told, program(told) as http:
+            id = http.post("/api/v1/jobs", json={"kind": "dream"}).json()["id"]
+            with http.stream("GET", f"/api/v1/jobs/{id}/events") as stream:
+                assert next(state for state, _ in events(stream.iter_lines()) if state != "waiting") == "running"
+        provider.gives(chat_text("Here I am."))
+        with (
+            up(installed_cli, env=env) as told,
+            program(told) as http,
+            http.stream("GET", f"/api/v1/jobs/{id}/events") as stream,
+        ):
+            assert list(events(stream.iter_lines()))[-1][0] == "done"
 
 
 @pytest.mark.req("CL-03")
@@ -173,6 +184,7 @@ def test_a_request_that_a_kill_cut_off_is_done_once_when_it_is_sent_again(run_cl
             assert [job["kind"] for job in http.get("/api/v1/jobs").json()["jobs"]] == ["index", "curate"]
 
 
+@pytest.mark.full
 @pytest.mark.req("CL-04")
 def test_word_of_what_waits_holds_nothing_up_whoever_listens(run_cli: Cli) -> None:
     """One that hangs, one that is away, and one that answers: each is told by the page's own process, once."""

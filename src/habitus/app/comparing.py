@@ -20,6 +20,21 @@ class FileChange:
     is_text: bool = True
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VersionChange:
+    """What one version changed, beside the version that was there before it; 0 where there was none."""
+
+    before: int
+    after: int
+    files: tuple[FileChange, ...]
+
+
+def made_by(habitus: Habitus, name: str, version: int) -> VersionChange:
+    kept = (one.number for one in habitus.skills.history(name))
+    before = max((number for number in kept if number < version), default=0)
+    return VersionChange(before=before, after=version, files=versions(habitus, name, before, version))
+
+
 def versions(habitus: Habitus, name: str, before: int, after: int) -> tuple[FileChange, ...]:
     """What became of a skill's files from one version to another; version 0 has none."""
     old = habitus.skills.tree(name, before) if before else {}

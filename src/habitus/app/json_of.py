@@ -66,6 +66,7 @@ def waiting(item: InboxItem) -> dict[str, Any]:
                 "name": proposal.change.name,
                 "layer": proposal.change.layer,
                 "host": proposal.host,
+                "conversation": proposal.conversation,
                 "by": proposal.author,
                 "made_on": proposal.made_on,
                 "decided_on": proposal.decided_on,
@@ -82,6 +83,7 @@ def waiting(item: InboxItem) -> dict[str, Any]:
                 "kind": engram.kind,
                 "scope": engram.scope,
                 "by": engram.produced_by,
+                "conversation": engram.evidence.session,
                 "made_on": engram.created_on,
             }
 

@@ -22,7 +22,7 @@ from habitus.app import Habitus
 from habitus.app.models import chosen_by
 from habitus.app.past_sessions import PastSession, past_session
 from habitus.cli import output
-from habitus.cli.main import app
+from habitus.cli.main import whole
 from habitus.cli.opening import opened, shared
 from habitus.cli.options import Features, Paths, Resources
 from habitus.cli.secrets import unlock
@@ -208,7 +208,7 @@ def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
     in_chat, undone = output.in_chat.set(slashed), output.can_be_undone.set(undos.append)
     try:
         with shared(habitus):
-            app(list(words), standalone_mode=False)
+            whole()(list(words), standalone_mode=False)
     except typer.TyperException as error:
         raise Invalid(error.format_message(), mend="See /help.") from None
     finally:

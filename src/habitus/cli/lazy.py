@@ -71,6 +71,7 @@ class LazyCommand(TyperCommand):
     def help(self, given: str | None) -> None:
         """The base class has none to give."""
 
+    @functools.cache  # noqa: B019  # the commands live as long as the process
     def loaded(self) -> TyperCommand:
         try:
             module = importlib.import_module(f"habitus.cli.{self._module}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +75,7 @@ def run() -> None:
 def _ran() -> int:
     output.prepare()
     try:
-        code = app(standalone_mode=False)
+        code = whole()(standalone_mode=False)
     except output.Lost as error:
         output.complain(f"habitus: {error}")
         return 1
@@ -98,6 +100,12 @@ def _ran() -> int:
         output.complain("This is a bug in Habitus; HABITUS_DEBUG=1 shows where.")
         return 1
     return code if isinstance(code, int) else 0
+
+
+@functools.cache
+def whole() -> Callable[..., Any]:
+    """Every command, put together once in a process."""
+    return typer.main.get_command(app)
 
 
 def _failed(message: str, mend: str) -> int:

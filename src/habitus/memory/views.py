@@ -229,9 +229,5 @@ def edits(before: Iterable[Line], pages: Iterable[Page]) -> Edits:
     )
 
 
-def line_of(engram: Engram) -> Line:
-    return Line(id=engram.id, text=engram.text, kind=engram.kind, scope=engram.scope, topic=engram.topic)
-
-
 def cleaned(bad: Iterable[BadLine], redact: Callable[[str], str]) -> tuple[BadLine, ...]:
     return tuple(replace(line, raw=redact(line.raw)) for line in bad)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from habitus.app.faring import Uses
+from habitus.app.faring import Fared, Uses
+from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Effect
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
 _LONG, _LINE, _SIDE = 420, 34, 60  # of the lines: from a hundred fewer to a hundred more, and their labels
+
+
+def of_uses(fared: Fared) -> dict[str, Markup]:
+    """Uses week by week and version by version, as far as there are any."""
+    weeks = {f"{week:%b} {week.day}": uses for week, uses in fared.weeks}
+    versions = {f"v{number}": uses for number, uses in fared.versions}
+    drawn = {"By week": weeks, "By version": versions}
+    return {title: bars(title, of) for title, of in drawn.items() if any(uses.total for uses in of.values())}
+
+
+def of_findings(found: Sequence[Finding]) -> Markup | None:
+    """What offering each version changed, as far as anybody said how it went."""
+    known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
+    drawn = {label: effect for label, effect in known.items() if effect is not None}
+    return intervals("Of a hundred conversations", drawn) if drawn else None
 
 
 def bars(title: str, of: Mapping[str, Uses]) -> Markup:

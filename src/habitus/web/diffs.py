@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+
+from habitus.app.comparing import FileChange
 
 _AROUND = 2  # equal lines that are shown beside a change
 _LONGEST = 4000  # lines of a text; a longer one is compared as a whole
@@ -22,6 +24,22 @@ class DiffRow:
     after: tuple[Piece, ...] | None = None
     is_changed: bool = True
     is_gap: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """One file of a comparison, ready to be drawn; no rows for what is no text."""
+
+    path: str
+    rows: tuple[DiffRow, ...]
+
+
+def drawn(changes: Iterable[FileChange]) -> tuple[Compared, ...]:
+    """Files before and after, side by side."""
+    return tuple(
+        Compared(path=change.path, rows=side_by_side(change.before or "", change.after or "") if change.is_text else ())
+        for change in changes
+    )
 
 
 def side_by_side(before: str, after: str) -> tuple[DiffRow, ...]:

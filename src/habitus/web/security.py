@@ -26,7 +26,7 @@ from habitus.web.problems import refusal
 KEY_FILE = "web.key"
 SIGNED_IN_FOR = 30 * 24 * 3600  # seconds
 SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024  # bytes of a request, and of one that uploads
-UPLOADS = ("/api/v1/uploads", "/new/", "/chat")
+UPLOADS = ("/api/v1/uploads", "/api/v1/sessions", "/new/", "/chat")
 # What people said to an agent, and what is done for them, is not read by every account of the machine.
 PRIVATE = (
     *("/activity", "/chat", "/review/effect/", "/today/failing", "/more/jobs", "/more/secrets"),
@@ -85,12 +85,12 @@ class Keys:
     def entered(self, link: str) -> str | None:
         """The cookie that a link gives, if it is one that nobody has used."""
         name = ""
-        if link in self._links:
-            self._links.discard(link)
-        elif (person := self._people.entered(link)) is not None:
+        try:
+            self._links.remove(link)  # at once: of two who bring it, one comes in
+        except KeyError:
+            if (person := self._people.entered(link)) is None:
+                return None
             name = person.name
-        else:
-            return None
         told = f"{int(self._clock()) + SIGNED_IN_FOR}.{secrets.token_hex(8)}.{name}"
         return f"{told}.{self._sign(told)}"
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from habitus.agent.consent import Consent
+from habitus.agent.explaining import Why
 from habitus.app.inbox import InboxItem
 from habitus.events import OutcomeKind
 from habitus.evidence.plan import Plan
@@ -302,6 +303,34 @@ def because(reason: str) -> str:
         "excluded_by": f"{value} excludes it",
     }
     return said.get(kind, reason)
+
+
+def would_fire(why: Why) -> list[str]:
+    """Whether a request would bring a skill up, and why."""
+    lines = [_answer(why)]
+    if why.place in (Place.EAGER, Place.STICKY, Place.LEFT_OUT):
+        lines.append(f"Because {because(why.reason)}.")
+    if why.rank is not None:
+        lines.append(f"Of all skills it is number {why.rank} for this request.")
+    elif why.place is not Place.LEFT_OUT:
+        lines.append("Nothing in it matches this request. Say in “When to use it” what somebody would ask.")
+    return lines
+
+
+def _answer(why: Why) -> str:
+    match why.place:
+        case Place.EAGER | Place.STICKY:
+            return "Yes: the agent reads it in full."
+        case Place.LEFT_OUT | Place.WITHHELD:
+            return "No: it is left out."
+        case Place.CUT:
+            return "Hardly: it fits the rules, and there was no room to offer it."
+        case Place.MENU | Place.LOADED if why.rank == 1 and why.fits:
+            return "Very likely: it fits best, and the agent is pointed to it."
+        case Place.MENU | Place.LOADED if why.rank is not None and why.rank <= 3 and why.fits:
+            return "Perhaps: the agent is offered it, and others fit better."
+        case Place.MENU | Place.LOADED:
+            return "Hardly: the agent can open it, and nothing points to it."
 
 
 def waits(reason: str) -> str:

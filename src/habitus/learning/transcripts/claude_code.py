@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.events import EventKind, event, tool_called, tool_returned
+from habitus.events import EventKind, event, tool_called
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import SkillUse, Stop, Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.refusals import said_no
@@ -180,15 +180,8 @@ class _Session:
         )
         if reading.success is None:
             self._refused(turn, row, block, text)
-        returned = tool_returned(
-            call.name,
-            success=reading.success,
-            error=reading.error,
-            result=text,
-            round_idx=call.round_idx,
-            call_id=call_id,
-            at=_at(row),
-            redactor=self._redactor,
+        returned = reading.event(
+            call.name, text, round_idx=call.round_idx, call_id=call_id, at=_at(row), redactor=self._redactor
         )
         self.draft.add(call.turn, returned)
         if call.skill:

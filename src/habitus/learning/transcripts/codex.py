@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.events import tool_called, tool_returned
+from habitus.events import tool_called
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.refusals import said_no
@@ -110,16 +110,7 @@ class _Rollout:
         reading = came_to(args, text, fields=(item, output))
         if reading.success is None and said_no(item, texts=(text,))[0]:
             self._stopped = Stop.REFUSED
-        returned = tool_returned(
-            name,
-            success=reading.success,
-            error=reading.error,
-            result=text,
-            round_idx=turn.round_idx,
-            call_id=call,
-            at=at,
-            redactor=self._redactor,
-        )
+        returned = reading.event(name, text, round_idx=turn.round_idx, call_id=call, at=at, redactor=self._redactor)
         self.draft.add(turn, returned)
 
     def _turn(self) -> TurnDraft:

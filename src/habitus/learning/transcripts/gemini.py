@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.events import tool_called, tool_returned
+from habitus.events import tool_called
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.results import came_to
@@ -82,16 +82,7 @@ class _Session:
         reading = came_to(args, text, fields=(call,), has_failed=_FAILED.get(status))
         if status in ("cancelled", "canceled"):
             self._stopped = Stop.REFUSED
-        returned = tool_returned(
-            name,
-            success=reading.success,
-            error=reading.error,
-            result=text,
-            round_idx=turn.round_idx,
-            call_id=id,
-            at=at,
-            redactor=self._redactor,
-        )
+        returned = reading.event(name, text, round_idx=turn.round_idx, call_id=id, at=at, redactor=self._redactor)
         self.draft.add(turn, returned)
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.events import tool_called, tool_returned
+from habitus.events import tool_called
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.results import came_to
@@ -126,15 +126,8 @@ class _Conversation:
         text = _text(message.get("content", message.get("output")))
         reading = came_to(args, text, fields=(message,))
         turn = self._turn()
-        returned = tool_returned(
-            name,
-            success=reading.success,
-            error=reading.error,
-            result=text,
-            round_idx=turn.round_idx,
-            call_id=call_id,
-            weak=True,
-            redactor=self._redactor,
+        returned = reading.event(
+            name, text, round_idx=turn.round_idx, call_id=call_id, weak=True, redactor=self._redactor
         )
         self.draft.add(turn, returned)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from habitus.events import tool_called, tool_returned
+from habitus.events import tool_called
 from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.refusals import said_no
 from habitus.learning.transcripts.results import Reading, came_to
@@ -111,16 +111,7 @@ class _Parts:
         reading, text = _reading(args, state)
         if reading.success is None and said_no(texts=(text,))[0]:
             self._stopped = Stop.REFUSED
-        returned = tool_returned(
-            name,
-            success=reading.success,
-            error=reading.error,
-            result=text,
-            round_idx=turn.round_idx,
-            call_id=id,
-            at=ended,
-            redactor=self._redactor,
-        )
+        returned = reading.event(name, text, round_idx=turn.round_idx, call_id=id, at=ended, redactor=self._redactor)
         self._draft.add(turn, returned)
 
     def _turn(self) -> TurnDraft:

@@ -68,6 +68,7 @@ Waiting = answer(
     made_on=datetime | None,
     layer=(str, None),
     host=(str, None),
+    conversation=(str, None),
     decided_on=(datetime | None, None),
     decided_by=(str, None),
     decision=(str, None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 from habitus.app import Habitus
 from habitus.app.talking import Talks
 from habitus.app.uploading import Upload
-from habitus.errors import Invalid
+from habitus.errors import Invalid, Stale
 from habitus.plain import plain
 from habitus.text import encodable_value
 from habitus.web.desks import habitus_of, talks_of
@@ -64,14 +65,17 @@ def paged(name: str, found: Sequence[T], key: Callable[[T], str], limit: int, af
 
 
 def etag(version: int, layer: str = "") -> str:
-    return f'"{version}-{layer}"' if layer else f'"{version}"'
+    """The layer as a number: its name may be that of a folder, in any letters."""
+    return f'"{version}-{zlib.crc32(layer.encode("utf-8", "replace")):08x}"' if layer else f'"{version}"'
 
 
-def expected(if_match: str | None) -> int:
-    """The version that a change starts from."""
-    found = re.fullmatch(r'"(\d{1,9})(?:-[\w-]*)?"', if_match or "")
+def expected(if_match: str | None, layer: str = "") -> int:
+    """The version that a change starts from, which must be one of the layer that would change."""
     if if_match is None:
         raise PreconditionRequired("Say which version this changes.", mend="Send the ETag you read as 'If-Match'.")
+    found = re.fullmatch(r'"([0-9]{1,9})(?:-[0-9a-f]{8})?"', if_match)
     if found is None:
         raise Invalid(f"'{if_match}' is no ETag of ours.", mend="Send it as it came, quotes included.")
-    return int(found[1])
+    if if_match != etag(version := int(found[1]), layer):
+        raise Stale("Another layer has it now.", mend="Read it again, and change that.")
+    return version

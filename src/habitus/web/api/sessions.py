@@ -7,14 +7,16 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import Field
+from pydantic import Base64Bytes, Field
 from starlette.responses import StreamingResponse
 
 from habitus.agent.consent import Consent
+from habitus.app import Habitus
 from habitus.app.judging import Judged, judge
 from habitus.app.once import once
 from habitus.app.past_sessions import past_session, past_sessions
-from habitus.app.talking import Over
+from habitus.app.talking import Over, Talks
+from habitus.app.uploading import Upload
 from habitus.journal.model import KeptSession, Turn
 from habitus.web.api.answers import answer, page_of
 from habitus.web.api.asking import (
@@ -37,8 +39,18 @@ router = APIRouter(tags=["sessions"])
 Begun = answer("Begun", id=str)
 
 
+class Attached(Body):
+    name: Line
+    content: Base64Bytes
+
+
 class Said(Body):
-    text: Words
+    text: Words = ""
+    files: tuple[Attached, ...] = Field(default=(), max_length=20, description="What comes with it, in Base64.")
+
+    @property
+    def uploads(self) -> list[Upload]:
+        return [Upload(name=file.name, content=file.content) for file in self.files]
 
 
 class Word(Body):
@@ -72,13 +84,18 @@ def show_session(habitus: Opened, id: str, limit: Limit = 100, after: After = ""
 @router.post("/sessions", status_code=202, response_model=Begun)
 def begin(habitus: Opened, talks: Talking, wanted: Said, key: OnceKey = "") -> Json:
     """Begin a conversation; what comes of it is heard under its events, and then stands in it."""
-    return once(habitus, key, ["sessions", wanted.text], lambda _: {"id": talks.say(wanted.text)})
+    return _said(habitus, talks, "", wanted, key)
 
 
 @router.post("/sessions/{id}/say", status_code=202, response_model=Begun)
 def go_on(habitus: Opened, talks: Talking, id: str, wanted: Said, key: OnceKey = "") -> Json:
     """Go on with a conversation."""
-    return once(habitus, key, ["sessions", id, wanted.text], lambda _: {"id": talks.say(wanted.text, id)})
+    return _said(habitus, talks, id, wanted, key)
+
+
+def _said(habitus: Habitus, talks: Talks, id: str, wanted: Said, key: str) -> Json:
+    asked = ["sessions", id, wanted.model_dump(mode="json")]
+    return once(habitus, key, asked, lambda _: {"id": talks.say(wanted.text, id, wanted.uploads)})
 
 
 @router.post("/sessions/{id}/stop", status_code=204)

@@ -157,7 +157,8 @@ def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, i
     fields = Fields(
         title=wanted.title, description=wanted.description, when_to_use=wanted.when_to_use, tags=wanted.tags
     )
-    done = writing.edit(habitus, name, change, fields, expected(if_match), wanted.reason)
+    version = expected(if_match, habitus.skills.find(name).layer)
+    done = writing.edit(habitus, name, change, fields, version, wanted.reason)
     response.headers["ETag"] = etag(done.version, done.after.layer)
     return {"name": done.after.name, "layer": done.after.layer, "version": done.version, "undo": done.undo}
 
@@ -227,12 +228,12 @@ async def put_file(
     habitus: Opened, name: str, path: str, request: Request, if_match: IfMatch = None, reason: Line = ""
 ) -> Json:
     """Replace one of its files whole by what is sent."""
-    content, version = await request.body(), expected(if_match)
-    return await in_thread(lambda: _put_file(habitus, name, path, content, version, reason))
+    content = await request.body()
+    return await in_thread(lambda: _put_file(habitus, name, path, content, if_match, reason))
 
 
-def _put_file(habitus: Opened, name: str, path: str, content: bytes, version: int, reason: str) -> Json:
-    author = habitus.person(reason)
+def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: str | None, reason: str) -> Json:
+    author, version = habitus.person(reason), expected(if_match, habitus.skills.find(name).layer)
     made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
     return {"name": name, "version": made}
 

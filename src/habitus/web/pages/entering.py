@@ -15,6 +15,10 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/enter")
 def enter(request: Request, key: str = "") -> Response:
+    """Another site must not make who is signed in somebody else, under whose name they would then work."""
+    if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
+        mend = "To become somebody else here, copy the link into the address line."
+        return page_of_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", mend)
     keys: Keys = request.app.state.keys
     cookie = keys.entered(key)
     if cookie is None:

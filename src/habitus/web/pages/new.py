@@ -8,11 +8,12 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse
 
 from habitus.app import uploading, writing
+from habitus.errors import Invalid
 from habitus.skills import names
 from habitus.skills.importing import Verdict
 from habitus.web.api.asking import Opened, uploaded
 from habitus.web.pages import skill, skills
-from habitus.web.pages.skill import Draft
+from habitus.web.pages.drafts import Draft, Drafted
 from habitus.web.rendering import Said, fragment, page
 from habitus.web.words import counted, without_commands
 
@@ -30,17 +31,10 @@ def show(request: Request) -> HTMLResponse:
 
 
 @router.post("/new/write")
-def write(
-    request: Request,
-    habitus: Opened,
-    title: Annotated[str, Form(max_length=200)],
-    description: Annotated[str, Form()] = "",
-    when_to_use: Annotated[str, Form()] = "",
-    tags: Annotated[str, Form()] = "",
-    body: Annotated[str, Form()] = "",
-) -> HTMLResponse:
+def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
     """Save it under a name made from its title."""
-    draft = skill.draft_of(title, description, when_to_use, tags, body)
+    if not draft.title:
+        raise Invalid("The skill has no title.", mend="Say in a few words what it is about.")
     name = names.unique_name(names.slugify(draft.title), habitus.skills.is_taken)
     made = writing.new(habitus, name, draft.fields, None, content=draft.body.encode("utf-8", "replace"))
     answer = skill.shown_page(request, habitus, made.name, said=Said(text="Saved.", undo=made.undo))

