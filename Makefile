@@ -11,7 +11,7 @@ FAST := $(wildcard tests/test_*.py) $(addprefix tests/,journal learning memory s
 BESIDE_TYPES = types=$$(mktemp); $(BIN)/mypy > $$types 2>&1 & checking=$$!; \
 	$(1); code=$$?; wait $$checking || { cat $$types; code=1; }; rm -f $$types; exit $$code
 
-.PHONY: run test test-full check bench docs clean
+.PHONY: run test test-full wheel check bench docs clean
 
 run:            ## set up and show Habitus at work, then its web page (no key, no network)
 	@sh scripts/setup.sh run
@@ -27,6 +27,11 @@ test:           ## set up and run the tests: about seven minutes on two cores
 test-full:      ## all tests, with many examples and at every step
 	@sh scripts/setup.sh test
 	@$(PYTEST) --hypothesis-profile=full
+
+wheel:          ## build the wheel into dist/, install it into an environment of its own and use it
+	@sh scripts/setup.sh test
+	@$(BIN)/uv build -q --wheel --out-dir dist
+	@$(PYTEST) -n 0 tests/journeys/test_wheel.py -k "not lowest"
 
 check:          ## format, lint, types, import rows and the fast tests: under a minute
 	@sh scripts/setup.sh test

@@ -1,6 +1,6 @@
 """Several processes on one shared database: writes a second and how long a search takes, PostgreSQL against SQLite.
 
-    python benchmarks/scale_out.py [--skills 10000 100000] [--clients 4] [--changes 50] [--searches 50] [--jobs 200]
+    python benchmarks/scale_out.py [--skills 10000 100000] [--clients 4] [--changes 25] [--searches 50] [--jobs 200]
                                    [--url URL]
 
 Each client is a process of one host: the same home, the same shared database. The skills are made up. Without `--url`
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--skills", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--changes", type=int, default=50)
+    parser.add_argument("--changes", type=int, default=25)
     parser.add_argument("--searches", type=int, default=50)
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--url", default="")

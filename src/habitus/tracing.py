@@ -5,7 +5,9 @@ Nothing of OpenTelemetry is imported otherwise, and a span then costs one compar
 
 from __future__ import annotations
 
+import functools
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -54,20 +56,57 @@ _exporter: _Exporter | None = None
 @contextmanager
 def span(name: str, **attributes: str) -> Iterator[None]:
     """A step with a beginning and an end; ids and names of things, never what people or models said."""
-    if _exporter is None:
-        yield
-        return
-    given = {f"habitus.{key}": value for key, value in {**_about.get(), **attributes}.items()}
-    with _exporter.tracer.start_as_current_span(f"habitus.{name}", attributes=given, record_exception=False):
-        yield
+    step = Stretch(name, **attributes)
+    try:
+        with step.within():
+            yield
+    finally:
+        step.end()
+
+
+class Stretch:
+    """A span that one piece of code begins and another ends, such as a turn of somebody else's loop."""
+
+    def __init__(self, name: str, **attributes: str) -> None:
+        to = _sending()
+        given = {f"habitus.{key}": value for key, value in {**_about.get(), **attributes}.items()}
+        self._span = None if to is None else to.tracer.start_span(f"habitus.{name}", attributes=given)
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """What happens inside is a part of it."""
+        if self._span is None:
+            yield
+            return
+        from opentelemetry.trace import use_span  # it is loaded where there is a span
+
+        with use_span(self._span, record_exception=False):
+            yield
+
+    def end(self) -> None:
+        if self._span is not None:
+            self._span.end()
 
 
 def count(name: str, number: float = 1, **attributes: str) -> None:
-    if _exporter is None:
+    to = _sending()
+    if to is None:
         return
-    if name not in _exporter.counters:
-        _exporter.counters[name] = _exporter.meter.create_counter(f"habitus.{name}")
-    _exporter.counters[name].add(number, {f"habitus.{key}": value for key, value in attributes.items()})
+    if name not in to.counters:
+        to.counters[name] = to.meter.create_counter(f"habitus.{name}")
+    to.counters[name].add(number, {f"habitus.{key}": value for key, value in attributes.items()})
+
+
+def _sending() -> _Exporter | None:
+    """Ours; or, in a program that has set up OpenTelemetry itself, the program's."""
+    return _exporter if _exporter is not None or "opentelemetry.sdk.trace" not in sys.modules else _of_the_program()
+
+
+@functools.cache
+def _of_the_program() -> _Exporter:
+    from opentelemetry import metrics, trace  # they are loaded already
+
+    return _Exporter(tracer=trace.get_tracer("habitus"), meter=metrics.get_meter("habitus"))
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import importlib
 import json
 import pkgutil
 import shutil
 import sqlite3
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -123,6 +125,20 @@ def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Dir
     assert [session["user"] for session in bobs] == ["bob"]
     assert OF_BOB[0] in bobs[0]["title"]
     assert "1. Boil." in furnished.ok("skills", "show", "tea")
+
+
+@pytest.mark.req("OP-04")
+def test_what_others_keep_of_them_is_named_even_where_it_is_compressed(furnished: Direct) -> None:
+    quoted = f"please do the {OF_ANN[0]} for me"
+    with Habitus.open(read_settings(furnished.home, {"HOME": str(furnished.home), "USER": "ann"})) as opened:
+        bob = opened.person(user="bob")
+        opened.skills.create(Skill(name="minutes", description="Notes.", body=f"As ann said: {quoted}"), bob)
+        opened.skills.edit("minutes", Edit(operation=Operation.REPLACE, content="1. Write."), bob)
+    with zipfile.ZipFile(furnished.home / "skills" / "minutes" / "old.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("minutes.txt.gz", gzip.compress(quoted.encode() * 20))
+    ran = furnished("forget", "--user", "ann", "--yes", "--json")
+    assert ran.code == 1
+    assert {"blobs (sqlite)", "skills/minutes/old.zip"} <= set(json.loads(ran.out)["left"])
 
 
 @pytest.mark.req("OP-04")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import shutil
 import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from subprocess import run
 
 import pytest
 
@@ -99,3 +102,77 @@ def test_the_examples_of_operation_name_commands_that_there_are(direct: Direct) 
     for words in ran:
         assert direct(*words[:1], "--help").code == 0
     assert all(service.get("read_only") for name, service in compose["services"].items() if name != "database")
+
+
+@pytest.mark.full
+def test_systemd_and_docker_take_the_examples(tmp_path: Path) -> None:
+    command = tmp_path / ".local" / "bin" / "habitus"
+    command.parent.mkdir(parents=True)
+    command.symlink_to(Path(sys.executable).with_name("habitus"))
+    environ = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    taken = []
+    if shutil.which("systemd-analyze"):
+        taken.append(["systemd-analyze", "verify", "--user", str(EXAMPLES / "habitus.service")])
+    if shutil.which("docker") and run(["docker", "compose", "version"], capture_output=True, check=False).stdout:
+        taken.append(["docker", "compose", "-f", str(EXAMPLES / "compose.yaml"), "config", "-q"])
+    if not taken:
+        pytest.skip("needs systemd-analyze or docker compose")
+    for words in taken:
+        done = run(words, env={**environ, "DATABASE_PASSWORD": "x"}, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.full
+def test_an_ordinary_user_needs_no_more_than_a_home_to_write_in(tmp_path: Path) -> None:
+    """As in a container with a read-only root: not even /tmp can be written."""
+    if not shutil.which("bwrap"):
+        pytest.skip("needs bubblewrap")
+    (home := tmp_path / "home").mkdir()
+    (script := tmp_path / "script.json").write_text(json.dumps([{"say": "Good."}]))
+    walls = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", str(home), str(home)]
+    walls += ["--unshare-user", "--uid", "1000", "--gid", "1000", "--chdir", str(home)]
+    environ = {"HOME": str(home), "HABITUS_HOME": str(home / ".habitus"), "PATH": os.environ["PATH"]}
+    for words in (
+        ("skills", "new", "tidy-inbox", "--description", "Empties an inbox."),
+        ("skills", "search", "inbox"),
+        ("lessons", "add", "Water has to boil."),
+        ("ask", "hello", "--model", f"script:{script}"),
+        ("backup", "create"),
+        ("jobs", "add", "index"),
+        ("worker", "--until-idle"),
+        ("doctor",),
+    ):
+        command = [*walls, str(Path(sys.executable).with_name("habitus")), *words]
+        done = run(command, env=environ, capture_output=True, text=True, check=False)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), (words, done.stderr)
+
+
+FULL = """
+habitus() { "$HABITUS" "$@"; }
+habitus skills new tidy-inbox --description "Empties an inbox." > /dev/null
+habitus lessons add "Water has to boil." > /dev/null
+dd if=/dev/zero of="$HOME/filler" bs=1k 2> /dev/null
+for words in "skills edit tidy-inbox --append More" "lessons add Milk" "backup create" "config set bot_name Robin"; do
+  habitus $words > /dev/null 2> /dev/shm/said && exit 1
+  cat /dev/shm/said
+done
+habitus skills list --layer user --json 2> /dev/null | grep -c tidy-inbox > /dev/null || exit 1
+rm "$HOME/filler"
+habitus skills edit tidy-inbox --append "2. Later." > /dev/null || exit 1
+habitus lessons list --json | grep -q "Water has to boil." || exit 1
+"""
+
+
+@pytest.mark.full
+def test_on_a_full_disk_each_command_says_so_in_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
+    if not shutil.which("bwrap"):
+        pytest.skip("needs bubblewrap")
+    (home := tmp_path / "home").mkdir()
+    walls = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/dev/shm"]
+    walls += ["--size", "3000000", "--tmpfs", str(home), "--chdir", str(home)]
+    environ = {"HOME": str(home), "HABITUS_HOME": str(home / ".habitus"), "TMPDIR": "/dev/shm"}
+    environ |= {"PATH": os.environ["PATH"], "HABITUS": str(Path(sys.executable).with_name("habitus"))}
+    done = run([*walls, "sh", "-c", FULL], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(said := done.stdout.splitlines()) == 4
+    assert all(line.startswith(f"habitus: No space is left in {home}") for line in said), said

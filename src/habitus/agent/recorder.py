@@ -51,11 +51,11 @@ class TurnRecorder:
     def __init__(self, parts: Parts, session: str) -> None:
         self._parts = parts
         self._outage = parts.outage
-        self._session = session
+        self.session = session
 
     def begin(self, turn: OpenTurn) -> None:
         """Write down what was asked, so that not even a killed process loses it."""
-        so_far = journal_turn(turn, session=self._session, ended_on=None)
+        so_far = journal_turn(turn, session=self.session, ended_on=None)
         self._outage.safely(lambda: self._parts.journal.begin(so_far), "write down that a turn began")
 
     def finish(self, turn: OpenTurn, *, has_news: bool) -> Recorded:
@@ -63,7 +63,7 @@ class TurnRecorder:
         parts, outage = self._parts, self._outage
         kept = journal_turn(
             turn,
-            session=self._session,
+            session=self.session,
             ended_on=max(parts.clock(), turn.began_on),
             exposures=self._exposures(turn),
             withheld=parts.view.offers.withheld_skills,
@@ -152,7 +152,7 @@ class TurnRecorder:
         """Tell those who learn that the turn is over; they go on in the background."""
         ended = TurnEnded(
             turn=turn.id,
-            session=self._session,
+            session=self.session,
             request=self._parts.redactor.redact(turn.said.request.text).text,
             outcome=turn.outcome,
             user=self._parts.user.name,

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from habitus import tracing
 from habitus.agent.background import CLOSING_S
 from habitus.agent.budget import Section
 from habitus.agent.conversation import Conversation
@@ -113,7 +112,7 @@ class Session:
         turn = await self._conversation.turn(asking, emit)
         room = self._model.context_tokens or self._conversation.parts.context_tokens
         try:
-            with tracing.about(turn=turn.id, session=self.id), tracing.span("turn"):
+            with turn.traced():
                 return await run_turn(turn, self._model, self.history, context_tokens=room, emit=emit)
         finally:
             self.usage += turn.usage

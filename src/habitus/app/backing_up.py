@@ -27,15 +27,14 @@ from typing import Any
 from habitus import sql
 from habitus.app import replacing, tombstones
 from habitus.app.habitus import Habitus
-from habitus.app.home import DATABASE, PADS, can_write, refuse_to_write
+from habitus.app.home import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.settings import Settings
 
-FOLDER = "backups"
 _SUFFIX = ".tar.gz"
 _MANIFEST = "backup.json"
 _DATABASES = (DATABASE, "jobs.db")
-_LEFT_OUT = frozenset({FOLDER, "cache", "workers", "web.key", PADS})
+_LEFT_OUT = frozenset({BACKUPS, "cache", "workers", "web.key", PADS})
 _SHARED = "The shared database is not in it: 'pg_dump' of that covers skills, lessons, turns, evidence and jobs."
 
 
@@ -62,7 +61,7 @@ def create(settings: Settings, file: Path | None = None, *, now: datetime, name:
     if not can_write(settings.home):
         refuse_to_write(settings.home)
     if file is None:
-        folder = settings.home / FOLDER
+        folder = settings.home / BACKUPS
         folder.mkdir(mode=0o700, exist_ok=True)
         at = f"{name}-{now.astimezone(UTC):%Y%m%d-%H%M%S}"
         names = itertools.chain([at], (f"{at}-{number}" for number in itertools.count(2)))
@@ -106,7 +105,7 @@ def look(file: Path, *, note: str = "") -> Backup:
 def listed(settings: Settings) -> tuple[Backup, ...]:
     """Those that lie in the home, the newest first; what can't be read is left out."""
     found = []
-    for file in (settings.home / FOLDER).glob(f"*{_SUFFIX}"):
+    for file in (settings.home / BACKUPS).glob(f"*{_SUFFIX}"):
         try:
             found.append(look(file))
         except Invalid:

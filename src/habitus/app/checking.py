@@ -18,6 +18,7 @@ from habitus.app.check_state import Check, CheckState
 from habitus.app.command_lines import CommandLines
 from habitus.app.damage import damaged
 from habitus.app.habitus import Habitus
+from habitus.app.home import why_read_only
 from habitus.app.operating import operation
 from habitus.app.selecting import select
 from habitus.errors import HabitusError, Invalid, UserError
@@ -104,7 +105,7 @@ def _home(habitus: Habitus) -> list[Check]:
         Check(
             name="home",
             state=CheckState.MISSING,
-            detail=f"{home} is read-only.",
+            detail=f"{why_read_only(home)}.",
             mend="Make it writable to change skills.",
         )
         if habitus.is_read_only

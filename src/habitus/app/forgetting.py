@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +16,13 @@ import sqlalchemy as sa
 from habitus import extras, sql
 from habitus.app import standing_in, tombstones
 from habitus.app.command_lines import FILES
-from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS, PADS, WAITING
+from habitus.app.home import BACKUPS, CHAT_HISTORY, DATABASE, JOBS, PADS, WAITING
 from habitus.app.people import People
 from habitus.app.personal import ROWS, Person
+from habitus.app.remains import remains
 from habitus.app.spool import TAKEN
 from habitus.app.tombstones import Tombstone
+from habitus.app.whose import acting_for_itself
 from habitus.errors import Refused
 from habitus.hosts.hook import LOG, SPOOL
 from habitus.journal.spool import Spool
@@ -65,6 +65,7 @@ def forget(habitus: Habitus, user: str, *, dry_run: bool = False) -> Forgotten:
     habitus.refuse_if_read_only()
     if user != habitus.settings.user and not habitus.settings.is_admin:
         raise Refused(f"Only an admin may have '{user}' forgotten.", mend="Ask one, or forget yourself.")
+    habitus = acting_for_itself(habitus)  # whose the others' rows are has to be seen, so that they stay
     Spool(habitus.place / WAITING, habitus.redactor).replay(habitus.journal)  # what waits is theirs, too
     person = _person(habitus, user)
     erased, in_use = _counted(habitus, person), _in_use(habitus, person)
@@ -77,11 +78,13 @@ def forget(habitus: Habitus, user: str, *, dry_run: bool = False) -> Forgotten:
     busy = [note for engine in _engines(habitus) if (note := _compacted(engine))]
     tombstones.place(habitus, [stone], habitus.clock())
     again = [f"{place}: {count}" for place, count in _counted(habitus, person).items()]
-    return Forgotten(user=user, erased=erased, in_use=in_use, left=(*again, *_found(habitus, words), *busy))
+    found = remains(_engines(habitus), habitus.settings.home, words, apart=BACKUPS)
+    return Forgotten(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
 
 
 def forget_again(habitus: Habitus, stones: Sequence[Tombstone]) -> None:
     """Whoever was forgotten and is there again, goes again."""
+    habitus = acting_for_itself(habitus)
     for user in _known_users(habitus):
         if any(stone.is_of(user) for stone in stones):
             _erase(habitus, _person(habitus, user))
@@ -175,7 +178,10 @@ def _jobs(habitus: Habitus, person: Person, *, dry_run: bool = False) -> int:
     if not extras.has("dbos") or not (is_shared or (habitus.settings.home / JOBS).exists()):
         return 0
     from habitus.app.jobs import opened_queue  # the engine, for those who have it
+    from habitus.jobs.store import is_there
 
+    if is_shared and not is_there(habitus.shared, habitus.settings.workspace):
+        return 0
     with opened_queue(habitus) as queue:
         return queue.forget_user(person.name, dry_run=dry_run)
 
@@ -251,31 +257,3 @@ def _telling(text: str) -> str:
     """The longest piece of a text that is the same in JSON and as bytes."""
     longest = max(re.split(r'["\\\n\r\t]', text), key=len)[:_MOST_LETTERS].strip()
     return longest if len(longest) >= _LEAST_LETTERS else ""
-
-
-def _found(habitus: Habitus, words: Sequence[str]) -> Iterator[str]:
-    """Where one of these texts is still to be found: in a table, or in a file of the home."""
-    if not words:
-        return
-    for engine in _engines(habitus):
-        for table in sql.metadata.sorted_tables:
-            texts = [column for column in table.c if isinstance(column.type, sa.String)]
-            says = [column.contains(word, autoescape=True) for column in texts for word in words]
-            with sql.reading(engine) as connection:
-                if (
-                    says
-                    and connection.execute(sa.select(sa.func.count()).select_from(table).where(sa.or_(*says))).scalar()
-                ):
-                    yield f"{table.name} ({engine.dialect.name})"
-    raw = [word.encode() for word in words]
-    home = habitus.settings.home
-    for path in sorted(home.rglob("*")):
-        if path.is_file() and not path.is_symlink() and _holds(path, raw):
-            yield str(path.relative_to(home))
-
-
-def _holds(path: Path, words: Iterable[bytes]) -> bool:
-    mapped = partial(mmap.mmap, length=0, access=mmap.ACCESS_READ)
-    with suppress(OSError, ValueError), path.open("rb") as file, mapped(file.fileno()) as content:
-        return any(content.find(word) >= 0 for word in words)
-    return False  # an empty file can't be mapped

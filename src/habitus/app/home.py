@@ -28,13 +28,17 @@ HOST = "host"  # the name of this home
 WORKSPACE = "workspace"  # the one that this home is in
 CHAT_HISTORY = "chat-history"  # what was typed at the prompt
 PADS = "sessions"  # where the files of each session's scratchpads lie
+BACKUPS = "backups"
+_LEAST_ROOM = 1 << 16  # what SQLite needs beside a database to read it, and a few rows
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 WAITING = "spool"  # turns that wait for a database that is away
 
 
 def can_write(home: Path) -> bool:
     """Make the home where it is new, and find out whether files can be made in it.
 
-    Root could, in anybody's: but what root leaves there its owner can't change. So root only looks.
+    Root could, in anybody's: but what root leaves there its owner can't change. So root only looks. On a full disk
+    SQLite can't even read: what is there is then shown from a copy elsewhere.
     """
     if foreign_owner(home):
         if not home.is_dir():
@@ -42,10 +46,10 @@ def can_write(home: Path) -> bool:
         return False
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=home):
-            return True
+        with tempfile.TemporaryFile(dir=home, buffering=0) as trial:
+            return trial.write(bytes(_LEAST_ROOM)) == _LEAST_ROOM
     except OSError as error:
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and home.is_dir():
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, *_FULL) and home.is_dir():
             return False
         raise StorageFailed(
             f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
@@ -109,7 +113,17 @@ def refuse_to_write(home: Path) -> NoReturn:
             f"{home} belongs to {owner}, and root would leave files there that {owner} can't change.",
             mend=f"Run it as {owner} (sudo -u {owner}), or set HABITUS_HOME to a directory of root's.",
         )
-    raise Refused(f"{home} is read-only.", mend="Make it writable, or set HABITUS_HOME.")
+    if _is_full(home):
+        raise StorageFailed(f"{why_read_only(home)}; nothing was changed.", mend="Free some space and retry.")
+    raise Refused(f"{why_read_only(home)}.", mend="Make it writable, or set HABITUS_HOME.")
+
+
+def why_read_only(home: Path) -> str:
+    return f"No space is left in {home}" if _is_full(home) else f"{home} is read-only"
+
+
+def _is_full(home: Path) -> bool:
+    return shutil.disk_usage(home).free < _LEAST_ROOM
 
 
 def foreign_owner(home: Path) -> str:
@@ -138,7 +152,11 @@ def copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
             continue  # a log that another process has just put back into the database
         except OSError as error:
             scratch.cleanup()
-            raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
+            is_full = error.errno in _FULL
+            raise StorageFailed(
+                f"Can't {'copy' if is_full else 'read'} {path}: {error.strerror}.",
+                mend="Free some space, or set TMPDIR to where there is some." if is_full else "Check its permissions.",
+            ) from None
     return scratch
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from habitus import sql
 from habitus.agent.outage import ANSWERS_S
-from habitus.app.home import WAITING, can_write
+from habitus.app.home import WAITING, can_write, why_read_only
 from habitus.app.reaching import silence
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
@@ -34,7 +34,7 @@ class Readiness:
 def readiness(settings: Settings) -> Readiness:
     """Found out anew; nothing in it is secret."""
     try:
-        reasons = [] if can_write(settings.home) else ["The home is read-only."]
+        reasons = [] if can_write(settings.home) else [f"{why_read_only(settings.home)}."]
     except StorageFailed as error:
         return Readiness(state=ReadyState.UNUSABLE, reasons=(error.message,))
     if settings.database and (silent := silence(sql.create_engine(settings.database, settings.workspace), ANSWERS_S)):

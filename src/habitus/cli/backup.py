@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import backing_up, read_settings
+from habitus.app.home import BACKUPS
 from habitus.cli import moments, output
 from habitus.cli.options import AsJson, Yes
 from habitus.errors import Refused
@@ -42,7 +43,7 @@ def restore(
 ) -> None:
     """Put a backup in place of the home, which is backed up first. Refused while somebody is in it."""
     settings = read_settings(context.find_root().obj)
-    inside = settings.home / backing_up.FOLDER / file.name
+    inside = settings.home / BACKUPS / file.name
     file = inside if not file.exists() and inside.exists() else file
     found = backing_up.look(file)
     if not yes:

@@ -11,6 +11,7 @@ import typer
 
 from habitus.app import Habitus, read_settings, reminding
 from habitus.app.damage import damaged
+from habitus.app.home import why_read_only
 from habitus.cli import output
 from habitus.errors import HabitusError
 
@@ -41,10 +42,10 @@ def opened(context: typer.Context, *, model: str = "") -> Iterator[Habitus]:
         output.complain(f"habitus: {warning}")
     try:
         with Habitus.open(settings) as habitus:
-            if habitus.is_read_only:
-                output.complain(f"habitus: {settings.home} is read-only; nothing can be changed.")
             _say_what_was_left(context, habitus)
             yield habitus
+            if habitus.is_read_only:  # what was refused for it has said so
+                output.complain(f"habitus: {why_read_only(settings.home)}; nothing can be changed.")
             _say_what_waits(context, habitus)
     except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise

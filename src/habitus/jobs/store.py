@@ -65,7 +65,7 @@ class JobStore:
         engine = _sqlite(url) if sa.make_url(url).get_backend_name() == "sqlite" else _postgresql(url, connections)
         with sql.storage_errors(engine):
             self.schema = _schema(engine, workspace)
-        DBOS.migrate(url, schema=self.schema or "")
+            DBOS.migrate(url, schema=self.schema or "")
         self.engine = engine.execution_options(schema_translate_map={"engine": self.schema})
 
     def close(self) -> None:
@@ -102,6 +102,13 @@ class JobStore:
             else:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
+
+
+def is_there(engine: sa.Engine, workspace: str = "") -> bool:
+    """Whether anybody has ever left a job on this server."""
+    with sql.storage_errors(engine):
+        schema = _schema(engine, workspace)
+        return schema is None or sa.inspect(engine).has_schema(schema)
 
 
 def _sqlite(url: str) -> sa.Engine:
