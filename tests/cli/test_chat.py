@@ -143,7 +143,7 @@ def test_a_change_of_the_agent_is_shown_and_asked_about(run_cli: Cli) -> None:
         terminal.wait_for("› ")
         terminal.type(f"/review approve 1{ENTER}")
         terminal.wait_for("Approved: write two@user, now version 1.")
-        terminal.wait_for("Undo: /undo two@user:1")
+        terminal.wait_for("Undo: /review reopen 1")
         terminal.wait_for("› ")
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
