@@ -147,16 +147,17 @@ THIS = Path(this_release.__path__[0]).parent
 def next_release(folder: Path, *steps: tuple[str, str]) -> Path:
     """This one with more migrations, each a number and the oldest schema whose code may use it."""
     package, before = folder / "habitus", sql.HEAD
-    shutil.copytree(THIS / "habitus" / "migrations", package / "migrations")
+    for own in ("migrations", "sql"):
+        shutil.copytree(THIS / "habitus" / own, package / own)
     for path in (THIS / "habitus").iterdir():
-        if path.name not in ("migrations", "sql.py", "__pycache__"):
+        if path.name not in ("migrations", "sql", "__pycache__"):
             (package / path.name).symlink_to(path)
     for number, oldest in steps:
         step = MIGRATION.format(number=number, before=before, oldest=oldest)
         (package / "migrations" / "versions" / f"{number}_next.py").write_text(step)
         before = number
-    code = (THIS / "habitus" / "sql.py").read_text()
-    (package / "sql.py").write_text(code.replace(f'HEAD = "{sql.HEAD}"', f'HEAD = "{before}"'))
+    schema = package / "sql" / "schema.py"
+    schema.write_text(schema.read_text().replace(f'HEAD = "{sql.HEAD}"', f'HEAD = "{before}"'))
     return folder
 
 

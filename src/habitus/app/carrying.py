@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from habitus.app import standing_in
 from habitus.errors import HabitusError, UserError
-from habitus.news import Topic, news_of
 from habitus.settings import CLAIMED
 from habitus.skills.review import Proposal, ProposalState
+from habitus.sql.news import Topic, news_of
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus

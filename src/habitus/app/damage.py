@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from habitus.app.home import DATABASE
 from habitus.errors import StorageFailed
-from habitus.refusals import way_back
 from habitus.settings import Settings
+from habitus.sql.refusals import way_back
 
 _MOST_TOLD = 5
 

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 
 import habitus as package
 from habitus.app.whose import refuse_unless_admin
-from habitus.news import Topic, news_of
 from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.gates import GateContext
@@ -26,6 +25,7 @@ from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.noticing import Inspect
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
+from habitus.sql.news import Topic, news_of
 
 if TYPE_CHECKING:
     from habitus.app.habitus import Habitus

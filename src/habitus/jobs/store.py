@@ -19,7 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
 from habitus.jobs.engine import WAITING
-from habitus.presence import connecting
+from habitus.sql.presence import connecting
 
 _BUSY_S = 30
 _metadata = sa.MetaData(schema="engine")  # which schema that is, each store says

@@ -28,7 +28,7 @@ from habitus.memory.model import (
 from habitus.memory.stores.base import EngramChanges
 from habitus.memory.stores.in_memory import erased
 from habitus.memory.tables import engram_versions, engrams, memory_revision
-from habitus.news import Topic, news_of
+from habitus.sql.news import Topic, news_of
 
 _AT_A_TIME = 500
 

@@ -1,0 +1,45 @@
+"""The one database: engines, transactions and migrations, for SQLite and PostgreSQL alike.
+
+Packages above declare their tables on `metadata`; `migrations/` creates them.
+"""
+
+from habitus.sql.columns import Utc, metadata
+from habitus.sql.engines import acting_as, create_all_in_memory, create_engine, open_engine
+from habitus.sql.places import key_of, place, sqlite_url, workspace_of
+from habitus.sql.schema import HEAD, migrate, oldest_reader, revision, unusable
+from habitus.sql.transactions import (
+    commits,
+    insert_missing,
+    is_writing,
+    patience,
+    reading,
+    storage_errors,
+    upsert,
+    writing,
+)
+
+__all__ = [
+    "HEAD",
+    "Utc",
+    "acting_as",
+    "commits",
+    "create_all_in_memory",
+    "create_engine",
+    "insert_missing",
+    "is_writing",
+    "key_of",
+    "metadata",
+    "migrate",
+    "oldest_reader",
+    "open_engine",
+    "patience",
+    "place",
+    "reading",
+    "revision",
+    "sqlite_url",
+    "storage_errors",
+    "unusable",
+    "upsert",
+    "workspace_of",
+    "writing",
+]

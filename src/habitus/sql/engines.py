@@ -1,0 +1,143 @@
+"""Engines: a database opened, with what every connection and every transaction begins with."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakValueDictionary
+
+import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from habitus import extras
+from habitus.errors import Invalid, StorageFailed
+from habitus.sql.columns import metadata
+from habitus.sql.places import workspace_of
+from habitus.sql.presence import connecting, introduced
+from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
+from habitus.sql.transactions import BUSY_SECONDS, CONNECTIONS, how_patient
+
+
+def open_engine(url: str, workspace: str = "") -> sa.Engine:
+    """An engine on a database that has every table this code needs, and that refuses to begin anything on one which
+    newer code has made its own meanwhile.
+
+    What is shared by many hosts is brought up to date only when somebody says so: others may run older code.
+    """
+    engine = create_engine(url, workspace)
+    try:
+        found = revision(engine)
+        if engine.dialect.name == "sqlite" or found is None:
+            migrate(engine)
+        elif (problem := unusable(engine, found)) is not None:
+            raise problem
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine.execution_options(habitus_schema=HEAD)
+
+
+def create_engine(url: str, workspace: str = "") -> sa.Engine:
+    """An engine whose transactions begin as they should, in a schema of that name; makes no tables."""
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise StorageFailed(
+            f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///…."
+        ) from None
+    if parsed.get_backend_name() == "sqlite":
+        if workspace:
+            what = f"Workspace '{workspace}' needs PostgreSQL; {parsed.database or 'SQLite'} holds only one."
+            raise StorageFailed(what, mend="Leave HABITUS_WORKSPACE out, and give each workspace a file of its own.")
+        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    if parsed.get_backend_name() == "postgresql":
+        key = parsed, workspace
+        return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace))
+    raise StorageFailed(f"Habitus has no use for a {parsed.get_backend_name()} database.", mend="Give postgresql://….")
+
+
+# All that a process opens in a workspace shares two connections, one of which may be listening (see `news`).
+_servers: WeakValueDictionary[tuple[sa.URL, str], sa.Engine] = WeakValueDictionary()
+
+
+def _postgresql_engine(url: sa.URL, workspace: str) -> sa.Engine:
+    try:
+        engine = sa.create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            pool_pre_ping=True,
+            pool_size=CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=BUSY_SECONDS,
+            connect_args=connecting(url, introduced(HEAD, workspace)),
+            execution_options={"habitus_workspace": workspace},
+        )
+        from habitus.sql.impatient import make_impatient  # the driver, for those who have a server
+    except ImportError:
+        raise StorageFailed("The PostgreSQL driver is not installed.", mend=extras.how("psycopg")) from None
+    make_impatient(engine, how_patient.get)
+    sa.event.listen(engine, "begin", _begin_postgresql)
+    return engine
+
+
+def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
+    """The same connections, every transaction in the name of a user, who sees only their own rows unless an admin.
+
+    SQLite has nobody to keep apart: whoever can read the file can read all of it.
+    """
+    if engine.dialect.name != "postgresql":
+        return engine
+    if "\0" in user or not user.isprintable():
+        raise Invalid(f"{user!r} is no name that a database can hold.", mend="Set HABITUS_USER to another one.")
+    return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
+
+
+def _begin_postgresql(connection: sa.Connection) -> None:
+    """Say in whose name it is, for the row-level security that the migrations set up: what Habitus does by itself is
+    done as an admin. And look whether the schema is still ours to use, which holds until the end of what writes.
+
+    The workspace is said with it, for this transaction alone: a pooler may give the next one another connection.
+    """
+    options = connection.get_execution_options()
+    told = {"user": options.get("habitus_user", ""), "role": options.get("habitus_role", "admin")}
+    statement = "SELECT set_config('habitus.user', %(user)s, true), set_config('habitus.role', %(role)s, true)"
+    if workspace := workspace_of(connection.engine):
+        statement += ", set_config('search_path', %(path)s, true)"
+        told["path"] = f'"{workspace}"'
+    if "habitus_schema" not in options:
+        connection.exec_driver_sql(statement, told)
+        return
+    if options.get("habitus_writing"):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({MIGRATING})")
+    table = f'"{workspace}".{COMPATIBILITY}' if workspace else COMPATIBILITY
+    statement += f", (SELECT MAX(oldest_reader) FROM {table})"
+    refuse_if_newer(connection, connection.exec_driver_sql(statement, told).one()[-1])
+
+
+def create_all_in_memory() -> sa.Engine:
+    """A fresh database that lives as long as the engine: for tests and throw-away libraries."""
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    metadata.create_all(engine)
+    return engine
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    raw: Any = connection
+    raw.isolation_level = None  # SQLAlchemy's "begin" event opens transactions, not the driver
+    raw.execute(f"PRAGMA busy_timeout = {int(how_patient.get() * 1000)}")
+    raw.execute("PRAGMA journal_mode = WAL")
+    raw.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+    raw.execute("PRAGMA synchronous = NORMAL")
+    raw.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("habitus_writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if "habitus_schema" in connection.get_execution_options():
+        raw: Any = connection.connection.driver_connection  # by the driver itself, because every transaction asks
+        refuse_if_newer(connection, raw.execute(OLDEST).fetchone()[0])

@@ -1,0 +1,107 @@
+"""The schema of a database: how old it is, whether this code can use it, and bringing it up to date."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from habitus.errors import StorageFailed
+from habitus.sql.places import place, workspace_of
+from habitus.sql.presence import refuse_to_strand
+from habitus.sql.transactions import storage_errors, writing
+
+# The newest migration this code knows. A test holds it against the migrations folder.
+HEAD = "0018"
+
+
+COMPATIBILITY = "schema_compatibility"
+
+OLDEST = f"SELECT MAX(oldest_reader) FROM {COMPATIBILITY}"
+
+MIGRATING = 4242001  # the lock that a migration has alone, and everybody who writes shares
+
+
+def refuse_if_newer(connection: sa.Connection, oldest: str | None) -> None:
+    """Somebody migrated to what code of this age would misread, while this process ran."""
+    if (oldest or HEAD) > HEAD:
+        raise _newer(connection.engine, oldest)
+
+
+def migrate(engine: sa.Engine, *, even_so: bool = False) -> None:
+    """Bring the database up to HEAD. A newer one is used as it is where its makers allow that, else refused.
+
+    All of it or nothing. While processes run that could not go on afterwards, nothing, unless `even_so`.
+    """
+    found = revision(engine)
+    if found is None or found < HEAD:
+        with storage_errors(engine):
+            _upgrade(engine, even_so=even_so or found is None)
+    elif (problem := unusable(engine, found)) is not None:
+        raise problem
+
+
+def unusable(engine: sa.Engine, found: str | None) -> StorageFailed | None:
+    """Why this code can't work with the schema that was found."""
+    if found is None:
+        return StorageFailed(f"{place(engine)} has no tables yet.", mend="The first command makes them.")
+    if found < HEAD:
+        what = f"{place(engine)} has schema {found}, and this Habitus needs {HEAD}."
+        return StorageFailed(what, mend="Run 'habitus db migrate' once.")
+    if found > HEAD and (oldest_reader(engine) or found) > HEAD:
+        return _newer(engine, found)
+    return None
+
+
+def _newer(engine: sa.Engine, schema: str | None) -> StorageFailed:
+    return StorageFailed(
+        f"{place(engine)} was written by a newer Habitus (schema {schema}, this one knows {HEAD}).",
+        mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
+    )
+
+
+def revision(engine: sa.Engine) -> str | None:
+    """The newest migration that a database has had; nothing where it has no tables yet."""
+    with storage_errors(engine), engine.connect() as connection:
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return None
+        found: str | None = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+        return found
+
+
+def oldest_reader(engine: sa.Engine) -> str | None:
+    """The oldest schema whose code may still use this database, where the newer code wrote that down."""
+    with storage_errors(engine), engine.connect() as connection:
+        found: str | None = connection.execute(sa.text(OLDEST)).scalar()
+        return found
+
+
+def _upgrade(engine: sa.Engine, *, even_so: bool) -> None:
+    # Alembic takes half a second to import, and is needed once in a database's life.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "habitus:migrations")
+    with writing(engine, durable=True) as connection:
+        before = ""
+        if engine.dialect.name == "postgresql":
+            connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({MIGRATING})"))
+            _make_schema(connection, workspace_of(engine))
+            before = "" if even_so else connection.execute(sa.text(OLDEST)).scalar_one()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        if before and (oldest := connection.execute(sa.text(OLDEST)).scalar_one()) > before:
+            refuse_to_strand(connection, oldest, workspace_of(engine), place(engine))
+
+
+def _make_schema(connection: sa.Connection, name: str) -> None:
+    """Where a workspace is new. Asked for first: who may use it need not be allowed to make others."""
+    is_there = sa.text("SELECT true FROM pg_namespace WHERE nspname = :name")
+    if not name or connection.execute(is_there, {"name": name}).scalar():
+        return
+    try:
+        connection.execute(sa.schema.CreateSchema(name))
+    except sa.exc.ProgrammingError as error:
+        role = connection.engine.url.username or "this role"
+        what = f"{place(connection.engine)} is not there, and {role} may not make it."
+        mend = f'Have the owner of the database run: CREATE SCHEMA "{name}" AUTHORIZATION {role}.'
+        raise StorageFailed(what, mend=mend) from error

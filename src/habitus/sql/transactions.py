@@ -1,0 +1,169 @@
+"""Transactions that read or write, how long they wait, and what a failed one says.
+
+One that writes takes the write lock when it begins, so what it reads stays true until it commits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus.errors import StorageFailed
+from habitus.sql.places import key_of, place, workspace_of
+from habitus.sql.refusals import explained
+
+BUSY_SECONDS = 30
+CONNECTIONS = 2  # that a process has to a server
+
+how_patient: ContextVar[float] = ContextVar("patience", default=BUSY_SECONDS)
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """What is read and written inside waits no longer than this for a database that somebody else keeps busy."""
+    before = how_patient.set(seconds)
+    try:
+        yield
+    finally:
+        how_patient.reset(before)
+
+
+@contextmanager
+def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iterator[sa.Connection]:
+    """A transaction with the write lock; it joins one that is open in this context.
+
+    SQLite has one write lock; PostgreSQL takes the one called `lock`. `durable` survives a power cut, not only a
+    killed process.
+    """
+    if is_writing(engine):
+        yield _open_transactions.get()[id(engine)]
+        return
+    with storage_errors(engine), engine.connect() as plain, _waiting(plain):
+        connection = plain.execution_options(habitus_writing=True)
+        with _synchronous(connection, durable), connection.begin(), _announced(engine, connection):
+            if how_patient.get() < BUSY_SECONDS and engine.dialect.name == "postgresql":
+                connection.execute(sa.text(f"SET LOCAL lock_timeout = {int(how_patient.get() * 1000)}"))
+            if lock and engine.dialect.name == "postgresql":
+                name = {"name": f"{workspace_of(engine)} {lock}".strip()}
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
+            yield connection
+    _commits[key_of(engine)] += 1
+
+
+@contextmanager
+def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction that only reads; it joins one that is open in this context."""
+    joined = _open_transactions.get().get(id(engine))
+    if joined is not None:
+        yield joined
+        return
+    with (
+        storage_errors(engine),
+        engine.connect() as connection,
+        _waiting(connection),
+        connection.begin(),
+        _announced(engine, connection),
+    ):
+        yield connection
+
+
+def is_writing(engine: sa.Engine) -> bool:
+    """Whether a writing transaction is open in this context, so that others wait for us."""
+    joined = _open_transactions.get().get(id(engine))
+    return joined is not None and bool(joined.get_execution_options().get("habitus_writing"))
+
+
+_commits: Counter[tuple[sa.URL, str]] = Counter()
+
+
+def commits(engine: sa.Engine) -> int:
+    """How often this process has written there."""
+    return _commits[key_of(engine)]
+
+
+# The transaction that is open in this context, by engine: whoever reads or writes further joins it.
+_open_transactions: ContextVar[Mapping[int, sa.Connection]] = ContextVar(
+    "open_transactions", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def _announced(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
+    token = _open_transactions.set({**_open_transactions.get(), id(engine): connection})
+    try:
+        yield
+    finally:
+        _open_transactions.reset(token)
+
+
+@contextmanager
+def storage_errors(engine: sa.Engine) -> Iterator[None]:
+    """Turn what a driver says into one line that names the database and the mend."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        raise explained(place(engine), error, waited=how_patient.get()) from error
+    except sa.exc.TimeoutError:
+        what = f"All {CONNECTIONS} connections to {place(engine)} have been in use for {BUSY_SECONDS} s."
+        raise StorageFailed(what, mend="Retry, or start another process.") from None
+    except OverflowError:
+        raise StorageFailed("A number is too large for the database.", mend="Give a smaller one.") from None
+
+
+def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert the rows whose key is not there yet; the others are left as they are."""
+    if not rows:
+        return
+    # The module of the dialect that is in use anyway: the other one would take a tenth of a short command.
+    dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
+    connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
+
+
+def upsert(
+    connection: sa.Connection,
+    table: sa.Table,
+    rows: Sequence[Mapping[str, Any]],
+    changes: Callable[[sa.ColumnCollection[str, Any]], Mapping[str, Any]],
+) -> None:
+    """Insert rows; of those whose key is there already, change what `changes` makes of the new one."""
+    if not rows:
+        return
+    dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")  # as above
+    insert = dialect.insert(table)
+    keys = [column.name for column in table.primary_key]
+    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes(insert.excluded)), rows)
+
+
+@contextmanager
+def _waiting(connection: sa.Connection) -> Iterator[None]:
+    seconds = how_patient.get()
+    if seconds >= BUSY_SECONDS or connection.dialect.name != "sqlite":
+        yield
+        return
+    raw: Any = connection.connection.driver_connection
+    raw.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+    try:
+        yield
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+
+
+@contextmanager
+def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
+    if not durable or connection.dialect.name != "sqlite":
+        yield
+        return
+    # The driver connection itself, because a pragma has no effect inside a transaction.
+    raw: Any = connection.connection.driver_connection
+    raw.execute("PRAGMA synchronous = FULL")
+    try:
+        yield
+    finally:
+        raw.execute("PRAGMA synchronous = NORMAL")
