@@ -18,7 +18,8 @@ from pathlib import Path
 
 from _report import peak_memory_mb, report
 from habitus.agent.stream import ToolFinished
-from habitus.app import Habitus, read_settings, writing
+from habitus.app import Habitus, read_settings
+from habitus.app.library import writing
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.library import Fields
 

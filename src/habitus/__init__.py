@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted
     from habitus.agent.turn_door import AsyncHostTurn, HostTurn, TurnDoor
     from habitus.app import Habitus, read_settings
-    from habitus.app.evidence import Evidence
+    from habitus.app.growth.evidence import Evidence
     from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
     from habitus.events import Outcome, OutcomeKind, ToolResult
     from habitus.evidence.findings import Finding, Findings
@@ -116,7 +116,7 @@ _HOMES = {
         "Habitus",
         "read_settings",
     ),
-    "habitus.app.evidence": ("Evidence",),
+    "habitus.app.growth.evidence": ("Evidence",),
     "habitus.errors": (
         "HabitusError",
         "Invalid",

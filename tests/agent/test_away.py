@@ -9,8 +9,9 @@ import pytest
 
 from habitus.agent.session import Session
 from habitus.agent.stream import Noticed
-from habitus.app import Habitus, read_settings, standing_in
+from habitus.app import Habitus, read_settings
 from habitus.app.home import DATABASE, WAITING
+from habitus.app.sharing import standing_in
 from habitus.errors import Refused
 from habitus.journal.spool import Spool
 from habitus.llm.scripted import ScriptedModel, says

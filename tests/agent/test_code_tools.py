@@ -13,7 +13,8 @@ import pytest
 from habitus.agent.consent import Consent, Question
 from habitus.agent.offered_tools import CODE_TOOLS
 from habitus.agent.session import Session
-from habitus.app import Habitus, inbox
+from habitus.app import Habitus
+from habitus.app.review import inbox
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import File, file_of

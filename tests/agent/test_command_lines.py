@@ -8,7 +8,8 @@ import pytest
 
 from habitus.agent.session import Session
 from habitus.agent.stream import ToolFinished
-from habitus.app import Habitus, secrets
+from habitus.app import Habitus
+from habitus.app.conversations import secrets
 from habitus.files import file_of
 from habitus.llm.model import Answered
 from habitus.llm.scripted import calls, says

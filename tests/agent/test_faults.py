@@ -172,7 +172,7 @@ async def test_a_turn_can_be_cancelled_while_a_recording_is_written_down(
             await asyncio.Event().wait()
             raise AssertionError
 
-    monkeypatch.setattr("habitus.app.sessions.local_transcriber", Slow)
+    monkeypatch.setattr("habitus.app.conversations.sessions.local_transcriber", Slow)
     session, _ = talk([says("ok")])
     (tmp_path / "memo.wav").write_bytes(b"RIFF")
 

@@ -232,7 +232,7 @@ def test_turns_of_one_conversation_opened_at_once_come_one_after_the_other(habit
 def test_only_conversations_in_which_nothing_runs_make_room_for_another(
     habitus: Habitus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.app.hosting.MOST_OPEN", 2)
+    monkeypatch.setattr("habitus.app.conversations.hosting.MOST_OPEN", 2)
     with habitus.turn("the long one", conversation="long") as long:
         for number in range(4):
             with habitus.turn("a short one", conversation=f"short-{number}") as turn:

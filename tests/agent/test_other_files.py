@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.session import Session
-from habitus.app import Habitus, trusting
+from habitus.app import Habitus
+from habitus.app.library import trusting
 from habitus.llm.model import Answered, Image, Returned
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.formats import detect

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.consent import Consent, Question
-from habitus.app import Habitus, packages, trusting
+from habitus.app import Habitus
+from habitus.app.library import packages, trusting
 from habitus.llm.scripted import ScriptedModel, calls, says
 from tests.wheels import write_wheel
 

@@ -10,7 +10,7 @@ import pytest
 from habitus.agent.consent import Consent, Question
 from habitus.agent.session import Session
 from habitus.app import Habitus, read_settings
-from habitus.app.past_sessions import past_session, past_sessions
+from habitus.app.conversations.past_sessions import past_session, past_sessions
 from habitus.errors import NotFound, Refused
 from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, calls, says

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from habitus.agent.session import Session
-from habitus.app import Habitus, inbox
+from habitus.app import Habitus
+from habitus.app.review import inbox
 from habitus.llm.model import Ask, Asked, Returned, Text
 from habitus.llm.scripted import calls, says
 from habitus.memory.model import Engram, Kind

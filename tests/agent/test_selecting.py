@@ -10,7 +10,8 @@ import pytest
 
 from habitus.agent.consent import Consent, Question
 from habitus.agent.stream import Noticed
-from habitus.app import Habitus, explaining
+from habitus.app import Habitus
+from habitus.app.library import explaining
 from habitus.journal.model import Place
 from habitus.llm.model import ProviderFault
 from habitus.llm.scripted import ScriptedModel, calls, says

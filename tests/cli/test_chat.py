@@ -555,7 +555,7 @@ def test_what_goes_wrong_beside_an_answer_is_one_line(direct: Direct) -> None:
     ("command", "unneeded"),
     [
         ("from habitus.cli import main", ("asyncio", "sqlalchemy", "pydantic", "rich", "numpy")),
-        ("import habitus.app.sessions", ("habitus.screening.scanner", "pydantic_ai", "alembic", "numpy")),
+        ("import habitus.app.conversations.sessions", ("habitus.screening.scanner", "pydantic_ai", "alembic", "numpy")),
     ],
 )
 def test_starting_imports_nothing_that_only_later_steps_need(

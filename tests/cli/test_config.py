@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from habitus.app.configuring import edited
+from habitus.app.operation.configuring import edited
 from tests.cli.conftest import Direct
 
 _FILE = """# Mine.

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from habitus.app import connecting, read_settings
-from habitus.app.connecting import Wishes
+from habitus.app import read_settings
+from habitus.app.other_agents import connecting
+from habitus.app.other_agents.connecting import Wishes
 from habitus.hosts import editing
 from habitus.hosts.table import HOSTS, Scope
 from tests.cli.conftest import Direct

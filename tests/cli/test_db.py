@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import DATABASE, Habitus, read_settings
-from habitus.app.copied_rows import OF_ONE_MACHINE
+from habitus.app.sharing.copied_rows import OF_ONE_MACHINE
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct

@@ -19,8 +19,11 @@ import pytest
 
 import habitus
 from habitus import sql
-from habitus.app import Habitus, jobs, personal, read_settings, reminding, tombstones
+from habitus.app import Habitus, read_settings
 from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS, PADS
+from habitus.app.operation import personal, tombstones
+from habitus.app.review import reminding
+from habitus.app.work import jobs
 from habitus.hosts.hook import SPOOL
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import Draft, Evidence, Kind, Producer

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.attending import attend
+from habitus.app.other_agents.attending import attend
 from habitus.hosts import hook, hooks
 from habitus.resident import end_soon, is_running
 from habitus.settings import Settings, account_name

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from habitus.app import Habitus, models, read_settings
+from habitus.app import Habitus, read_settings
+from habitus.app.conversations import models
 from habitus.cli import main
 from habitus.llm.model import Answered, Ask, ProviderFault
 from habitus.llm.roles import Models

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.consent import AskPerson, Consent, Question, nobody
-from habitus.app import Habitus, explaining, going_back, read_settings, retracting
+from habitus.app import Habitus, read_settings
+from habitus.app.growth import retracting
 from habitus.app.home import PADS
+from habitus.app.library import explaining, going_back
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.events import OutcomeKind
 from habitus.llm.scripted import ScriptedModel, calls, says

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.command_lines import CommandLines
-from habitus.app.secrets import open_calls
+from habitus.app.conversations.command_lines import CommandLines
+from habitus.app.conversations.secrets import open_calls
 from habitus.errors import UserError
 from habitus.events import OK, OutcomeKind, failed
 from habitus.sandbox.credentials.model import Call, Granted

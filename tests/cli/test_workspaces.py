@@ -15,8 +15,9 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 from mcp.client import Client
 
-from habitus.app import Habitus, jobs, read_settings
-from habitus.app.past_sessions import past_session
+from habitus.app import Habitus, read_settings
+from habitus.app.conversations.past_sessions import past_session
+from habitus.app.work import jobs
 from habitus.errors import NotFound
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import Behind, make_server

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.app import Habitus, inbox, read_settings
-from habitus.app.carrying import Serving
+from habitus.app import Habitus, read_settings
+from habitus.app.review import inbox
+from habitus.app.sharing.carrying import Serving
 from habitus.errors import Invalid, Refused, UserError
 from habitus.skills import trees
 from habitus.skills.model import Actor, Author, Skill

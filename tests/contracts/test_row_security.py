@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
-from habitus.app.forgetting import forget
+from habitus.app.operation.forgetting import forget
 from habitus.errors import Refused, StorageFailed
 from habitus.sql import create_engine, reading, writing
 from tests.contracts import postgres

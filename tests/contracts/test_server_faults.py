@@ -17,9 +17,10 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app import Habitus, read_settings, standing_in
+from habitus.app import Habitus, read_settings
 from habitus.app.home import WAITING
-from habitus.app.readiness import ReadyState, readiness
+from habitus.app.operation.readiness import ReadyState, readiness
+from habitus.app.sharing import standing_in
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
 from habitus.skills.model import Skill, Stage
@@ -32,7 +33,7 @@ TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a machine that is busy with other tests."""
-    for module in ("habitus.agent.outage", "habitus.app.readiness"):
+    for module in ("habitus.agent.outage", "habitus.app.operation.readiness"):
         monkeypatch.setattr(f"{module}.ANSWERS_S", 0.5)
 
 

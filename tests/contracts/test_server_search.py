@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app import Habitus, database, read_settings, standing_in
+from habitus.app import Habitus, read_settings
+from habitus.app.sharing import database, standing_in
 from habitus.errors import StorageFailed
 from habitus.files import file_of
 from habitus.search import Document, Index, Results, ServerIndex, WordLlama

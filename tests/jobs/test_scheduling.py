@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from habitus.app import Habitus, jobs, read_settings
-from habitus.app.scheduling import Scheduler
+from habitus.app import Habitus, read_settings
+from habitus.app.work import jobs
+from habitus.app.work.scheduling import Scheduler
 from habitus.errors import Invalid
 from habitus.jobs.queue import JobQueue
 

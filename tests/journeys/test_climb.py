@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from habitus.app import Habitus, curating, inbox, read_settings
-from habitus.app.climbing import Climbing
-from habitus.app.curating import CuratorAction, CuratorStep
-from habitus.app.verdicts import due
+from habitus.app import Habitus, read_settings
+from habitus.app.growth import curating
+from habitus.app.growth.climbing import Climbing
+from habitus.app.growth.curating import CuratorAction, CuratorStep
+from habitus.app.growth.verdicts import due
+from habitus.app.review import inbox
 from habitus.llm.model import Returned
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.memory.model import Draft, Kind, LessonBody, Producer

@@ -14,7 +14,7 @@ import pytest
 from habitus.agent.session import Session
 from habitus.agent.stream import Nudged
 from habitus.app import Habitus, read_settings
-from habitus.app.learning import open_learner
+from habitus.app.growth.learning import open_learner
 from habitus.events import OutcomeKind
 from habitus.learning.acc.lessons import RULES
 from habitus.llm.model import Asked, Text

@@ -13,7 +13,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from habitus.app import Habitus, curating, read_settings
+from habitus.app import Habitus, read_settings
+from habitus.app.growth import curating
 from habitus.errors import Stale
 from habitus.events import OutcomeKind
 from habitus.files import file_of

@@ -17,7 +17,8 @@ import pytest
 from fastapi.testclient import TestClient
 from mcp.client import Client
 
-from habitus.app import Habitus, read_settings, secrets
+from habitus.app import Habitus, read_settings
+from habitus.app.conversations import secrets
 from habitus.llm.scripted import ScriptedModel, call, says
 from habitus.mcp.scope import Scope
 from habitus.mcp.server import Behind, make_server

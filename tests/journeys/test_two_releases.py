@@ -49,7 +49,8 @@ WORK = """
 import json, sys
 from pathlib import Path
 from habitus import sql
-from habitus.app import Habitus, database, read_settings
+from habitus.app import Habitus, read_settings
+from habitus.app.sharing import database
 from habitus.errors import UserError
 from habitus.skills.model import Skill
 
@@ -65,7 +66,7 @@ def turn(habitus, number):
         turn.done("ok")
 
 def job(habitus, number):
-    from habitus.app import jobs
+    from habitus.app.work import jobs
     with jobs.opened_queue(habitus) as queue:
         jobs.leave(habitus, queue, "curate")
 

@@ -16,7 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from habitus.app import Habitus
-from habitus.app.people import People, Role
+from habitus.app.operation.people import People, Role
 from habitus.errors import Invalid
 from habitus.journal.model import Turn
 from habitus.mcp.http import serve_http

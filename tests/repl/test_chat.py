@@ -11,8 +11,9 @@ import pytest
 
 from habitus.agent.consent import Consent
 from habitus.agent.stream import Done, Noticed, Said
-from habitus.app import Habitus, saving
+from habitus.app import Habitus
 from habitus.app.home import DATABASE
+from habitus.app.library import saving
 from habitus.events import OutcomeKind
 from habitus.journal.model import Place
 from habitus.llm.model import Asked, Text

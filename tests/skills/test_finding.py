@@ -12,7 +12,7 @@ import pytest
 
 from habitus.agent.explaining import Why, explain
 from habitus.app import Habitus
-from habitus.app.selecting import select
+from habitus.app.library.selecting import select
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import file_of

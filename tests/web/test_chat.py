@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from habitus.agent.stream import Said
 from habitus.app import Habitus, read_settings
-from habitus.app.talking import Happening, Over, Wanted
+from habitus.app.conversations.talking import Happening, Over, Wanted
 from habitus.skills.model import Skill
 from habitus.web.app import make_app
 from habitus.web.desks import Desks

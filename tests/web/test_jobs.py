@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.app import Habitus, jobs
+from habitus.app import Habitus
+from habitus.app.work import jobs
 from habitus.jobs.model import JobState
 from tests.web.test_chat import heard
 

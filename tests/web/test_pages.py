@@ -12,7 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.agent.consent import Consent
-from habitus.app import Habitus, secrets
+from habitus.app import Habitus
+from habitus.app.conversations import secrets
 from habitus.events import OK, OutcomeKind, tool_called, tool_returned
 from habitus.evidence.policy import Verdict
 from habitus.jobs.model import JobState

@@ -9,8 +9,10 @@ from datetime import timedelta
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.app import Habitus, explaining, inbox, replaying
-from habitus.app.people import People, Role
+from habitus.app import Habitus
+from habitus.app.library import explaining
+from habitus.app.operation.people import People, Role
+from habitus.app.review import inbox, replaying
 from habitus.journal.model import Turn
 from habitus.memory.model import Draft, Kind, Producer
 from habitus.skills.model import Actor, Author, Skill, State

@@ -30,7 +30,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.types import ASGIApp
 
 from habitus.app import Habitus
-from habitus.app.people import People, Role
+from habitus.app.operation.people import People, Role
 from habitus.web.api import jobs, sessions, skills
 from habitus.web.pages import chat
 from habitus.web.pages import jobs as jobs_page

@@ -14,7 +14,7 @@ from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.people import People, Role
+from habitus.app.operation.people import People, Role
 from habitus.journal.model import Turn
 from habitus.web.app import make_app
 from habitus.web.desks import Desks

@@ -16,14 +16,15 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.agent.consent import AskPerson, nobody
-from habitus.app import home, standing_in
-from habitus.app.carrying import caught_up
-from habitus.app.content import high_findings
-from habitus.app.finding import open_finder
-from habitus.app.layers import gates_of, open_library
-from habitus.app.notifying import Notifier
-from habitus.app.reviewing import open_review
-from habitus.app.tombstones import repeated
+from habitus.app import home
+from habitus.app.library.content import high_findings
+from habitus.app.library.finding import open_finder
+from habitus.app.library.layers import gates_of, open_library
+from habitus.app.operation.tombstones import repeated
+from habitus.app.review.notifying import Notifier
+from habitus.app.review.reviewing import open_review
+from habitus.app.sharing import standing_in
+from habitus.app.sharing.carrying import caught_up
 from habitus.events import TurnObserver
 from habitus.files import Tree
 from habitus.journal.journal import Journal
@@ -45,8 +46,8 @@ from habitus.skills.trust import Trust
 if TYPE_CHECKING:
     from habitus.agent.session import Session
     from habitus.agent.turn_door import TurnDoor
-    from habitus.app.evidence import Evidence
-    from habitus.app.hosting import Hosting
+    from habitus.app.conversations.hosting import Hosting
+    from habitus.app.growth.evidence import Evidence
     from habitus.learning.observer import Learner
     from habitus.llm.model import Model
     from habitus.llm.roles import Models
@@ -153,7 +154,7 @@ class Habitus:
     @functools.cached_property
     def models(self) -> Models:
         """The models that the settings name, opened when they are first asked."""
-        from habitus.app.models import models  # a provider's library, for those who call a model
+        from habitus.app.conversations.models import models  # a provider's library, for those who call a model
 
         return models(self.settings, os.environ)
 
@@ -176,7 +177,7 @@ class Habitus:
         `cheap` is the model that draws lessons from failed cells; with a model of your own there is none by default.
         `learner` takes the place of what otherwise learns from its errors. `read` are folders that its cells may read.
         """
-        from habitus.app.sessions import open_session  # the sandbox and the models, for those who talk
+        from habitus.app.conversations.sessions import open_session  # the sandbox and the models, for those who talk
 
         return open_session(
             self,
@@ -213,7 +214,7 @@ class Habitus:
         `paths` are the files the work is about, `resources` and `features` what else is there, `reply_to` the turn
         that is directly answered, `caller_id` your own id of this one; `ask` asks the person where one is needed.
         """
-        from habitus.app.hosting import HostRequest  # the sandbox, for those who run a loop
+        from habitus.app.conversations.hosting import HostRequest  # the sandbox, for those who run a loop
 
         request = HostRequest(
             text=text,
@@ -233,14 +234,14 @@ class Habitus:
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
         """Somebody knows how a turn went; it may be over for long. `by` says who: the same source corrects itself."""
-        from habitus.app.judging import judge  # the recorder, for those who judge
+        from habitus.app.growth.judging import judge  # the recorder, for those who judge
 
         judge(self, turn, ok=ok, by=by, reason=reason)
 
     @functools.cached_property
     def hosting(self) -> Hosting:
         """The conversations of loops that are not ours, which `turn` opens."""
-        from habitus.app.hosting import Hosting  # the sandbox, for those who run a loop
+        from habitus.app.conversations.hosting import Hosting  # the sandbox, for those who run a loop
 
         return Hosting(self)
 
@@ -251,7 +252,7 @@ class Habitus:
 
     def open_memory(self, *, user: str = "", all_users: bool = False) -> Cortex:
         """Another view of the same memory: for a thread of its own, for another user, for an admin."""
-        from habitus.app.memory import open_memory  # the rules of its gate, for those who remember
+        from habitus.app.growth.memory import open_memory  # the rules of its gate, for those who remember
 
         return open_memory(self, user=user, all_users=all_users)
 
@@ -274,7 +275,7 @@ class Habitus:
         return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
 
     def _land(self, lesson: PlaybookLesson) -> Result:
-        from habitus.app.updating import landed  # memory and every layout, for those who import
+        from habitus.app.library.updating import landed  # memory and every layout, for those who import
 
         return landed(self, lesson)
 
@@ -292,27 +293,27 @@ class Habitus:
     @functools.cached_property
     def tools(self) -> Tools:
         """The code stages of the skills. Make and run them inside `async with habitus.tools`."""
-        from habitus.app.running_code import open_tools  # the sandbox, for those who run code
+        from habitus.app.conversations.running_code import open_tools  # the sandbox, for those who run code
 
         return open_tools(self)
 
     @functools.cached_property
     def evidence(self) -> Evidence:
         """What was offered or withheld, how it went, and what that proves."""
-        from habitus.app.evidence import Evidence  # its arithmetic, for those who ask
+        from habitus.app.growth.evidence import Evidence  # its arithmetic, for those who ask
 
         return Evidence(habitus=self)
 
     @functools.cached_property
     def recipes(self) -> RecipeCatalogue:
         """The recipes of the skills, how they fare, and which may run."""
-        from habitus.app.recipes import open_recipes
+        from habitus.app.library.recipes import open_recipes
 
         return open_recipes(self)
 
     def scratchpads(self) -> Scratchpads:
         """The scratchpads of this home, or of the machine that the settings name."""
-        from habitus.app.running_code import open_scratchpads
+        from habitus.app.conversations.running_code import open_scratchpads
 
         return open_scratchpads(self, "pads")
 

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from habitus import search, sql
 from habitus import settings as settings_module
-from habitus.app import replacing
+from habitus.app.operation import replacing
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"

@@ -6,8 +6,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from habitus.app.habitus import Habitus
-from habitus.app.inbox import InboxItem
-from habitus.app.listing import Counted, ShownSkill, stated_manifest
+from habitus.app.library.listing import Counted, ShownSkill, stated_manifest
+from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram
 from habitus.memory.retention import utility
 from habitus.plain import plain
@@ -16,7 +16,7 @@ from habitus.skills.model import PLAIN_MANIFEST, Counters, Manifest
 from habitus.skills.review import Proposal
 
 if TYPE_CHECKING:
-    from habitus.app.explaining import Prospect  # the whole agent, which a listing has no use for
+    from habitus.app.library.explaining import Prospect  # the whole agent, which a listing has no use for
 
 
 def skill(habitus: Habitus, item: Listed, counted: Counted) -> dict[str, Any]:

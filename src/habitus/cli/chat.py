@@ -19,8 +19,8 @@ from rich.text import Text
 from habitus.agent.consent import AskPerson
 from habitus.agent.session import Session
 from habitus.app import Habitus
-from habitus.app.models import chosen_by
-from habitus.app.past_sessions import PastSession, past_session
+from habitus.app.conversations.models import chosen_by
+from habitus.app.conversations.past_sessions import PastSession, past_session
 from habitus.cli import output
 from habitus.cli.main import whole
 from habitus.cli.opening import opened, shared

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
-from habitus.app.examining import AgentReport, Examiner
+from habitus.app.other_agents.examining import AgentReport, Examiner
 from habitus.cli import output
 from habitus.cli.check_page import page
 from habitus.cli.options import AsJson

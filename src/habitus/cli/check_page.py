@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 
-from habitus.app.agent_skills import Remark
-from habitus.app.examining import AgentReport
+from habitus.app.other_agents.agent_skills import Remark
+from habitus.app.other_agents.examining import AgentReport
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import checking as use_case
-from habitus.app.check_state import CheckState
+from habitus.app.operation import checking as use_case
+from habitus.app.operation.check_state import CheckState
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.climbing import Climb, Climbing, drafting
+from habitus.app.growth.climbing import Climb, Climbing, drafting
 from habitus.app.habitus import Habitus
 from habitus.cli import completion, output
 from habitus.cli.opening import opened

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import configuring, read_settings
-from habitus.app.configuring import Configured, Value
+from habitus.app import read_settings
+from habitus.app.operation import configuring
+from habitus.app.operation.configuring import Configured, Value
 from habitus.cli import output
 from habitus.cli.options import AsJson
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import connecting as use_case
 from habitus.app import read_settings
-from habitus.app.connecting import Plan, Wishes
+from habitus.app.other_agents import connecting as use_case
+from habitus.app.other_agents.connecting import Plan, Wishes
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes

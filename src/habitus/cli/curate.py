@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import curating
+from habitus.app.growth import curating
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

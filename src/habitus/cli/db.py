@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import database, read_settings
+from habitus.app import read_settings
+from habitus.app.sharing import database
 from habitus.cli import output
 from habitus.cli.options import AsJson
 

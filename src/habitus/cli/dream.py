@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import dreaming, jobs
+from habitus.app.growth import dreaming
 from habitus.app.habitus import Habitus
-from habitus.app.job_kinds import add
+from habitus.app.work import jobs
+from habitus.app.work.job_kinds import add
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

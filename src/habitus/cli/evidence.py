@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import Habitus
-from habitus.app.evidence import USUAL_SHARE
+from habitus.app.growth.evidence import USUAL_SHARE
 from habitus.cli import completion, output, plots
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Wide

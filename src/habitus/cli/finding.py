@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus, evaluating, explaining, json_of
-from habitus.app.explaining import PastWhy
+from habitus.app import Habitus, json_of
+from habitus.app.library import evaluating, explaining
+from habitus.app.library.explaining import PastWhy
 from habitus.app.whose import whose
 from habitus.cli import completion, output
 from habitus.cli.opening import opened

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import forgetting as use_case
-from habitus.app.forgetting import Forgotten
+from habitus.app.operation import forgetting as use_case
+from habitus.app.operation.forgetting import Forgotten
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes

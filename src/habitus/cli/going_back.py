@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import going_back as use_case
-from habitus.app import undoing
-from habitus.app.going_back import WayBack
+from habitus.app.library import going_back as use_case
+from habitus.app.library import undoing
+from habitus.app.library.going_back import WayBack
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Reason, SkillName, Yes

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
-from habitus.app.attending import IDLE_S, attend
+from habitus.app.other_agents.attending import IDLE_S, attend
 
 
 def hooks(

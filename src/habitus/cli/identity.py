@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import writing
+from habitus.app.library import writing
 from habitus.cli import output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened

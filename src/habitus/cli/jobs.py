@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus, jobs, scheduling
-from habitus.app.job_kinds import KINDS, SCHEDULED
+from habitus.app import Habitus
+from habitus.app.work import jobs, scheduling
+from habitus.app.work.job_kinds import KINDS, SCHEDULED
 from habitus.cli import config, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

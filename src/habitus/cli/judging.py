@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.judging import judge
+from habitus.app.growth.judging import judge
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

@@ -12,11 +12,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from habitus.app import Habitus, studying
-from habitus.app.mining import Suggestion
-from habitus.app.remedies import ToldRemedies, decided
-from habitus.app.studying import FileFault, FileLessons, Sending, Study, StudyReport
-from habitus.app.undoing import of_lessons
+from habitus.app import Habitus
+from habitus.app.growth import studying
+from habitus.app.growth.mining import Suggestion
+from habitus.app.growth.remedies import ToldRemedies, decided
+from habitus.app.growth.studying import FileFault, FileLessons, Sending, Study, StudyReport
+from habitus.app.library.undoing import of_lessons
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus, json_of, retracting
-from habitus.app.undoing import of_lessons
+from habitus.app import Habitus, json_of
+from habitus.app.growth import retracting
+from habitus.app.library.undoing import of_lessons
 from habitus.app.whose import memory_of
 from habitus.cli import completion, moments, output
 from habitus.cli.editor import edited

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from habitus.app import json_of
-from habitus.app import listing as use_case
-from habitus.app.listing import Counted, ShownSkill
+from habitus.app.library import listing as use_case
+from habitus.app.library.listing import Counted, ShownSkill
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, SkillName, Wide

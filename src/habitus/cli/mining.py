@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import studying
-from habitus.app.mining import Mining, MiningReport
+from habitus.app.growth import studying
+from habitus.app.growth.mining import Mining, MiningReport
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

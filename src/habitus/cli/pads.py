@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import pads as use_case
-from habitus.app.pads import RanCell
+from habitus.app.conversations import pads as use_case
+from habitus.app.conversations.pads import RanCell
 from habitus.cli import given, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import recipes
+from habitus.app.library import recipes
 from habitus.cli import given, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Wide

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import inbox, json_of
-from habitus.app.inbox import Decided, InboxItem
-from habitus.app.writing import ByHand
+from habitus.app import json_of
+from habitus.app.library.writing import ByHand
+from habitus.app.review import inbox
+from habitus.app.review.inbox import Decided, InboxItem
 from habitus.cli import given, moments, output
 from habitus.cli.editor import edited
 from habitus.cli.opening import opened

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import scanning as use_case
-from habitus.app.scanning import ScanReport
+from habitus.app.library import scanning as use_case
+from habitus.app.library.scanning import ScanReport
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

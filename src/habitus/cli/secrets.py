@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus, secrets
+from habitus.app import Habitus
+from habitus.app.conversations import secrets
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes

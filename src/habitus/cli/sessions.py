@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from habitus.agent.history import unpack
-from habitus.app.past_sessions import PastSession, past_session, past_sessions
+from habitus.app.conversations.past_sessions import PastSession, past_session, past_sessions
 from habitus.cli import moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AllUsers, AsJson, Wide

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import calling
+from habitus.app.conversations import calling
 from habitus.cli import given, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, SkillName

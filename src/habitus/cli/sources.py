@@ -10,8 +10,10 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus, secrets, updating
-from habitus.app.updating import Manner, TakenIn, Updated
+from habitus.app import Habitus
+from habitus.app.conversations import secrets
+from habitus.app.library import updating
+from habitus.app.library.updating import Manner, TakenIn, Updated
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson

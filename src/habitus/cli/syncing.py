@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from habitus.app import Habitus
-from habitus.app import syncing as use_case
-from habitus.app.syncing import SyncPlan, Wish
+from habitus.app.library import syncing as use_case
+from habitus.app.library.syncing import SyncPlan, Wish
 from habitus.cli import output
 from habitus.cli.connecting import DryRun, Where
 from habitus.cli.opening import opened

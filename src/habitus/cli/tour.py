@@ -15,7 +15,8 @@ import typer
 from habitus.agent.consent import Consent, Question
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolStarted, TurnEvent
-from habitus.app import Habitus, explaining, read_settings
+from habitus.app import Habitus, read_settings
+from habitus.app.library import explaining
 from habitus.cli import output
 from habitus.cli import tour_script as script
 from habitus.cli.options import AsJson

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import Habitus, trials
-from habitus.app.trials import Trial, TrialRun
+from habitus.app import Habitus
+from habitus.app.growth import trials
+from habitus.app.growth.trials import Trial, TrialRun
 from habitus.cli import given, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, SkillName, Yes

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import trusting
-from habitus.app.trusting import Dangers
+from habitus.app.library import trusting
+from habitus.app.library.trusting import Dangers
 from habitus.cli import completion, moments, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, Yes

@@ -18,8 +18,8 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus.app import Habitus
-from habitus.app.jobs_beside import jobs_beside
-from habitus.app.people import People
+from habitus.app.operation.people import People
+from habitus.app.work.jobs_beside import jobs_beside
 from habitus.cli import output
 from habitus.cli.opening import opened
 from habitus.cli.secrets import unlock

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.app.people import People, Role
+from habitus.app.operation.people import People, Role
 from habitus.app.whose import refuse_unless_admin
 from habitus.cli import output
 from habitus.cli.opening import opened

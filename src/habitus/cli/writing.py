@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from habitus.app import writing as use_case
-from habitus.app.writing import Edited
+from habitus.app.library import writing as use_case
+from habitus.app.library.writing import Edited
 from habitus.cli import given as given_text
 from habitus.cli import output
 from habitus.cli.editor import edited

@@ -9,7 +9,7 @@ from habitus.agent.conversation import new_id
 from habitus.agent.hosted_turn import Watch
 from habitus.agent.tools.registry import Tool
 from habitus.agent.turn_door import AsyncHostTurn
-from habitus.app.hosting import Hosting, HostRequest
+from habitus.app.conversations.hosting import Hosting, HostRequest
 from habitus.events import ToolResult
 from habitus.skills.selection import User
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import mcp_types as types
 
-from habitus.app.inbox import InboxItem
+from habitus.app.review.inbox import InboxItem
 from habitus.errors import Invalid
 from habitus.mcp.server import PROMPTS, text_of
 from habitus.text import one_line

@@ -24,8 +24,8 @@ from habitus.errors import UserError
 from habitus.mcp.scope import Scope
 
 if TYPE_CHECKING:
-    from habitus.app.people import Person
-    from habitus.app.readiness import Readiness
+    from habitus.app.operation.people import Person
+    from habitus.app.operation.readiness import Readiness
     from habitus.mcp.serving import Serving
 
 SKILLS = "io.modelcontextprotocol/skills"

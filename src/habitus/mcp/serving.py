@@ -12,11 +12,11 @@ from mcp.server.subscriptions import ResourcesListChanged, SubscriptionBus, Tool
 
 from habitus.agent.tools.profiles import READ_ONLY
 from habitus.app import Habitus, read_settings
-from habitus.app.inbox import waiting
-from habitus.app.layers import revision
-from habitus.app.people import People, Person, settings_of
-from habitus.app.publishing import Publisher
-from habitus.app.readiness import Readiness, readiness
+from habitus.app.library.layers import revision
+from habitus.app.library.publishing import Publisher
+from habitus.app.operation.people import People, Person, settings_of
+from habitus.app.operation.readiness import Readiness, readiness
+from habitus.app.review.inbox import waiting
 from habitus.errors import Refused, UserError
 from habitus.mcp.client import Client
 from habitus.mcp.prompting import prompt

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 import mcp_types as types
 import yaml
 
-from habitus.app.publishing import Published, Publisher
+from habitus.app.library.publishing import Published, Publisher
 from habitus.errors import Invalid, NotFound
 from habitus.mcp.tools import within
 from habitus.skills.formats import frontmatter

@@ -9,7 +9,7 @@ import mcp_types as types
 
 from habitus.agent.tools.profiles import READ_ONLY, in_profile
 from habitus.agent.tools.registry import Reach, Tool
-from habitus.app.people import Role
+from habitus.app.operation.people import Role
 from habitus.events import ToolResult
 from habitus.mcp.scope import Scope
 from habitus.skills.names import BUILT_IN_TOOLS

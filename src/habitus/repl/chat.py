@@ -18,9 +18,10 @@ from habitus.agent.consent import Consent, Question
 from habitus.agent.outage import away
 from habitus.agent.session import Session
 from habitus.agent.stream import Done, ToolFinished, ToolStarted, TurnEvent
-from habitus.app import Habitus, saving
-from habitus.app.models import chosen_by, models_named
-from habitus.app.past_sessions import past_session
+from habitus.app import Habitus
+from habitus.app.conversations.models import chosen_by, models_named
+from habitus.app.conversations.past_sessions import past_session
+from habitus.app.library import saving
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
 from habitus.llm.model import Usage

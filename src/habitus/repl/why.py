@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from habitus.agent.session import Session
-from habitus.app import Habitus, explaining
+from habitus.app import Habitus
+from habitus.app.library import explaining
 from habitus.journal.model import Place
 from habitus.repl.plain import clean, one_line
 from habitus.repl.surface import CommandReport

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from habitus.app.faring import Fared, Uses
+from habitus.app.library.faring import Fared, Uses
 from habitus.evidence.findings import Finding
 from habitus.evidence.lift import Effect
 

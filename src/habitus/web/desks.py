@@ -8,12 +8,14 @@ from collections.abc import Sequence
 
 from fastapi import Request
 
-from habitus.app import Habitus, configuring, taking_back
-from habitus.app.carrying import Serving
-from habitus.app.configuring import Configured
-from habitus.app.people import Person, settings_of
-from habitus.app.taking_back import TakenBack
-from habitus.app.talking import Talks
+from habitus.app import Habitus
+from habitus.app.conversations.talking import Talks
+from habitus.app.operation import configuring
+from habitus.app.operation.configuring import Configured
+from habitus.app.operation.people import Person, settings_of
+from habitus.app.review import taking_back
+from habitus.app.review.taking_back import TakenBack
+from habitus.app.sharing.carrying import Serving
 
 
 class Desks:

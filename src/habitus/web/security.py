@@ -19,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.agent.background import in_thread
-from habitus.app.people import People, Person, Role
+from habitus.app.operation.people import People, Person, Role
 from habitus.errors import Refused, StorageFailed
 from habitus.web.problems import refusal
 

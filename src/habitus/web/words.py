@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from habitus.agent.consent import Consent
 from habitus.agent.explaining import Why
-from habitus.app.inbox import InboxItem
+from habitus.app.review.inbox import InboxItem
 from habitus.events import OutcomeKind
 from habitus.evidence.plan import Plan
 from habitus.evidence.policy import Verdict

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from habitus.app import Habitus, dreaming, read_settings
-from habitus.app.running_code import open_scratchpads, readable
+from habitus.app import Habitus, read_settings
+from habitus.app.conversations.running_code import open_scratchpads, readable
+from habitus.app.growth import dreaming
 from habitus.errors import Invalid
 from habitus.learning.dream.challenge import DOMAINS, Challenge, read, starters, written
 

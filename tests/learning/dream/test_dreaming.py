@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from habitus.app import Habitus, dreaming, read_settings
+from habitus.app import Habitus, read_settings
+from habitus.app.growth import dreaming
 from habitus.learning.dream.challenge import Challenge, written
 from habitus.learning.dream.cycle import DreamVerdict
 from habitus.llm.model import Ask, Asked, Text

@@ -11,8 +11,8 @@ from fastapi import Depends, Header, Query, UploadFile
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from habitus.app import Habitus
-from habitus.app.talking import Talks
-from habitus.app.uploading import Upload
+from habitus.app.conversations.talking import Talks
+from habitus.app.library.uploading import Upload
 from habitus.errors import Invalid, Stale
 from habitus.plain import plain
 from habitus.text import encodable_value

@@ -10,9 +10,9 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
-from habitus.app import jobs
-from habitus.app.once import Attempt, once
-from habitus.app.scheduling import Scheduled, scheduled
+from habitus.app.operation.once import Attempt, once
+from habitus.app.work import jobs
+from habitus.app.work.scheduling import Scheduled, scheduled
 from habitus.jobs.model import Job, Priority
 from habitus.web.api.answers import answer, page_of
 from habitus.web.api.asking import After, Body, Json, Limit, Line, OnceKey, Opened, paged, told

@@ -7,8 +7,8 @@ from datetime import datetime
 from fastapi import APIRouter, Response
 
 from habitus.app import Habitus, json_of
-from habitus.app.once import Attempt, once
-from habitus.app.undoing import of_lessons
+from habitus.app.library.undoing import of_lessons
+from habitus.app.operation.once import Attempt, once
 from habitus.memory.model import Cause, Engram, Kind, LessonState, Scope, Status
 from habitus.web.api.answers import Lesson, Undo, answer, many, page_of
 from habitus.web.api.asking import (

@@ -7,9 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from habitus.agent.explaining import Why
-from habitus.app import explaining, faring, json_of, remedies, today
-from habitus.app.faring import Fared
-from habitus.app.remedies import Repeated
+from habitus.app import json_of
+from habitus.app.growth import remedies
+from habitus.app.growth.remedies import Repeated
+from habitus.app.library import explaining, faring
+from habitus.app.library.faring import Fared
+from habitus.app.review import today
 from habitus.evidence.findings import Finding
 from habitus.evidence.policy import Rollback
 from habitus.search.model import Hit, Results

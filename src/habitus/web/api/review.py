@@ -7,9 +7,11 @@ from contextlib import nullcontext
 from fastapi import APIRouter
 from pydantic import Field
 
-from habitus.app import comparing, inbox, json_of, replaying
-from habitus.app.inbox import Decided
-from habitus.app.once import Attempt, once
+from habitus.app import json_of
+from habitus.app.library import comparing
+from habitus.app.operation.once import Attempt, once
+from habitus.app.review import inbox, replaying
+from habitus.app.review.inbox import Decided
 from habitus.skills.review import Proposal, ProposalState
 from habitus.web.api.answers import Undo, Waiting, answer, many, page_of
 from habitus.web.api.asking import After, Body, Json, Limit, Line, OnceKey, Opened, Reason, Words, paged, told

@@ -12,11 +12,11 @@ from starlette.responses import StreamingResponse
 
 from habitus.agent.consent import Consent
 from habitus.app import Habitus
-from habitus.app.judging import Judged, judge
-from habitus.app.once import once
-from habitus.app.past_sessions import past_session, past_sessions
-from habitus.app.talking import Over, Talks
-from habitus.app.uploading import Upload
+from habitus.app.conversations.past_sessions import past_session, past_sessions
+from habitus.app.conversations.talking import Over, Talks
+from habitus.app.growth.judging import Judged, judge
+from habitus.app.library.uploading import Upload
+from habitus.app.operation.once import once
 from habitus.journal.model import KeptSession, Turn
 from habitus.web.api.answers import answer, page_of
 from habitus.web.api.asking import (

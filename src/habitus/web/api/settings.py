@@ -7,9 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from habitus.app import checking, configuring, secrets, taking_back, trusting
-from habitus.app.check_state import Check
-from habitus.app.listing import Place, places
+from habitus.app.conversations import secrets
+from habitus.app.library import trusting
+from habitus.app.library.listing import Place, places
+from habitus.app.operation import checking, configuring
+from habitus.app.operation.check_state import Check
+from habitus.app.review import taking_back
 from habitus.pause import Paused
 from habitus.sandbox.credentials.model import Call
 from habitus.skills.trust import Trusted

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Query, Request, Response, UploadFile
 from pydantic import Field
 
 from habitus.agent.background import in_thread
-from habitus.app import browsing, going_back, json_of, listing, uploading, writing
-from habitus.app.browsing import Filters
-from habitus.app.once import Attempt, once
-from habitus.app.updating import TakenIn
+from habitus.app import json_of
+from habitus.app.library import browsing, going_back, listing, uploading, writing
+from habitus.app.library.browsing import Filters
+from habitus.app.library.updating import TakenIn
+from habitus.app.operation.once import Attempt, once
 from habitus.errors import Refused, Stale
 from habitus.files import file_of
 from habitus.skills import names

@@ -7,7 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from habitus.app import recipes, running_code, trusting
+from habitus.app.conversations import running_code
+from habitus.app.library import recipes, trusting
 from habitus.events import ToolResult
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.sandbox.model import ToolRun

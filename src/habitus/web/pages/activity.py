@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
+from habitus.app.conversations.past_sessions import past_session, past_sessions, shown_turn
+from habitus.app.growth.judging import judge
 from habitus.app.habitus import Habitus
-from habitus.app.judging import judge
-from habitus.app.past_sessions import past_session, past_sessions, shown_turn
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, page
 

@@ -13,9 +13,9 @@ from starlette.responses import StreamingResponse
 from habitus.agent.background import in_thread
 from habitus.agent.consent import Consent
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, about
+from habitus.app.conversations.past_sessions import past_sessions, shown_turn
+from habitus.app.conversations.talking import Happening, Over, Talks, Wanted
 from habitus.app.habitus import Habitus
-from habitus.app.past_sessions import past_sessions, shown_turn
-from habitus.app.talking import Happening, Over, Talks, Wanted
 from habitus.errors import NotFound, UserError
 from habitus.web.api.asking import Opened, Talking, uploaded
 from habitus.web.rendering import page, part

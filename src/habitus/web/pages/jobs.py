@@ -10,10 +10,10 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import StreamingResponse
 
-from habitus.app import jobs
 from habitus.app.habitus import Habitus
-from habitus.app.job_kinds import KINDS
-from habitus.app.scheduling import scheduled
+from habitus.app.work import jobs
+from habitus.app.work.job_kinds import KINDS
+from habitus.app.work.scheduling import scheduled
 from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
 from habitus.web.api.asking import Opened

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app.browsing import LessonFilters, browse_lessons
 from habitus.app.habitus import Habitus
-from habitus.app.undoing import of_lessons
+from habitus.app.library.browsing import LessonFilters, browse_lessons
+from habitus.app.library.undoing import of_lessons
 from habitus.errors import Stale
 from habitus.memory.model import Engram, Kind, Status, TrustLevel, kind_of
 from habitus.web.api.asking import Opened

@@ -9,9 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, Response
 
-from habitus.app import checking, explaining
-from habitus.app.check_state import Check, CheckState
 from habitus.app.habitus import Habitus
+from habitus.app.library import explaining
+from habitus.app.operation import checking
+from habitus.app.operation.check_state import Check, CheckState
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of
 from habitus.web.rendering import Said, moment, notice, page

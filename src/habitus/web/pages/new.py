@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse
 
-from habitus.app import uploading, writing
+from habitus.app.library import uploading, writing
 from habitus.errors import Invalid
 from habitus.skills import names
 from habitus.skills.importing import Verdict

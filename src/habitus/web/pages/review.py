@@ -11,10 +11,11 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app import comparing, inbox, replaying
 from habitus.app.habitus import Habitus
-from habitus.app.inbox import InboxItem
-from habitus.app.writing import editable
+from habitus.app.library import comparing
+from habitus.app.library.writing import editable
+from habitus.app.review import inbox, replaying
+from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram
 from habitus.skills import trees
 from habitus.skills.model import Skill

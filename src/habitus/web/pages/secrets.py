@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app import secrets
-from habitus.app.secrets import Standing
+from habitus.app.conversations import secrets
+from habitus.app.conversations.secrets import Standing
 from habitus.events import OutcomeKind
 from habitus.sandbox.credentials.grants import GrantKind
 from habitus.sandbox.credentials.model import Call

@@ -10,10 +10,11 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app import configuring, trusting
-from habitus.app.configuring import Origin
 from habitus.app.habitus import Habitus
-from habitus.app.listing import places
+from habitus.app.library import trusting
+from habitus.app.library.listing import places
+from habitus.app.operation import configuring
+from habitus.app.operation.configuring import Origin
 from habitus.skills.trust import APPROVED, IMPORTED
 from habitus.web.api.asking import Opened
 from habitus.web.desks import desks_of, habitus_of

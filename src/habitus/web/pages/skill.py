@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app import comparing, explaining, faring, going_back, listing, trusting, writing
-from habitus.app.comparing import FileChange
 from habitus.app.habitus import Habitus
-from habitus.app.listing import ShownSkill
+from habitus.app.library import comparing, explaining, faring, going_back, listing, trusting, writing
+from habitus.app.library.comparing import FileChange
+from habitus.app.library.listing import ShownSkill
 from habitus.errors import Stale
 from habitus.skills.edits import Edit, Operation
 from habitus.skills.model import Source, Stage

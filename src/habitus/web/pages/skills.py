@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app import writing
-from habitus.app.browsing import Filters, Row, browse
-from habitus.app.listing import used
+from habitus.app.library import writing
+from habitus.app.library.browsing import Filters, Row, browse
+from habitus.app.library.listing import used
 from habitus.skills.model import Counters, Source, Stage, State
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, fragment, page

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app.remedies import repeated
-from habitus.app.today import today
+from habitus.app.growth.remedies import repeated
+from habitus.app.review.today import today
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import fragment, page
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form
 from fastapi.responses import HTMLResponse
 
-from habitus.app import recipes
-from habitus.app.running_code import check_tool, run_tool
+from habitus.app.conversations.running_code import check_tool, run_tool
+from habitus.app.library import recipes
 from habitus.errors import Invalid
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import fragment

@@ -1,0 +1,113 @@
+"""Command lines put together: for the pads and tools of a conversation, and for a person at a shell."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from habitus.agent.background import in_thread
+from habitus.agent.outage import Outage
+from habitus.agent.view import View, loadable
+from habitus.app.conversations.command_lines import CommandLines
+from habitus.app.conversations.running_code import given_files, open_environments, open_warm
+from habitus.app.conversations.secrets import open_calls
+from habitus.sandbox.credentials.calling import COMMAND, Answer, Caller
+from habitus.sandbox.credentials.proxy import Proxy
+from habitus.sandbox.given import COMMANDS, Given
+from habitus.sandbox.services import Services
+from habitus.skills import names
+from habitus.skills.model import Skill
+from habitus.skills.selection import User
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+_PRACTISING = ("dream", "trial")  # what is only tried out acts on nobody's accounts
+
+
+async def run(habitus: Habitus, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
+    """Call a skill's command line as the person of the settings, with what they granted it."""
+    user, name = habitus.user(), names.canonical(skill)
+    # Whichever they name: the gates say to a person which of them is closed.
+    caller = _open(habitus, CommandLines(habitus, user), lambda: [name], who=user.name)
+    try:
+        return await caller.call(name, arguments, stdin)
+    finally:
+        await caller.close()
+
+
+class SessionCalls:
+    """Which command lines the code of a conversation may call, fixed when somebody first needs to know; and its ways
+    to them: a service on its own line, and where it has one the command `habitus-skill`."""
+
+    def __init__(
+        self, habitus: Habitus, view: View, given: Given, outage: Outage, *, user: User, source_type: str
+    ) -> None:
+        self._directory = CommandLines(habitus, user)
+        self._view = view
+        self._outage = outage
+        self._lock = threading.Lock()
+        self._names: Collection[str] | None = () if source_type in _PRACTISING else None
+        who = f"{user.name}, session {view.conversation}"
+        self._caller = _open(habitus, self._directory, self.allowed, who=who)
+        is_here = habitus.settings.sandbox.runtime == "local" and habitus.machine.bubblewrap is not None
+        self._proxy = Proxy(self._caller, given.folder / COMMANDS, uid=os.getuid()) if is_here else None
+        self.services: Services = {"skills.run": self._asked}
+
+    def allowed(self) -> Collection[str]:
+        """It looks into the database."""
+        with self._lock:
+            if self._names is None:
+                self._names = self._outage.unless_away(self._callable, None)
+            return self._names or ()
+
+    def how_to_call(self, skill: Skill) -> str:
+        """What a model is told below the text of a skill; nothing of one that its code may not call."""
+        if not skill.manifest.cli or skill.name not in self.allowed():
+            return ""
+        command = f"; `{COMMAND} {skill.name} --help` in a subprocess is the same" if self._proxy is not None else ""
+        return (
+            f"It has a command line. In the scratchpad, `skills.run({skill.name!r}, '--help')` gives its stdout, "
+            f"stderr and code{command}. It runs apart from the scratchpad, with the accounts that a person granted "
+            "it, and sees none of its files: pass a text as an argument, or as stdin=…."
+        )
+
+    async def ready(self) -> None:
+        """Have the command there, where there is anything to call."""
+        if self._proxy is None:
+            return
+        names = await in_thread(self.allowed) if self._names is None else self._names
+        if names:
+            await self._proxy.open()
+
+    async def close(self) -> None:
+        if self._proxy is not None:
+            await self._proxy.close()
+        await self._caller.close()
+
+    def _callable(self) -> frozenset[str]:
+        """Those of skills that a model may use; most libraries have none, which costs no look at gates."""
+        named = loadable(self._view.snapshot)
+        stated = (item.summary for item in self._view.snapshot.listing if item.name in named)
+        if not any(summary is not None and summary.manifest.cli for summary in stated):
+            return frozenset()
+        return frozenset(named.intersection(self._directory.names()))
+
+    async def _asked(self, question: Any) -> dict[str, Any]:
+        return (await self._caller.asked(question)).said()
+
+
+def _open(habitus: Habitus, directory: CommandLines, allowed: Callable[[], Collection[str]], *, who: str) -> Caller:
+    return Caller(
+        directory,
+        allowed,
+        open_calls(habitus),
+        open_warm(habitus),
+        open_environments(habitus),
+        given=partial(given_files, habitus),
+        who=who,
+        clock=habitus.clock,
+    )

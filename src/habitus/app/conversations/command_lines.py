@@ -1,0 +1,147 @@
+"""Command lines of skills that somebody's session may call: every gate checked, and what was granted looked up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from habitus.app.conversations.secrets import open_grants
+from habitus.errors import NotFound, Refused
+from habitus.files import content_of, tree_hash
+from habitus.sandbox.credentials import env_specs
+from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Values, resolve
+from habitus.sandbox.credentials.model import CommandLine, Granted
+from habitus.sandbox.given import harmless
+from habitus.skills import gates, names
+from habitus.skills.copies import SkillFiles
+from habitus.skills.listing import Listed
+from habitus.skills.model import State
+from habitus.skills.selection import User
+from habitus.skills.trees import CLI_CODE
+from habitus.skills.trust import APPROVED
+from habitus.tools.header import dependencies_of
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+FILES = "skill-files"  # below the home: files that began as a skill's, and are the person's now
+
+
+class CommandLines:
+    """The `SkillDirectory` of one user. Nothing is remembered: a gate that was closed meanwhile is closed."""
+
+    def __init__(self, habitus: Habitus, user: User) -> None:
+        self._habitus = habitus
+        self._user = user
+
+    def names(self) -> Sequence[str]:
+        """Those with a command line that no gate keeps from the user; what they ask for may still be missing."""
+        return [item.name for item in self._habitus.skills.listing() if _has_cli(item) and not self._closed(item)]
+
+    def command_line(self, name: str) -> CommandLine:
+        item = self._find(name)
+        if reason := self._closed(item):
+            raise Refused(f"'{item.name}' can't be called: {reason}.", mend="")
+        files = self._habitus.skills.files(item)
+        if CLI_CODE not in files.tree or CLI_CODE in files.untrusted:
+            raise Refused(f"'{item.name}' has no {CLI_CODE} that a person stands behind.", mend="")
+        digest = tree_hash(files.tree)
+        granted = self._granted(item, files, digest)
+        for value in granted.sensitive:
+            self._habitus.vault.keep_out_of_sight(value)
+        return CommandLine(
+            skill=item.name,
+            script=CLI_CODE,
+            content_hash=digest,
+            files=files.tree,
+            folders=files.folders,
+            granted=granted,
+            dependencies=_dependencies(item, files),
+        )
+
+    def _find(self, name: str) -> Listed:
+        item = self._habitus.skills.snapshot().by_name.get(names.canonical(name))
+        if item is None or not _has_cli(item):
+            known = ", ".join(self.names()) or "none"
+            raise NotFound(f"No skill '{name[:80]}' has a command line here.", mend=f"There are: {known}.")
+        return item
+
+    def _closed(self, item: Listed) -> str:
+        """The first gate that is closed, and what opens it; nothing when all are open."""
+        assert item.summary is not None
+        context = self._habitus.gates(self._user)
+        if item.state in (State.HELD, State.UNTRUSTED):
+            return item.reason
+        if reason := gates.disabled_by(item.summary, context):
+            return reason
+        for reason in gates.closed(item.summary, context):
+            return reason
+        if reason := self._habitus.skills.untrusted(item):
+            return f"{reason}; see 'habitus trust {item.name}'"
+        return self._unapproved(item)
+
+    def _unapproved(self, item: Listed) -> str:
+        """Why no person stands behind what an agent wrote; nothing when one does, or a person wrote it."""
+        if not self._habitus.skills.unreviewed(item):
+            return ""
+        approvals = self._habitus.approvals
+        approvals.revision()
+        address = f"{item.name}@{item.layer}"
+        return approvals.objection(APPROVED, item.name, item.tree_hash, lambda: self._habitus.skills.tree(address))
+
+    def _granted(self, item: Listed, files: SkillFiles, digest: str) -> Granted:
+        assert item.summary is not None
+        grants = open_grants(self._habitus).of(item.name, self._user.name)
+        _refuse_if_changed(item.name, grants, digest)
+        values = Values(
+            user=self._user.name,
+            config=self._habitus.settings.skill_config,
+            secret=self._secret,
+            environ=os.environ,
+            file=lambda path: self._own_file(item.name, path, files),
+        )
+        declared = env_specs.read(item.summary.manifest.env)
+        granted = resolve(item.name, declared.specs, grants, values)
+        if granted.waiting and not any(grant.kind is GrantKind.SECRET for grant in grants):
+            mend = f"Run: habitus secrets grant {' '.join(granted.waiting)} {item.name}"
+            raise Refused(f"'{item.name}' asks for secrets, and was granted none.", mend=mend)
+        return replace(granted, missing=(*granted.missing, *declared.problems))
+
+    def _secret(self, name: str) -> str | None:
+        return self._habitus.vault.get(name) if name in self._habitus.vault.names() else None
+
+    def _own_file(self, skill: str, path: str, files: SkillFiles) -> Path | None:
+        """The user's own copy of a file of the skill, made when it is first asked for."""
+        own = self._habitus.place / FILES / harmless(self._user.name) / skill / path
+        if path not in files.tree or ".." in Path(path).parts:
+            return None
+        if not own.exists():
+            own.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            half = own.with_name(f".{own.name}-{os.getpid()}")
+            half.write_bytes(content_of(path, files.tree[path], files.folders.get(path)))
+            half.chmod(0o600)
+            half.rename(own)
+        return own
+
+
+def _has_cli(item: Listed) -> bool:
+    return item.summary is not None and item.summary.manifest.cli
+
+
+def _dependencies(item: Listed, files: SkillFiles) -> tuple[str, ...]:
+    """What its manifest names, and the header of the script."""
+    assert item.summary is not None
+    script = (files.tree[CLI_CODE].content or b"").decode("utf-8", "replace")
+    return tuple(dict.fromkeys((*item.summary.manifest.dependencies, *dependencies_of(script))))
+
+
+def _refuse_if_changed(skill: str, grants: Sequence[Grant], digest: str) -> None:
+    changed = [grant for grant in grants if grant.content_hash != digest]
+    if changed:
+        whose = " --everybody" if changed[0].user == EVERYBODY else ""
+        mend = f"See 'habitus skills diff {skill}', then: habitus secrets grant --again{whose} {skill}"
+        lost = ", ".join(sorted({grant.what for grant in changed}))
+        raise Refused(f"'{skill}' has changed since it was granted {lost}.", mend=mend)

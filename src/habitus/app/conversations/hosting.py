@@ -1,0 +1,237 @@
+"""Conversations of loops that are not ours: kept open from turn to turn, on one event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from habitus.agent.background import Background, in_thread
+from habitus.agent.consent import AskPerson, nobody
+from habitus.agent.conversation import Conversation, new_id
+from habitus.agent.hosted_turn import HostedTurn
+from habitus.agent.loop_thread import LoopThread
+from habitus.agent.offers import Offers
+from habitus.agent.prompt import Composed
+from habitus.agent.tools.registry import Tool
+from habitus.agent.turn_door import TurnDoor
+from habitus.agent.user_input import Asking
+from habitus.app.conversations.running_code import open_tools
+from habitus.app.conversations.sessions import let_go_of_the_old, open_conversation, open_outage
+from habitus.app.growth.learning import open_adviser, open_learner
+from habitus.app.sharing.carrying import Serving
+from habitus.errors import Invalid, Refused
+from habitus.journal.model import Turn
+from habitus.learning.observer import Learner
+from habitus.skills.selection import Request, User
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+MOST_OPEN = 100  # conversations; of those where no turn runs, the one that was silent longest is closed for another
+_UNKNOWN: tuple[str, Sequence[Turn]] = ("", ())
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostRequest:
+    """What a loop hands in for a turn. A conversation keeps its user, its `source_type` and its `ask`."""
+
+    text: str
+    user: User
+    conversation: str = ""
+    attachments: Sequence[Path] = ()
+    paths: Sequence[str] = ()
+    resources: Collection[str] = ()
+    features: Collection[str] = ()
+    source_type: str = "api"
+    reply_to: str = ""
+    caller_id: str = ""
+    tools: frozenset[str] = frozenset()  # names of the host's own
+    ask: AskPerson = nobody
+    shows_prompt: bool = True  # whether its model reads our texts; else what tools return is all that was shown
+    told: Composed | None = None  # what its model was told of ours before the turn was opened,
+    offers: Offers | None = None  # and where that is noted
+    learns: bool = True  # whether we learn from what we see of it; else somebody learns from all of it later
+
+    @property
+    def asking(self) -> Asking:
+        return Asking(
+            text=self.text,
+            attach=self.attachments,
+            paths=self.paths,
+            resources=self.resources,
+            features=self.features,
+            reply_to=self.reply_to,
+            caller_id=self.caller_id,
+            sees_images=True,  # whoever runs the loop knows whether its model does
+            may_be_blank=True,
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class _Place:
+    """Where a conversation is kept, and its last turn. Whoever opens or closes something here holds the lock."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    conversation: Conversation | None = None
+    turn: HostedTurn | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.lock.locked() and (self.turn is None or self.turn.is_over)
+
+
+class Hosting:
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+        self._tools = open_tools(habitus)  # of its own: its processes belong to this loop
+        self._loop = LoopThread("habitus-turns")
+        self._open: OrderedDict[str, _Place] = OrderedDict()
+        self._background = Background()
+        self._serving = Serving(habitus)
+
+    def turn(self, request: HostRequest) -> TurnDoor:
+        async def begin() -> HostedTurn:
+            return await self._begin(request)
+
+        return TurnDoor(self._loop, begin)
+
+    async def offered(self, request: HostRequest) -> tuple[Tool, ...]:
+        """What a turn of this conversation would be offered now, without beginning one."""
+        return await self._loop.ask(self._offered(request))
+
+    async def leave(self, conversation: str) -> None:
+        """Whoever had the conversation has gone."""
+        if conversation in self._open:
+            await self._loop.ask(self._end(conversation))
+
+    def close(self) -> None:
+        """End every conversation; a turn that nobody ended is written down as such."""
+        try:
+            self._loop.wait(self._close())
+        finally:
+            self._loop.close()
+            self._serving.close()
+
+    async def _begin(self, request: HostRequest) -> HostedTurn:
+        id = request.conversation or new_id()
+        _check(id)
+        hosted = HostedTurn()
+        async with self._held(id) as place:
+            conversation = await self._found(place, id, request)
+            if place.turn is not None:
+                await place.turn.end()
+            conversation.parts.tools.theirs = request.tools
+            turn = await conversation.turn(request.asking, hosted.emit)
+            await hosted.begin(turn, shows_prompt=request.shows_prompt, told=request.told)
+            place.turn = hosted
+        if len(self._open) > MOST_OPEN:
+            self._background.spawn(self._make_room())  # nobody waits while another's conversation ends
+        return hosted
+
+    async def _found(self, place: _Place, id: str, request: HostRequest) -> Conversation:
+        """The conversation of a place, opened where it is not."""
+        if place.conversation is None:
+            place.conversation = await in_thread(lambda: self._opened(id, request))
+        elif place.conversation.parts.user.name != request.user.name:
+            raise _somebody_elses(id)
+        return place.conversation
+
+    async def _offered(self, request: HostRequest) -> tuple[Tool, ...]:
+        async with self._held(request.conversation) as place:
+            conversation = await self._found(place, request.conversation, request)
+            asked = Request(text="", user=request.user) if place.turn is None else place.turn.turn.said.request
+
+            def look() -> tuple[Tool, ...]:
+                conversation.parts.view.refresh()
+                return conversation.parts.tools.registry(asked).listed()
+
+            return await in_thread(look)
+
+    @asynccontextmanager
+    async def _held(self, id: str) -> AsyncIterator[_Place]:
+        """A place for one caller at a time; who waited while the conversation was closed gets a new one."""
+        while True:
+            place = self._open.setdefault(id, _Place())
+            async with place.lock:
+                if self._open.get(id) is place:
+                    self._open.move_to_end(id)
+                    yield place
+                    return
+
+    def _opened(self, id: str, request: HostRequest) -> Conversation:
+        habitus = self._habitus
+        habitus.refuse_if_read_only()
+        owner, past = open_outage(habitus).unless_away(lambda: self._known(id), _UNKNOWN)
+        if owner not in ("", request.user.name):
+            raise _somebody_elses(id)
+        return open_conversation(
+            habitus,
+            self._tools,
+            id=id,
+            past=past,
+            user=request.user,
+            source_type=request.source_type,
+            ask=request.ask,
+            is_hosted=True,
+            shows_prompt=request.shows_prompt,
+            learner=self._learner(request),
+            offers=request.offers,
+        )
+
+    def _learner(self, request: HostRequest) -> Learner:
+        habitus = self._habitus
+        if not request.learns:
+            return open_adviser(habitus)
+        cheap = habitus.models.cheap if habitus.settings.cheap_model else None  # nothing is spent unasked
+        memory = habitus.open_memory(user=request.user.name)
+        return open_learner(habitus, memory, cheap, memory)
+
+    def _known(self, id: str) -> tuple[str, Sequence[Turn]]:
+        """Whose a conversation is, and its last turn."""
+        return self._habitus.journal.user_of(id), self._habitus.journal.recent(id, limit=1)
+
+    async def _make_room(self) -> None:
+        while len(self._open) > MOST_OPEN:
+            idle = next((id for id, place in self._open.items() if place.is_idle), None)
+            if idle is None:
+                return
+            await self._end(idle)
+
+    async def _end(self, id: str) -> None:
+        async with self._held(id) as place:
+            try:
+                if place.turn is not None:
+                    await place.turn.end()
+                if place.conversation is not None:
+                    await place.conversation.close()
+            finally:
+                self._open.pop(id)
+
+    async def _close(self) -> None:
+        habitus = self._habitus
+        async with AsyncExitStack() as closing:  # one that fails keeps nothing else open
+            closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus, habitus.settings.user))
+            if habitus.settings.cheap_model:
+                closing.push_async_callback(habitus.models.close)
+            closing.push_async_callback(self._tools.close)
+            for id in self._open:
+                closing.push_async_callback(self._end, id)
+            closing.push_async_callback(self._background.close)
+
+
+def _check(id: str) -> None:
+    if not _ID.fullmatch(id):
+        raise Invalid(
+            f"'{id[:80]}' can't be a conversation's id.", mend="Use up to 80 letters, digits, '.', '_' and '-'."
+        )
+
+
+def _somebody_elses(id: str) -> Refused:
+    return Refused(f"The conversation '{id}' is another user's.", mend="Choose another id.")

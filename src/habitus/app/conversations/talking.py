@@ -1,0 +1,229 @@
+"""Talking to an agent while coming and going: conversations that stay open, and turns that go on whoever listens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack, aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from habitus.agent.background import in_thread
+from habitus.agent.consent import Consent, Question, nobody
+from habitus.agent.loop_thread import LoopThread
+from habitus.agent.session import Session
+from habitus.agent.stream import Done, TurnEvent
+from habitus.app.conversations.models import models
+from habitus.app.conversations.running_code import open_tools
+from habitus.app.conversations.sessions import open_session
+from habitus.app.habitus import Habitus
+from habitus.app.library.uploading import Upload, laid_out
+from habitus.errors import HabitusError, Invalid, NotFound
+from habitus.memory.model import Engram
+
+MOST_OPEN = 20  # conversations; the one that was silent longest is closed for another
+_ANSWER_S = 600.0  # how long a question waits for somebody who may have gone
+_LEARNING_S = 5.0  # how long the end of a turn waits for what it teaches
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """The turn waits for a person's word."""
+
+    number: int
+    question: Question
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Over:
+    """The end of a turn, exactly once: with its id where it was written down, and what it taught."""
+
+    turn: str = ""
+    reason: str = ""  # why there is no answer
+    learned: tuple[Engram, ...] = ()
+
+
+Happening = TurnEvent | Wanted | Over
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoingOn:
+    """The request that is being answered, the names of what came with it, and from where to listen."""
+
+    request: str = ""
+    attached: tuple[str, ...] = ()
+    began_at: int = 0
+
+
+class Talks:
+    """The conversations of one person, on an event loop in a thread of its own. Call it from any thread."""
+
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+        self._models = models(habitus.settings, os.environ)
+        self._tools = open_tools(habitus)  # of its own: its processes belong to this loop
+        self._loop = LoopThread("habitus-talks")
+        self._open: OrderedDict[str, _Talk] = OrderedDict()
+
+    def check(self) -> None:
+        """Say what is missing before anybody can talk."""
+        self._models.main  # noqa: B018  # opening it is the check
+
+    def say(self, text: str, id: str = "", files: Sequence[Upload] = ()) -> str:
+        """Begin a turn, in a new conversation or one that the journal has; returns the conversation's id."""
+        if not text.strip() and not files:
+            raise Invalid("There is nothing to answer.", mend="Write something first, or attach a file.")
+        return self._loop.wait(self._say(text, id, files))
+
+    def going_on(self, id: str) -> GoingOn | None:
+        """What is being answered; None where nothing runs."""
+        talk = self._open.get(id)
+        return None if talk is None or not talk.is_running else talk.now
+
+    def find(self, id: str) -> None:
+        """`NotFound` where nobody talks under this id."""
+        self._talk(id)
+
+    async def heard(self, id: str, after: int) -> tuple[Happening, ...]:
+        """What has happened since, as soon as there is any. The last one of a turn is `Over`."""
+        return await self._loop.ask(self._talk(id).heard(after))
+
+    def stop(self, id: str) -> None:
+        """Stop the turn that runs; the conversation goes on."""
+        talk = self._talk(id)
+        self._loop.wait(_called(talk.session.cancel))
+
+    def answer(self, id: str, number: int, consent: Consent) -> None:
+        """The person's word on what a turn waits for; nothing happens where it waits no longer."""
+        talk = self._talk(id)
+        self._loop.wait(_called(partial(talk.answered, number, consent)))
+
+    def close(self) -> None:
+        try:
+            self._loop.wait(self._close())
+        finally:
+            self._loop.close()
+
+    async def _say(self, text: str, id: str, files: Sequence[Upload]) -> str:
+        if id not in self._open:
+            while len(self._open) >= MOST_OPEN:
+                _, oldest = self._open.popitem(last=False)
+                await oldest.session.close()
+            opened = await in_thread(lambda: self._opened(id))
+            id = opened.session.id
+            self._open[id] = opened
+        self._open.move_to_end(id)
+        self._open[id].begin(text, files)
+        return id
+
+    def _opened(self, id: str) -> _Talk:
+        talk = _Talk()
+        talk.session = open_session(
+            self._habitus,
+            self._models.main,
+            id=id or None,
+            resume=bool(id),
+            user=self._habitus.user(),
+            source_type="web",
+            ask=talk.ask,
+            observers=(),
+            cheap=self._models.cheap,
+            learner=None,
+            read=(),
+            tools=self._tools,
+        )
+        return talk
+
+    def _talk(self, id: str) -> _Talk:
+        if id not in self._open:
+            raise NotFound("Nothing is being answered here.", mend="Say something first.")
+        return self._open[id]
+
+    async def _close(self) -> None:
+        while self._open:
+            _, talk = self._open.popitem()
+            await talk.session.close()
+        await self._tools.close()
+        await self._models.close()
+
+
+class _Talk:
+    """One conversation, on the loop of them all; what happens in it is counted from its first turn on."""
+
+    session: Session
+
+    def __init__(self) -> None:
+        self.now = GoingOn()
+        self._happened: list[Happening] = []
+        self._news = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._asked: dict[int, asyncio.Future[Consent]] = {}
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    def begin(self, text: str, files: Sequence[Upload]) -> None:
+        if self.is_running:
+            raise Invalid("An answer is still being written.", mend="Wait for it, or stop it.")
+        names = tuple(file.name for file in files)
+        self.now = GoingOn(request=text, attached=names, began_at=len(self._happened))
+        self._running = asyncio.create_task(self._run(text, files))
+
+    async def _run(self, text: str, files: Sequence[Upload]) -> None:
+        reason, laid = "It was stopped.", ExitStack()
+        try:
+            paths = await in_thread(lambda: laid.enter_context(laid_out(files)))
+            async with aclosing(self.session.turn_stream(text, paths)) as stream:
+                async for event in stream:
+                    self._put(event)
+                    reason = "" if isinstance(event, Done) else reason
+        except HabitusError as error:
+            reason = str(error)
+        finally:
+            await in_thread(laid.close)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.session.settle(), _LEARNING_S)
+            taught = (encoded.engram for encoded in self.session.learned())
+            last = self.session.last
+            learned = tuple(engram for engram in taught if engram is not None)
+            self._put(Over(turn=last.id if last is not None else "", reason=reason, learned=learned))
+
+    def _put(self, happening: Happening) -> None:
+        self._happened.append(happening)
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def heard(self, after: int) -> tuple[Happening, ...]:
+        while len(self._happened) <= after:
+            await self._news.wait()
+        return tuple(self._happened[after:])
+
+    async def ask(self, question: Question) -> Consent:
+        """Whoever does not answer has not said yes."""
+        number = len(self._happened)
+        self._asked[number] = answer = asyncio.get_running_loop().create_future()
+        self._put(Wanted(number=number, question=question))
+        try:
+            return await asyncio.wait_for(answer, _ANSWER_S)
+        except TimeoutError:
+            return await nobody(question)
+        finally:
+            del self._asked[number]
+
+    def answered(self, number: int, consent: Consent) -> None:
+        answer = self._asked.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(consent)
+
+
+def _called(step: Callable[[], None]) -> Coroutine[Any, Any, None]:
+    """A step that belongs to the loop, as work for it."""
+
+    async def call() -> None:
+        step()
+
+    return call()

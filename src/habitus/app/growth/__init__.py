@@ -1,0 +1,1 @@
+"""Learning and evidence put together: what teaches memory, what earns the next stage, and what goes."""

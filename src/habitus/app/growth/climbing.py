@@ -1,0 +1,291 @@
+"""The climb: what has earned its next stage is drafted, put to its trial, and proposed to a person.
+
+A lesson becomes a skill, what was done again and again with a skill becomes its recipe, and a recipe, or steps that
+were followed with code, become its code. What fails its trial is not proposed, and the same version does not try again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from habitus.agent.history import unpack
+from habitus.app.growth import coding
+from habitus.app.growth.mining import Mining
+from habitus.app.growth.studying import open_models
+from habitus.app.growth.verdicts import Due
+from habitus.app.habitus import Habitus
+from habitus.app.library import saving
+from habitus.app.library.content import near_duplicates
+from habitus.errors import HabitusError, Invalid, Refused
+from habitus.evidence.model import ItemKind
+from habitus.files import Tree, file_of
+from habitus.learning.spending import CapReached
+from habitus.llm.model import Asked, Message, Model, ProviderFault, Text
+from habitus.memory.model import Engram, LessonState, Scope
+from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
+from habitus.skills import evals, names, trees
+from habitus.skills.climbs import FailedClimbs
+from habitus.skills.evals import EvalCase
+from habitus.skills.layers import USER
+from habitus.skills.lifecycle import Transition, above
+from habitus.skills.listing import Listed
+from habitus.skills.model import Actor, Author, Skill, Source, Stage, State
+from habitus.skills.review import Action, Change, Proposal, ProposalState
+from habitus.text import one_line
+from habitus.tools.model import CouldNotTest, Grounds
+
+_CLIMB = "climb"  # where a proposal keeps what climbed
+_FACTS_TITLE = 6  # words
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Climb:
+    """One step up: `problem` says why it is not proposed, and `proposal` is its number once it waits."""
+
+    item: str  # the id of a lesson, the address of a skill
+    version: int
+    to: Stage
+    skill: str  # whose stage it becomes; a lesson's skill has its name once it is drafted
+    why: str
+    text: str = ""  # what it is made of, or what would be written
+    problem: str = ""
+    proposal: int | None = None
+
+
+@asynccontextmanager
+async def drafting(habitus: Habitus, name: str) -> AsyncIterator[Model | None]:
+    """The model of this name, where learning may ask one; nobody where none is named."""
+    if not name:
+        yield None
+        return
+    models = open_models(habitus, name)
+    try:
+        yield models.main
+    finally:
+        await models.close()
+
+
+class Climbing:
+    """One look at what may climb: `due` by its use, or `lesson` and `skill` by a person's wish; then `carry_out`."""
+
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+        self._failed = FailedClimbs(habitus.shared, habitus.clock)
+
+    def due(self, found: Iterable[Due]) -> list[Climb]:
+        """What has earned it, was not brought up before, and did not fail its trial as it is."""
+        earned = [one for one in found if one.transition is Transition.CLIMB]
+        climbs = {(climb.item, climb.to): climb for one in earned if (climb := self._of(one)) is not None}
+        return [climb for climb in climbs.values() if not self._is_settled(climb.item, climb.to, climb.version)]
+
+    def _is_settled(self, item: str, to: Stage, version: int) -> bool:
+        return (item, to) in self._brought_up or (item, to, version) in self._refused
+
+    @functools.cached_property
+    def _refused(self) -> Collection[tuple[str, Stage, int]]:
+        return self._failed.all().keys()
+
+    @functools.cached_property
+    def _proposals(self) -> Sequence[Proposal]:
+        found = self._habitus.review.list(None, with_contents=False)
+        return [one for one in found if one.state is not ProposalState.STALE]
+
+    @functools.cached_property
+    def _brought_up(self) -> set[tuple[str, str]]:
+        told = (one.change.details[_CLIMB] for one in self._proposals if _CLIMB in one.change.details)
+        return {(climb["item"], climb["to"]) for climb in told}
+
+    def _of(self, due: Due) -> Climb | None:
+        match due.item.kind:
+            case ItemKind.LESSON:
+                lesson = self._habitus.memory.get(due.item.name)
+                is_private = lesson.scope is Scope.USER and self._habitus.settings.database is not None
+                return None if is_private else _of_lesson(lesson, due.reason)  # only a person shows it to the others
+            case ItemKind.SKILL:
+                skill = self._own(due.item.name)
+                if skill is None or skill.summary is None or skill.summary.stages != {Stage.STEPS}:
+                    return None  # what stands above the steps has to earn the next stage
+                return self._of_skill(skill, due.reason)
+            case ItemKind.RECIPE:
+                recipe = self._habitus.recipes.get(due.item.name)
+                skill = self._own(f"{recipe.skill}@{recipe.layer}")
+                return None if skill is None else self._of_skill(skill, due.reason)
+            case ItemKind.TOOL:
+                return None
+
+    def lesson(self, id: str) -> Climb:
+        lesson = self._habitus.memory.get(id)
+        if not lesson.kind.is_lesson or lesson.state is not LessonState.ACTIVE:
+            what = f"a {lesson.kind.value} entry" if not lesson.kind.is_lesson else lesson.state.value
+            raise Invalid(f"'{lesson.id}' is {what}.", mend="Only a lesson that is in use becomes a skill.")
+        return _of_lesson(lesson, "A person wants it as a skill.")
+
+    def skill(self, name: str, to: Stage | None = None) -> Climb:
+        item = self._habitus.skills.find(name)
+        skill = self._own(f"{item.name}@{item.layer}")
+        if skill is None or skill.summary is None:
+            raise Invalid(
+                f"'{item.name}' can't climb: it is not yours, or not in use.", mend="Write a copy of it first."
+            )
+        climb = self._of_skill(skill, "A person wants it.", to=to, is_asked=True)
+        if climb is None:
+            raise Invalid(
+                f"There is nothing to make a higher stage of '{item.name}' of.",
+                mend="A recipe takes the same calls in three turns that went well, in two sessions.",
+            )
+        return climb
+
+    def _own(self, address: str) -> Listed | None:
+        """A skill that is the person's own, in use, and can be written."""
+        item = self._habitus.skills.find(address)
+        if item.summary is None or item.state is not State.OK or item.summary.source is Source.IMPORTED:
+            return None
+        return item if self._habitus.skills.layer(item.layer).can_write else None
+
+    def _of_skill(self, skill: Listed, why: str, *, to: Stage | None = None, is_asked: bool = False) -> Climb | None:
+        """To the nearest stage that there is something to make of."""
+        assert skill.summary is not None
+        item, version = f"{skill.name}@{skill.layer}", skill.summary.version
+        for stage in above(skill.summary.stages):
+            if to not in (None, stage):
+                continue
+            if not is_asked and (self._is_settled(item, stage, version) or self._waits(skill)):
+                return None
+            if made_of := self._material(skill, stage, is_asked=is_asked):
+                return Climb(item=item, version=version, to=stage, skill=skill.name, why=why, text=made_of)
+        return None
+
+    def _waits(self, skill: Listed) -> bool:
+        """Whether another change of it waits: approving one would make the other stale."""
+        where = (skill.name, skill.layer, ProposalState.WAITING)
+        return any((one.change.name, one.change.layer, one.state) == where for one in self._proposals)
+
+    def _material(self, skill: Listed, stage: Stage, *, is_asked: bool) -> str:
+        """What a stage would be made of, in words."""
+        if stage is Stage.CHUNKS:
+            return next((found.text for found in self._mining.recipes_of(skill.name)), "")
+        uses = self._uses(skill, is_asked=is_asked)
+        return "" if uses is None else uses.evidence
+
+    @functools.cached_property
+    def _mining(self) -> Mining:
+        mining = Mining(self._habitus)
+        mining.look()
+        return mining
+
+    def _uses(self, skill: Listed, *, is_asked: bool = False) -> coding.Uses | None:
+        recipe = self._recipe_of(skill)
+        if recipe is not None and (uses := coding.of_recipe(self._habitus, recipe)) is not None:
+            return uses
+        return coding.of_steps(self._habitus, skill, is_asked=is_asked)
+
+    def _recipe_of(self, skill: Listed) -> SkillRecipe | None:
+        """The recipe of a skill that served most often."""
+        mine = [
+            one
+            for one in self._habitus.recipes.all()
+            if (one.skill, one.layer, one.status) == (skill.name, skill.layer, RecipeStatus.ACTIVE)
+        ]
+        return max(mine, key=lambda one: (one.counts.succeeded, one.name), default=None)
+
+    async def carry_out(self, climb: Climb, model: Model | None) -> Climb:
+        """Draft it, put it to its trial, and propose it; without a model where that can be done."""
+        author = Author(actor=Actor.JOB, name="climb", reason=climb.why)
+        try:
+            self._habitus.allow(author)
+            match climb.to:
+                case Stage.STEPS:
+                    return await self._as_skill(climb, author, model)
+                case Stage.CHUNKS:
+                    made = self._mining.propose_for(climb.skill, author)
+                    return replace(climb, text=made.text, proposal=made.proposal)
+                case Stage.CODE:
+                    return await self._as_code(climb, author, model)
+        except (CapReached, CouldNotTest, ProviderFault, Refused, TimeoutError) as fault:  # not its own: another time
+            return replace(climb, problem=str(fault) or "the model took too long")
+        except HabitusError as error:
+            self._failed.note(climb.item, climb.to, climb.version, self._habitus.redacted(str(error)))
+            return replace(climb, problem=str(error))
+
+    async def _as_skill(self, climb: Climb, author: Author, model: Model | None) -> Climb:
+        habitus, lesson = self._habitus, self._habitus.memory.get(climb.item)
+        skill = _from_facts(lesson, self._is_taken) if model is None else await self._drafted(lesson, model)
+        skill = replace(skill, source=Source.AGENT, provenance={"lesson": lesson.id})
+        tree = _with_case(trees.with_skill({}, skill), skill, lesson)
+        if like := near_duplicates(habitus.finder, skill.name, tree):
+            raise Invalid(f"There is such a skill: {like[0]}.", mend="Put the lesson into that one.")
+        rests = f"lesson {lesson.id}, {lesson.source}: {lesson.text}"
+        by = "from the facts alone" if model is None else f"by {model.name}"
+        reasons = [climb.why, rests, f"drafted {by}", *habitus.scan(tree)]
+        change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, details=_details(climb))
+        made = habitus.review.propose(change, author, reasons)
+        return replace(climb, skill=skill.name, text=skill.body, proposal=made.id)
+
+    async def _drafted(self, lesson: Engram, model: Model) -> Skill:
+        """From the lesson and the turn that taught it, where that is still there."""
+        facts = Asked(parts=(Text(text=_from_facts(lesson, lambda name: False).body),))
+        return await saving.draft(
+            self._habitus, model, [*self._taught(lesson), facts], lesson.text, spending=self._habitus.spending
+        )
+
+    def _taught(self, lesson: Engram) -> Sequence[Message]:
+        turn = self._habitus.journal.brief(lesson.evidence.trace)
+        kept = self._habitus.journal.turn(turn.id).messages if turn is not None else ()
+        return [message for one in kept if (message := unpack(one)) is not None]
+
+    def _is_taken(self, name: str) -> bool:
+        waiting = {proposal.change.name for proposal in self._habitus.review.list(with_contents=False)}
+        return name in waiting or self._habitus.skills.is_taken(name)
+
+    async def _as_code(self, climb: Climb, author: Author, model: Model | None) -> Climb:
+        if model is None:
+            mend = f"Name one: habitus skills climb {climb.skill} --model provider:model"
+            return replace(climb, problem=f"A model has to draft its code. {mend}")
+        uses = self._uses(self._habitus.skills.find(climb.item), is_asked=True)
+        assert uses is not None  # what is followed with nothing can still be asked for
+        cases = f"{len(uses.cases)} recorded cases" if uses.cases else "the case it came with"
+        passed = f"drafted by {model.name}; it passed {cases} in the sandbox"
+        grounds = Grounds(cases=uses.cases, reasons=(climb.why, uses.evidence, passed), details=_details(climb))
+        async with self._habitus.tools:
+            made = await coding.tried(self._habitus, climb.skill, uses, model, author, grounds)
+        return replace(climb, proposal=made.proposal)
+
+
+def _details(climb: Climb) -> dict[str, dict[str, str]]:
+    return {_CLIMB: {"item": climb.item, "to": climb.to.value}}
+
+
+def _of_lesson(lesson: Engram, why: str) -> Climb:
+    return Climb(item=lesson.id, version=lesson.version, to=Stage.STEPS, skill="", why=why, text=lesson.text)
+
+
+def _from_facts(lesson: Engram, is_taken: Callable[[str], bool]) -> Skill:
+    """The lesson as a procedure, in its own words."""
+    body = lesson.body
+    when, do, instead_of = (
+        (body.trigger, body.correct_pattern, body.anti_pattern) if body is not None else ("", lesson.text, "")
+    )
+    steps = [f"1. {_sentence(do)}", *([f"2. Do not do this instead: {_sentence(instead_of)}"] if instead_of else [])]
+    title = " ".join((when or do).rstrip(".:").split()[:_FACTS_TITLE])
+    return Skill(
+        name=names.unique_name(title, is_taken),
+        title=title,
+        description=_sentence(lesson.text),
+        when_to_use=_sentence(when or lesson.text),
+        tags=body.domains if body is not None else (),
+        body="\n".join([*([f"{_sentence(when)}", ""] if when else []), *steps, ""]),
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{one_line(text).strip().rstrip('.')}."
+
+
+def _with_case(tree: Tree, skill: Skill, lesson: Engram) -> Tree:
+    """What the skill must come up for, beside it: `habitus curate` and `skills eval` ask for it again."""
+    query = lesson.body.trigger if lesson.body is not None else lesson.text
+    case = EvalCase(query=query, should_trigger=True)
+    return {**tree, evals.FILE: file_of(evals.with_case(tree, skill.name, case))}

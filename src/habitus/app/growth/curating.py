@@ -1,0 +1,200 @@
+"""Curating: degraded tools retire, rules are compacted, lessons that never helped go, stale proofs are renewed, and
+what evidence and use say of skills is proposed: up a stage, back, off the menu, out of use.
+
+What goes is in the archive. The end of a session tidies memory as well, without a sandbox or a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from habitus.errors import Invalid
+from habitus.evidence.model import ItemKind
+from habitus.memory.model import Engram
+from habitus.skills.lifecycle import Transition
+from habitus.skills.model import State
+from habitus.tools.model import ToolStatus
+
+if TYPE_CHECKING:
+    from habitus.app.growth.climbing import Climb
+    from habitus.app.growth.verdicts import Due
+    from habitus.app.habitus import Habitus
+    from habitus.app.library.duplicates import Duplicate
+    from habitus.memory.cortex import Cortex
+    from habitus.skills.review import Proposal
+    from habitus.tools.model import Regression
+    from habitus.tools.tools import Tools
+
+
+class CuratorAction(StrEnum):
+    RETIRE = "retire"  # a degraded tool
+    TEST = "test"  # run the cases of a tool again
+    COMPACT = "compact"  # too many rules of a kind
+    PRUNE = "prune"  # a lesson that never helped, has expired, or is said by another
+    PROPOSE = "propose"  # what evidence or use says of a skill
+    MERGE = "merge"  # two skills that say the same
+    MEND = "mend"  # a skill's own case fails, and a person has to look at it
+    CLIMB = "climb"  # a lesson to a skill, a skill to a recipe, a recipe or steps to code
+    ARCHIVE = "archive"  # a lesson that does harm
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CuratorStep:
+    """One thing that is to be done, or was, and why. `undo` follows `habitus`."""
+
+    action: CuratorAction
+    item: str  # the name of a tool, the id of a lesson
+    reason: str
+    text: str = ""
+    undo: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curation:
+    is_done: bool
+    steps: tuple[CuratorStep, ...]
+
+
+async def curate(habitus: Habitus, *, apply: bool, model: str = "") -> Curation:
+    """Look at everything that ages; without `apply` nothing is changed and nothing is run.
+
+    `model`, as provider:model, drafts what climbs; without one what takes no model does.
+    """
+    # The arithmetic of evidence and the reading of the journal, for those who curate.
+    from habitus.app.growth import verdicts
+    from habitus.app.growth.climbing import Climbing, drafting
+    from habitus.app.library import duplicates
+
+    climbing = Climbing(habitus)
+    if not apply:
+        due = verdicts.due(habitus)
+        known = (_proved(one) for one in due if one.transition is not Transition.CLIMB)
+        same = (_merged(pair) for pair in duplicates.found(habitus))
+        climbs = map(_climb, climbing.due(due))
+        aged = tidy(habitus.memory, dry_run=True, is_thorough=True)
+        tools = _due_tools(habitus)
+        return Curation(is_done=False, steps=(*tools, *_missed(habitus), *known, *same, *climbs, *aged))
+    habitus.refuse_if_read_only()
+    async with drafting(habitus, model) as drafter:
+        looked_at = await _curated_tools(habitus)
+        due = verdicts.due(habitus)
+        steps = [one for one in due if one.transition is not Transition.CLIMB]
+        proposed = [_proved(one, proposal) for one, proposal in verdicts.carry_out(habitus, steps)]
+        pairs = duplicates.found(habitus)
+        merged = [_merged(pair, made) for pair in pairs if (made := duplicates.propose(habitus, pair))]
+        climbed = [_climb(await climbing.carry_out(one, drafter)) for one in climbing.due(due)]
+    aged = tidy(habitus.memory, is_thorough=True)
+    return Curation(is_done=True, steps=(*looked_at, *_missed(habitus), *proposed, *merged, *climbed, *aged))
+
+
+def _missed(habitus: Habitus) -> list[CuratorStep]:
+    """Requests that should bring a skill up, as it says itself, and do not."""
+    from habitus.app.library.evaluating import tried
+
+    steps = []
+    for item in habitus.skills.listing():
+        if item.state is not State.OK or not habitus.skills.layer(item.layer).can_write:
+            continue
+        try:
+            missed = [f"'{one.query}': {one.detail}" for one in tried(habitus, item) if not one.passed]
+        except Invalid as problem:
+            missed = [str(problem)]
+        reason = "its own case in evals/evals.json fails"
+        steps += [CuratorStep(action=CuratorAction.MEND, item=item.name, reason=reason, text=one) for one in missed]
+    return steps
+
+
+def _merged(pair: Duplicate, proposal: Proposal | None = None) -> CuratorStep:
+    text = f"{pair.change}{_decides(proposal.id if proposal else None)}"
+    return CuratorStep(action=CuratorAction.MERGE, item=pair.lesser.name, reason=pair.reason, text=text)
+
+
+def _decides(proposal: int | None) -> str:
+    return f"; decide with 'habitus review show {proposal}'" if proposal is not None else ""
+
+
+def _climb(climb: Climb) -> CuratorStep:
+    came_to = f": {climb.problem}" if climb.problem else _decides(climb.proposal)
+    text = f"to {climb.to.value}{came_to}"
+    return CuratorStep(action=CuratorAction.CLIMB, item=climb.skill or climb.item, reason=climb.why, text=text)
+
+
+def _proved(due: Due, proposal: Proposal | None = None) -> CuratorStep:
+    """A verdict of the evidence: of a lesson it is carried out, of a skill a person decides."""
+    name = due.item.name
+    if due.item.kind is ItemKind.LESSON:
+        return CuratorStep(
+            action=CuratorAction.ARCHIVE, item=name, reason=due.reason, undo=("lessons", "restore", name)
+        )
+    to = f" to version {due.to}" if due.to else ""
+    text = f"{due.transition}{to}{_decides(proposal.id if proposal else None)}"
+    return CuratorStep(action=CuratorAction.PROPOSE, item=name, reason=due.reason, text=text)
+
+
+def tidy(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
+    """Compact the rules and prune the lessons; if thorough, look for what is said twice."""
+    compacted = memory.compact(dry_run=dry_run)
+    pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough)
+    too_many = "there are too many {} entries for {}, and others are more useful"
+    return (
+        *(_step(CuratorAction.COMPACT, e, too_many.format(e.kind.value, e.scope.value)) for e in compacted),
+        *(_step(CuratorAction.PRUNE, e, e.reason) for e in pruned),
+    )
+
+
+def _step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:
+    undo = ("lessons", "restore", engram.id)
+    return CuratorStep(action=action, item=engram.id, reason=reason, text=engram.text, undo=undo)
+
+
+_STALE = "code, dependencies or interpreter are not those that its cases passed with"
+
+
+def _due_tools(habitus: Habitus) -> list[CuratorStep]:
+    return [*_degraded(habitus.tools), *_unproved(habitus)]
+
+
+def _degraded(tools: Tools) -> list[CuratorStep]:
+    found = [tool for tool in tools.all() if tool.status is ToolStatus.DEGRADED]
+    return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=f"degraded: {tool.reason}") for tool in found]
+
+
+def _unproved(habitus: Habitus) -> list[CuratorStep]:
+    """Tools whose cases did not pass as they are, or passed long ago."""
+    long_ago = habitus.clock() - timedelta(days=habitus.settings.retention.proof_days)
+    steps = []
+    for tool in habitus.tools.all():
+        if tool.status is ToolStatus.ACTIVE and tool.cases and (tool.proved_on is None or tool.proved_on <= long_ago):
+            reason = f"its cases last passed on {tool.proved_on:%Y-%m-%d}" if tool.proved_on else _STALE
+            steps.append(CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=reason))
+    return steps
+
+
+async def _curated_tools(habitus: Habitus) -> list[CuratorStep]:
+    async with habitus.tools as tools:
+        degraded, unproved = _degraded(tools), _unproved(habitus)
+        steps = [
+            CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
+            for gone in await tools.curate(habitus.person())
+        ]
+        left = {tool.name: tool.status for tool in tools.all()}
+        for due in degraded:
+            if due.item in left:
+                came_to = "it has some time yet" if left[due.item] is ToolStatus.DEGRADED else "its cases pass again"
+                steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
+        for due in unproved:  # what is degraded only now has its time until a later run
+            came_to = _came_to(due.item, await tools.renew(due.item))
+            steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
+    return steps
+
+
+def _came_to(name: str, report: Regression) -> str:
+    if report.passed:
+        return "its cases pass again"
+    if not report.failed:
+        return f"its cases could not be run: {report.results[0].outcome.reason}"
+    failed = f"{len(report.failed)} of {len(report.results)} cases fail"
+    return f"{failed}, and it is degraded; see 'habitus tools test {name}'"

@@ -1,0 +1,335 @@
+"""Mining the journal: what was done again and again becomes a recipe or a skill, proposed to a person.
+
+A sequence of calls is a recipe where all its tools are ours, beside the skill that its turns used, and the steps of a
+new skill where they are not. Requests that ask for the same and had no skill become one, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from habitus.agent.history import unpack
+from habitus.app.growth import observing
+from habitus.app.habitus import Habitus
+from habitus.app.library import saving
+from habitus.app.library.content import near_duplicates
+from habitus.errors import HabitusError
+from habitus.files import Tree, file_of
+from habitus.journal.model import Turn
+from habitus.learning.requests import alike
+from habitus.learning.spending import CapReached
+from habitus.learning.transcripts.study import Studied, study
+from habitus.llm.model import Message, Model, NoUsableAnswer, ProviderFault
+from habitus.recipes.mining import Mined, as_steps, mine
+from habitus.recipes.observed import ObservedTurn
+from habitus.recipes.plan import called
+from habitus.recipes.sequences import SESSIONS, TURNS
+from habitus.redact import MARKER
+from habitus.search.encoders import encoder
+from habitus.skills import names, trees
+from habitus.skills.formats import recipes_md
+from habitus.skills.formats.foreign_values import Notes
+from habitus.skills.layers import USER
+from habitus.skills.model import Actor, Author, Skill, Source, State
+from habitus.skills.powers import powers
+from habitus.skills.review import Action, Change, ProposalState
+from habitus.text import one_line
+
+MOST_TURNS = 10_000  # the latest ones
+SESSIONS_ELSEWHERE = 3  # of another agent, whose turns nobody has judged
+_MINED = "mined"  # where a proposal keeps what it was made of
+_SHOWN_RUNS = 3
+_MOST_WISHES = 5  # groups of requests that are brought up at once, the largest
+_LISTED = 10  # requests of a group that are written down
+_DRAFTED_FROM = 3  # turns that a model is shown
+
+
+class SuggestionKind(StrEnum):
+    RECIPE = "recipe"
+    STEPS = "steps"  # a skill to read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suggestion:
+    """What a person is to decide about. `text` is what would be written, `proposal` its number once it waits."""
+
+    kind: SuggestionKind
+    name: str
+    skill: str
+    evidence: tuple[str, ...]
+    turns: tuple[str, ...]
+    text: str
+    proposal: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MiningReport:
+    turns: int  # that were looked at
+    suggestions: tuple[Suggestion, ...]
+    stopped: str = ""  # why no model drafted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Draft:
+    """A suggestion with the files it would write."""
+
+    suggestion: Suggestion
+    layer: str
+    tree: Tree
+    labels: tuple[str, ...] = ()
+
+
+class Mining:
+    """One look at the journal of the person, or at turns of other agents that it was given to `take`: `look`, perhaps
+    `draft` and `propose`, then `report`."""
+
+    def __init__(self, habitus: Habitus) -> None:
+        self._habitus = habitus
+        self._turns: dict[str, Turn] = {}
+        self._elsewhere: dict[str, ObservedTurn] = {}
+        self._drafts: list[_Draft] = []
+        self._stopped = ""
+        self._earlier = [
+            proposal
+            for proposal in habitus.review.list(None, with_contents=False)
+            if _MINED in proposal.change.details and proposal.state is not ProposalState.STALE
+        ]
+        self._ours = names.BUILT_IN_TOOLS | {tool.callable_name for tool in habitus.tools.active()}
+        self._recipes = habitus.recipes.all()
+        self._taken = {*self._ours, *(recipe.name for recipe in self._recipes)}
+
+    def read(self, transcripts: Sequence[Path]) -> None:
+        for path in transcripts:
+            study(path, self._habitus.redactor, self.take)
+
+    def take(self, studied: Studied) -> None:
+        """A turn of another agent."""
+        if len(self._elsewhere) < MOST_TURNS:
+            turn, seen = observing.observed_elsewhere(studied, self._habitus.clock())
+            self._turns[turn.id], self._elsewhere[turn.id] = turn, seen
+
+    def look(self) -> None:
+        """Find what is worth a proposal; nothing is written."""
+        done = self._elsewhere or self._journalled()
+        least = SESSIONS_ELSEWHERE if self._elsewhere else SESSIONS
+        for found in mine(list(done.values())):
+            if (
+                len(found.sessions) >= least
+                and not self._is_known(found)
+                and (draft := self._of_sequence(found)) is not None
+            ):
+                self._add(draft)
+        if self._elsewhere:
+            return  # whether a request was served well is not written there
+        taken = {turn for draft in self._drafts for turn in draft.suggestion.turns}
+        alone = [self._turns[id] for id, one in done.items() if one.ok and one.calls and id not in taken]
+        for group in itertools.islice(self._wishes(alone), _MOST_WISHES):
+            self._add(self._of_requests(group, done))
+
+    def _journalled(self) -> dict[str, ObservedTurn]:
+        recipes = {recipe.name for recipe in self._recipes}
+        done: dict[str, ObservedTurn] = {}
+        for turn in self._habitus.journal.past(limit=MOST_TURNS, user=self._habitus.settings.user):
+            done[turn.id] = observing.observed(turn, without=recipes)
+            self._turns[turn.id] = replace(turn, messages=(), events=())  # all that was said would fill the memory
+        return done
+
+    def _add(self, draft: _Draft) -> None:
+        """One proposal a skill at a time: approving the first would make the others stale."""
+        waiting = {p.change.name for p in self._earlier if p.state is ProposalState.WAITING}
+        if draft.suggestion.skill not in waiting | {other.suggestion.skill for other in self._drafts}:
+            self._drafts.append(draft)
+            self._taken.add(called(draft.suggestion.name))
+
+    def _is_known(self, found: Mined) -> bool:
+        """Whether it is a recipe already, or part of one, or was proposed before, whatever came of that."""
+        written = [tuple(step.tool for step in recipe.plan.steps) for recipe in self._recipes]
+        if any(_is_within(found.tools, tools) for tools in written):
+            return True
+        return any(_is_within(found.labels, one.change.details[_MINED].get("labels", ())) for one in self._earlier)
+
+    # Sequences of calls
+
+    def _of_sequence(self, found: Mined) -> _Draft | None:
+        turns = [self._turns[one.turn] for one in found.occurrences]
+        used = Counter(name for turn in turns for name in observing.chosen(turn))
+        skill = next((name for name, count in used.most_common(1) if count * 2 > len(turns)), "")
+        evidence = (observing.when(turns), *_runs(found))
+        if not set(found.tools) <= self._ours:
+            return None if skill else self._steps(found, turns, evidence)
+        name = next(name for name in _numbered(found.recipe.name) if called(name) not in self._taken)
+        recipe = replace(found.recipe, name=name, prose=observing.wanted(turns))
+        place = self._place(skill) if skill else None
+        layer, before = place or (USER, {})
+        if place is None:
+            made = self._new_skill(recipe.name, turns, f"`{called(name)}` does it in one call:\n\n{as_steps(recipe)}")
+            skill, before = made.name, trees.with_skill({}, made)
+        chunks = before.get(trees.CHUNKS_FILE)
+        written = recipes_md.with_recipe(chunks.content or b"" if chunks is not None else b"", recipe)
+        text = recipes_md.render([recipe]).decode().partition("\n")[2].strip()
+        suggestion = Suggestion(
+            kind=SuggestionKind.RECIPE,
+            name=name,
+            skill=skill,
+            evidence=evidence,
+            turns=tuple(turn.id for turn in turns),
+            text=text,
+        )
+        tree = {**before, trees.CHUNKS_FILE: file_of(written)}
+        return _Draft(suggestion=suggestion, layer=layer, tree=tree, labels=found.labels)
+
+    def _place(self, name: str) -> tuple[str, Tree] | None:
+        """Where the skill that the turns used can take a recipe: its layer and its files."""
+        item = self._habitus.skills.snapshot().by_name.get(names.canonical(name))
+        if item is None or item.summary is None or item.state is not State.OK:
+            return None
+        is_own = item.summary.source is not Source.IMPORTED and self._habitus.skills.layer(item.layer).can_write
+        tree = self._habitus.skills.tree(f"{item.name}@{item.layer}") if is_own else {}
+        chunks, notes = tree.get(trees.CHUNKS_FILE), Notes(trees.CHUNKS_FILE)
+        recipes_md.parse(chunks.content or b"" if chunks is not None else b"", notes)
+        return (item.layer, tree) if is_own and not notes.found else None
+
+    def _steps(self, found: Mined, turns: Sequence[Turn], evidence: tuple[str, ...]) -> _Draft:
+        """Its tools are another's, so a model has to call them; the skill says which, and with what."""
+        return _of_skill(
+            self._new_skill(found.recipe.name, turns, as_steps(found.recipe)), turns, evidence, found.labels
+        )
+
+    def _new_skill(self, title: str, turns: Sequence[Turn], body: str) -> Skill:
+        waiting = {proposal.change.name for proposal in self._habitus.review.list(with_contents=False)}
+        made = {draft.suggestion.skill for draft in self._drafts}
+        name = names.unique_name(title, lambda name: name in waiting | made or self._habitus.skills.is_taken(name))
+        described = f"{title[:1].upper()}{title[1:]}, as it was done {len(turns)} times."
+        return Skill(name=name, title=title, description=described, when_to_use=observing.wanted(turns), body=body)
+
+    # Requests
+
+    def _wishes(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
+        """Requests for the same that were served well without a skill, often enough."""
+        proposed = {turn for one in self._earlier for turn in one.change.details[_MINED].get("turns", ())}
+        without = [turn for turn in turns if turn.request.strip() and not observing.chosen(turn)]
+        for group in alike([turn.request for turn in without], encoder(self._habitus.settings.search.encoder)):
+            members = [without[number] for number in group]
+            is_habit = len(members) >= TURNS and len({turn.session for turn in members}) >= SESSIONS
+            if is_habit and proposed.isdisjoint(turn.id for turn in members):
+                yield members
+
+    def _of_requests(self, turns: Sequence[Turn], done: dict[str, ObservedTurn]) -> _Draft:
+        tools = Counter(tuple(dict.fromkeys(call.name for call in done[turn.id].calls)) for turn in turns)
+        ((usual, _),) = tools.most_common(1)
+        asked = list(dict.fromkeys(f"- {observing.quoted(turn)}" for turn in reversed(turns)))[:_LISTED]
+        used = [f"{number}. `{tool}`" for number, tool in enumerate(usual, 1)]
+        body = "\n".join(["Asked for again and again:", "", *asked, "", "What was called, as a rule:", "", *used, ""])
+        title = " ".join(one_line(turns[-1].request).split()[:6])
+        return _of_skill(self._new_skill(title, turns, body), turns, (observing.when(turns), "no skill was used"))
+
+    # What a person wants done with it
+
+    def recipes_of(self, skill: str) -> list[Suggestion]:
+        """What was found for a skill that is there already."""
+        found = (draft.suggestion for draft in self._drafts)
+        return [one for one in found if one.kind is SuggestionKind.RECIPE and one.skill == skill]
+
+    @property
+    def requests_to_draft(self) -> list[Suggestion]:
+        """What a model would write better."""
+        return [draft.suggestion for draft in self._drafts if not draft.labels]
+
+    @property
+    def tokens_to_send(self) -> int:
+        """About how many `draft` would send."""
+        texts = (str(m.content) for one in self.requests_to_draft for m in self._messages_of(one.turns))
+        return sum(map(len, texts)) // 4
+
+    def _messages_of(self, turns: Sequence[str]) -> list[Any]:
+        return [kept for id in turns[-_DRAFTED_FROM:] for kept in self._habitus.journal.turn(id).messages]
+
+    async def draft(self, model: Model) -> None:
+        """Have the skills of requests written by a model, within the tokens of the day."""
+        for number, draft in enumerate(self._drafts):
+            if draft.labels or self._stopped:
+                continue
+            kept = (unpack(message) for message in self._messages_of(draft.suggestion.turns))
+            messages: list[Message] = [message for message in kept if message is not None]
+            asked = [observing.quoted(self._turns[id]) for id in draft.suggestion.turns[-_LISTED:]]
+            hint = f"How to serve requests like these: {'; '.join(asked)}"
+            try:
+                skill = await saving.draft(self._habitus, model, messages, hint, spending=self._habitus.spending)
+            except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError, HabitusError) as error:
+                self._stopped = str(error) or f"{model.name} took too long"
+                continue
+            turns = [self._turns[id] for id in draft.suggestion.turns]
+            evidence = (*draft.suggestion.evidence, f"drafted by {model.name}")
+            self._drafts[number] = _of_skill(skill, turns, evidence)
+
+    def propose(self) -> None:
+        """Put everything that was found before the person."""
+        author = Author(actor=Actor.JOB, name="mining", reason="it was done again and again")
+        self._habitus.allow(author)
+        self._drafts = [replace(draft, suggestion=self._proposed(draft, author)) for draft in self._drafts]
+
+    def propose_for(self, skill: str, author: Author) -> Suggestion:
+        """Put the first recipe that was found for a skill before the person, and say why it is brought up now."""
+        draft = next(draft for draft in self._drafts if draft.suggestion in self.recipes_of(skill))
+        evidence = (author.reason, *draft.suggestion.evidence)
+        return self._proposed(replace(draft, suggestion=replace(draft.suggestion, evidence=evidence)), author)
+
+    def _proposed(self, draft: _Draft, author: Author) -> Suggestion:
+        name = draft.suggestion.skill
+        change = Change(
+            action=Action.WRITE,
+            name=name,
+            layer=draft.layer,
+            tree=draft.tree,
+            details={_MINED: {"labels": draft.labels, "turns": draft.suggestion.turns}},
+        )
+        new = sorted(str(power) for power in powers(name, draft.tree))
+        like = near_duplicates(self._habitus.finder, name, draft.tree)
+        reasons = [*draft.suggestion.evidence, *new, *self._habitus.scan(draft.tree), *like]
+        return replace(draft.suggestion, proposal=self._habitus.review.propose(change, author, reasons).id)
+
+    def report(self) -> MiningReport:
+        found = tuple(draft.suggestion for draft in self._drafts)
+        return MiningReport(turns=len(self._turns), suggestions=found, stopped=self._stopped)
+
+
+def _of_skill(skill: Skill, turns: Sequence[Turn], evidence: tuple[str, ...], labels: tuple[str, ...] = ()) -> _Draft:
+    suggestion = Suggestion(
+        kind=SuggestionKind.STEPS,
+        name=skill.title or skill.name,
+        skill=skill.name,
+        evidence=evidence,
+        turns=tuple(turn.id for turn in turns),
+        text=skill.body,
+    )
+    return _Draft(suggestion=suggestion, layer=USER, tree=trees.with_skill({}, skill), labels=labels)
+
+
+def _is_within(some: Sequence[str], all: Sequence[str]) -> bool:
+    """Whether a sequence is part of another, in one piece."""
+    return any(tuple(all[at : at + len(some)]) == tuple(some) for at in range(len(all) - len(some) + 1))
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    number = 2
+    while True:
+        yield f"{name} {number}"
+        number += 1
+
+
+def _runs(found: Mined) -> list[str]:
+    """The turns it was replayed on, and with what."""
+    runs = []
+    for one in found.occurrences[-_SHOWN_RUNS:]:
+        told = {name: value for name, value in one.params.items() if not MARKER.search(str(value))}
+        given = one_line(json.dumps(told, ensure_ascii=False))[:200]
+        runs.append(f"turn {one.turn} with {given}" if told else f"turn {one.turn}")
+    return [f"it makes the very calls of all {len(found.occurrences)} again, such as {'; '.join(runs)}"]

@@ -1,0 +1,103 @@
+"""The spool: transcripts that hooks noted down, learned from once their sessions are over."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from habitus.app.growth.studying import Study
+from habitus.app.habitus import Habitus
+from habitus.errors import HabitusError, Refused
+from habitus.hosts.hook import SPOOL
+from habitus.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_LOCK = "learning.lock"
+TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noted:
+    session: str
+    transcript: Path
+    cwd: Path
+
+
+def learn_from(settings: Settings, *, live: Collection[str] = ()) -> int:
+    """Learn from the sessions that are over; those that go on stay noted. How many transcripts were read; none while
+    another process learns."""
+    with (settings.home / _LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        return _learned_from(settings, live)
+
+
+def _learned_from(settings: Settings, live: Collection[str]) -> int:
+    noted = {one.session: one for one in map(_noted, _taken(settings.home)) if one is not None}
+    over = [one for one in noted.values() if one.session not in live]
+    later = [one for one in noted.values() if one.session in live]
+    try:
+        read = sum(_learned(settings, one) for one in over)
+    except Refused as refused:  # nobody learns while that holds
+        log.info("Nothing is learned now: %s", refused)
+        read, later = 0, list(noted.values())
+    _put_back(settings.home, later)
+    return read
+
+
+def _learned(settings: Settings, noted: Noted) -> bool:
+    if not noted.transcript.is_file():
+        return False  # Claude Code removes old ones
+    cwd = noted.cwd if noted.cwd.is_dir() else settings.user_home
+    try:
+        with Habitus.open(settings.model_copy(update={"cwd": cwd})) as habitus:
+            study = Study(habitus, apply=True, wants_failures=False)
+            study.read(noted.transcript)
+            study.keep()
+    except Refused:
+        raise
+    except (HabitusError, OSError) as error:
+        log.warning("Nothing was learned from %s: %s", noted.transcript, error)
+        return False
+    return True
+
+
+def _taken(home: Path) -> list[str]:
+    """Every line, moved out of the way of hooks that go on noting."""
+    spool, taken = home / SPOOL, home / TAKEN
+    left = taken.read_text("utf-8", "replace") if taken.exists() else ""
+    if left:
+        with suppress(FileNotFoundError):
+            left += spool.read_text("utf-8", "replace")
+            spool.unlink()
+        taken.write_text(left, "utf-8")
+    else:
+        with suppress(FileNotFoundError):
+            spool.replace(taken)
+            left = taken.read_text("utf-8", "replace")
+    return left.splitlines()
+
+
+def _put_back(home: Path, noted: Iterable[Noted]) -> None:
+    lines = [{"session": one.session, "transcript": str(one.transcript), "cwd": str(one.cwd)} for one in noted]
+    if lines:
+        with (home / SPOOL).open("a", encoding="utf-8") as spool:
+            spool.write("".join(f"{json.dumps(line)}\n" for line in lines))
+    (home / TAKEN).unlink(missing_ok=True)
+
+
+def _noted(line: str) -> Noted | None:
+    try:
+        told: Mapping[str, Any] = json.loads(line)
+        return Noted(session=str(told["session"]), transcript=Path(told["transcript"]), cwd=Path(told["cwd"] or "/"))
+    except (ValueError, KeyError, TypeError):
+        return None  # cut off by a full disk, or by another version

@@ -1,0 +1,295 @@
+"""Studying transcripts of agents: find the files, say what they show, ask a model about failures, and teach memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from habitus.app.conversations import models
+from habitus.app.growth import learning
+from habitus.app.growth.mining import Mining, Suggestion
+from habitus.app.growth.remedies import Gathering, ToldRemedies
+from habitus.app.habitus import Habitus
+from habitus.errors import Invalid, NotFound, Refused
+from habitus.files import given_path
+from habitus.hosts.table import STUDIED
+from habitus.learning.post_mortem import Refusal, estimate, post_mortem, written
+from habitus.learning.remedies.calls import moment
+from habitus.learning.spending import CapReached
+from habitus.learning.transcripts.applying import Applied, Taught
+from habitus.learning.transcripts.detection import FORMATS, UNKNOWN, format_of
+from habitus.learning.transcripts.ledger import How
+from habitus.learning.transcripts.study import Failures, FileRead, Firing, Studied, firings, study
+from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
+from habitus.llm.roles import Models
+from habitus.redact import CountingRedactor
+from habitus.settings import MemoryMode
+
+MOST_KEPT = 200  # firings of one detector
+_SUFFIXES = (".jsonl", ".json", ".ndjson", ".zst")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fired:
+    """A detector: how often it fired, the rule it teaches, and the first places where it did."""
+
+    detector: str
+    fired: int
+    rule: str
+    firings: tuple[Firing, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileLessons:
+    """What a model made of the failures of one file."""
+
+    file: Path
+    lessons: tuple[str, ...]
+    refused: tuple[Refusal, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFault:
+    """Why a model could make nothing of the failures of one file."""
+
+    file: Path
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyReport:
+    files: tuple[FileRead, ...]
+    detectors: tuple[Fired, ...]
+    skills: Mapping[str, Mapping[str, int]]  # name → uses, failed
+    remedies: ToldRemedies
+    procedures: tuple[Suggestion, ...]  # done the same way again and again, as proposals
+    redacted: Mapping[str, int]
+    post_mortems: tuple[FileLessons | FileFault, ...]
+    stopped: str  # why the model was not asked about everything
+    applied: Applied | None
+    unchanged: int = 0  # files that the last run had read already
+    own_sessions: int = 0  # of ours, from the journal
+
+    @property
+    def teaches(self) -> bool:
+        """Whether there is anything that memory could keep."""
+        drawn = any(isinstance(told, FileLessons) and told.lessons for told in self.post_mortems)
+        told = self.remedies.lessons or self.remedies.rules or self.procedures
+        return bool(self.detectors or self.skills or drawn or told)
+
+    @property
+    def spent(self) -> int:
+        """Tokens."""
+        return sum(told.tokens for told in self.post_mortems if isinstance(told, FileLessons))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sending:
+    """What would go to a model."""
+
+    calls: int
+    files: int
+    tokens: int
+
+
+def found_files(given: Sequence[str]) -> list[Path]:
+    """Every file that is meant, once; folders stand for the transcripts below them.
+
+    Without any, those of the agents that keep some on this machine.
+    """
+    if not given:
+        return [path for agent in STUDIED.values() for path in agent.transcripts(os.environ, Path.home())]
+    found: dict[Path, None] = {}
+    for one in given:
+        path = given_path(one)
+        if path.is_dir():
+            here = sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES and each.is_file())
+        elif path.exists():
+            here = [path]
+        else:
+            matches = glob.glob(str(path), recursive=True)  # noqa: PTH207  # a pattern may be absolute
+            here = [Path(each) for each in sorted(matches) if Path(each).is_file()]
+        if not here:
+            what = "holds no transcripts" if path.is_dir() else "is no file"
+            raise NotFound(f"'{one}' {what}.", mend=f"Looked for files that end in {', '.join(_SUFFIXES)}.")
+        if all(_is_something_else(each) for each in here):
+            what = "is no transcript" if here == [path] else "holds no transcript"
+            raise Invalid(f"'{one}' {what} that can be read.", mend=f"Known formats: {', '.join(FORMATS)}.")
+        found.update(dict.fromkeys(each.resolve() for each in here))
+    for path in found:
+        if not path.is_file():
+            raise NotFound(f"'{path}' is not a regular file.", mend="Give a file, a folder or a pattern.")
+    return list(found)
+
+
+def _is_something_else(path: Path) -> bool:
+    """Whether no reader knows the file; one that can't be opened is told of later."""
+    try:
+        return path.is_file() and format_of(path) == UNKNOWN
+    except OSError:
+        return False
+
+
+def open_models(habitus: Habitus, name: str) -> Models:
+    """The model that looks at failed calls, where learning may ask one at all."""
+    if habitus.settings.memory is MemoryMode.OFF:
+        raise Refused("Memory is off, so no model is asked for learning.", mend="Set HABITUS_MEMORY=autopilot.")
+    habitus.pause.refuse_if_paused()
+    return models.models_named(habitus, name)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A detector, while files are read."""
+
+    rule: str
+    count: int = 0
+    firings: list[Firing] = field(default_factory=list)
+
+
+class Study:
+    """One look at transcripts: `read`, `look`, perhaps `ask`, then `keep` what a person wants kept, and `report`."""
+
+    def __init__(
+        self,
+        habitus: Habitus,
+        *,
+        apply: bool,
+        wants_failures: bool,
+        since: datetime | None = None,
+        only_new: bool = False,
+    ) -> None:
+        self._habitus = habitus
+        self._redactor = CountingRedactor(habitus.redactor)
+        self._wants_failures = wants_failures
+        self._since = since
+        if apply:
+            habitus.refuse_if_read_only()
+            habitus.pause.refuse_if_paused()
+        self._applier = learning.open_applier(habitus, habitus.memory, self._redactor) if apply else None
+        self._gathering = Gathering(habitus, only_new=only_new)
+        self._mining = Mining(habitus)
+        self._files: list[FileRead] = []
+        self._unchanged = self._own = 0
+        self._seen: dict[str, _Seen] = {}
+        self._skills: dict[str, Counter[str]] = {}
+        self._taught: list[Taught] = []
+        self._failures: list[Failures] = []
+        self._post_mortems: list[FileLessons | FileFault] = []
+        self._tokens_to_send = 0
+        self._stopped = ""
+
+    def read(self, path: Path, turn_done: Callable[[], None] = lambda: None) -> None:
+        """Study one file, a turn at a time."""
+        if not self._gathering.begin(path):
+            self._unchanged += 1
+            return
+        failures = Failures(file=path)
+
+        def visit(studied: Studied) -> None:
+            turn_done()
+            if self._is_too_old(studied):
+                return
+            self._take(studied)
+            ledger = learning.turn_ledger(self._habitus)
+            if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
+                failures.take(studied)
+
+        self._files.append(study(path, self._redactor, visit))
+        if failures.cells:
+            self._failures.append(failures)
+            self._tokens_to_send += estimate(written(list(failures.cells.values()), self._redactor))
+
+    def read_own(self) -> None:
+        """Study the sessions of our own journal; without any, and without files, there is nothing to look at."""
+        self._own = self._gathering.take_journal()
+        if not (self._files or self._unchanged or self._own):
+            raise NotFound(
+                "Which transcripts?",
+                mend="Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects.",
+            )
+
+    def _is_too_old(self, studied: Studied) -> bool:
+        when = moment(studied.began) if self._since else None
+        return self._since is not None and when is not None and when < self._since
+
+    def _take(self, studied: Studied) -> None:
+        self._gathering.take(studied)
+        self._mining.take(studied)
+        if self._applier is not None and (taught := self._applier.taught(studied)):
+            self._taught.append(taught)
+        for lesson, firing in zip(studied.lessons, firings(studied), strict=True):
+            seen = self._seen.setdefault(firing.detector, _Seen(rule=lesson.rule))
+            seen.count += 1
+            if len(seen.firings) < MOST_KEPT:
+                seen.firings.append(firing)
+        for use in studied.skill_uses:
+            counts = self._skills.setdefault(use.skill, Counter())
+            counts.update(uses=1, failed=int(use.success is False))
+
+    def look(self) -> None:
+        """Once all is read: what was done the same way again and again."""
+        if self._files:
+            self._mining.look()
+
+    @property
+    def sending(self) -> Sending:
+        """What `ask` would send."""
+        calls = sum(len(each.cells) for each in self._failures)
+        return Sending(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
+
+    async def ask(self, model: Model) -> None:
+        """One call per file. A file whose call fails is left for another time; the cap ends it all."""
+        for failures in self._failures:
+            cells = list(failures.cells.values())
+            try:
+                found = await post_mortem(cells, model=model, spending=self._habitus.spending, redactor=self._redactor)
+            except CapReached as reached:
+                self._stopped = str(reached)
+                return
+            except (ProviderFault, NoUsableAnswer, TimeoutError) as fault:
+                why = str(fault) or f"{model.name} took too long"
+                self._post_mortems.append(FileFault(file=failures.file, error=why))
+                continue
+            self._post_mortems.append(
+                FileLessons(file=failures.file, lessons=found.lessons, refused=found.refused, tokens=found.tokens)
+            )
+            if self._applier is not None:
+                self._applier.apply_post_mortem(failures, found)
+
+    def proposals(self) -> list[Taught]:
+        """What could be kept and was not decided yet: lessons of the detectors, remedies and rules."""
+        assert self._applier is not None
+        return [each for each in (*self._taught, *self._gathering.proposals()) if self._applier.is_new(each)]
+
+    def keep(self, wanted: Sequence[Taught] | None = None) -> None:
+        """Teach memory these, by default all of it, and remember what was read."""
+        assert self._applier is not None
+        for taught in (*self._taught, *self._gathering.proposals()) if wanted is None else wanted:
+            self._applier.keep(taught)
+        self._mining.propose()
+        self._gathering.keep()
+
+    def report(self) -> StudyReport:
+        return StudyReport(
+            files=tuple(self._files),
+            detectors=tuple(
+                Fired(detector=name, fired=seen.count, rule=seen.rule, firings=tuple(seen.firings))
+                for name, seen in self._seen.items()
+            ),
+            skills=self._skills,
+            remedies=self._gathering.told(),
+            procedures=self._mining.report().suggestions,
+            redacted=dict(self._redactor.counts),
+            post_mortems=tuple(self._post_mortems),
+            stopped=self._stopped,
+            applied=self._applier.applied if self._applier is not None else None,
+            unchanged=self._unchanged,
+            own_sessions=self._own,
+        )

@@ -1,0 +1,175 @@
+"""Verdicts: what evidence and use lead to. `habitus curate` carries them out: proposals for skills, the archive for
+lessons; what has earned its next stage goes to `climbing`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from habitus.app.growth.evidence import chosen
+from habitus.errors import HabitusError, Refused
+from habitus.evidence.findings import Finding
+from habitus.evidence.model import Item, ItemKind
+from habitus.evidence.policy import Rollback, Verdict, is_ignored
+from habitus.memory.model import Engram
+from habitus.skills import trees
+from habitus.skills.lifecycle import Transition, Worth, lesson_transition, transition
+from habitus.skills.listing import Listed
+from habitus.skills.model import Actor, Author, Counters, Stage, State
+from habitus.skills.review import Action, Change, Proposal
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+MOST_LESSONS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Due:
+    """What may be done with an item, and why; `to` is the version to go back to."""
+
+    item: Item
+    transition: Transition
+    reason: str
+    to: int = 0
+
+
+class _Now:
+    """What is in use at one moment."""
+
+    def __init__(self, habitus: Habitus) -> None:
+        self.habitus = habitus
+        self._seen = habitus.skills.snapshot()
+        self._recipes = {recipe.name: recipe for recipe in habitus.recipes.all(at=self._seen)}
+
+    def skill_of(self, item: Item) -> Listed | None:
+        """The skill whose version, code or recipe it is, if it is still there."""
+        recipe = self._recipes.get(item.name) if item.kind is ItemKind.RECIPE else None
+        if item.kind is ItemKind.RECIPE and recipe is None:
+            return None
+        try:
+            return self.habitus.skills.find(recipe.skill if recipe else item.name, at=self._seen)
+        except HabitusError:
+            return None
+
+    def uses(self, found: Finding, skill: Listed) -> Counters:
+        """How the uses of this version went; the calls of a tool count for its health instead."""
+        match found.item.kind:
+            case ItemKind.SKILL if found.estimate.used:
+                counted = self.habitus.skills.layer(skill.layer).store.counters(skill.name, version=found.item.version)
+                return counted.get(Stage.STEPS, Counters())
+            case ItemKind.RECIPE:
+                counts = self._recipes[found.item.name].counts
+                return Counters(succeeded=counts.succeeded, failed=counts.failed)
+            case _:
+                return Counters()
+
+
+def due(habitus: Habitus) -> tuple[Due, ...]:
+    """What is known now of what is in use now, and what that leads to."""
+    kept, now = habitus.evidence.exposures(), _Now(habitus)
+    found, by_request = habitus.evidence.findings(kept), chosen(kept)
+    back = {one.item: one for one in found.rollbacks}
+    lessons = {(lesson.id, lesson.version): lesson for lesson in habitus.memory.list_lessons(limit=MOST_LESSONS)}
+    steps = []
+    for one in found.items:
+        is_chosen = (one.item.kind, one.item.name) in by_request
+        if _is_lesson(one.item):
+            steps.append(_of_lesson(habitus, one, lessons.get((one.item.name, one.item.version))))
+        else:
+            steps.append(_of_skill(now, one, back.get(one.item), is_chosen))
+    return tuple(step for step in steps if step is not None)
+
+
+def _is_lesson(item: Item) -> bool:
+    return item.kind is ItemKind.LESSON
+
+
+def _of_lesson(habitus: Habitus, found: Finding, lesson: Engram | None) -> Due | None:
+    if lesson is None:
+        return None
+    counted = lesson.counters
+    uses = Counters(succeeded=counted.helpful, failed=max(counted.retrievals - counted.helpful, 0))
+    worth = _worth(found, uses)
+    is_verified = lesson.verified and lesson.kind.is_lesson
+    then = lesson_transition(worth, is_verified=is_verified, reliable=habitus.settings.reliable)
+    if then is Transition.STAY:
+        return None
+    shown = (
+        f"It was verified by a trial, and helped in {uses.succeeded} of the {counted.retrievals} times it was shown."
+    )
+    return Due(item=found.item, transition=then, reason=_proved(worth, found) or shown)
+
+
+def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool) -> Due | None:
+    """Of the version that is offered today; a layer that can't be written has none to go back to.
+
+    What only stood on menus hardly changes a session, however much it helps where it is needed: that is not useless.
+    """
+    item, skill, habitus = found.item, now.skill_of(found.item), now.habitus
+    if skill is None or skill.summary is None or (skill.state, skill.summary.version) != (State.OK, item.version):
+        return None
+    if not habitus.skills.layer(skill.layer).can_write:
+        back = None
+    uses = now.uses(found, skill)
+    worth = _worth(found, uses, is_chosen=is_chosen or is_ignored(found.estimate), is_worse=back is not None)
+    then = transition(worth, reliable=habitus.settings.reliable)
+    is_of_skill = item.kind is ItemKind.SKILL or then is not Transition.RETIRE or worth.does_harm
+    if then is Transition.STAY or not is_of_skill:  # below a recipe that fails there are steps that may serve
+        return None
+    if back is not None:
+        return Due(item=item, transition=then, reason=back.reason, to=back.to.version)
+    went, count = ("failed", uses.failed) if then is Transition.RETIRE else ("served", uses.succeeded)
+    counted = f"It {went} in {count} of the {uses.succeeded + uses.failed} uses that were judged."
+    return Due(item=item, transition=then, reason=_proved(worth, found) or counted)
+
+
+def _worth(found: Finding, uses: Counters, *, is_chosen: bool = True, is_worse: bool = False) -> Worth:
+    verdict = found.judgement.verdict
+    return Worth(
+        counters=uses,
+        helps=verdict is Verdict.PROMOTE,
+        is_useless=verdict is Verdict.DEGRADE and is_chosen,
+        does_harm=verdict is Verdict.RETIRE,
+        is_worse=is_worse,
+    )
+
+
+def _proved(worth: Worth, found: Finding) -> str:
+    """What a bound says, where one decided."""
+    return found.judgement.reason if worth.helps or worth.is_useless or worth.does_harm else ""
+
+
+def carry_out(habitus: Habitus, steps: Sequence[Due]) -> Iterator[tuple[Due, Proposal | None]]:
+    """Propose what changes skills, and put harmful lessons away; what a person has turned down is left alone."""
+    now = _Now(habitus)
+    for step in steps:
+        if _is_lesson(step.item):
+            habitus.memory.remove(step.item.name, by=habitus.settings.signature, why=step.reason)
+            yield step, None
+        elif (proposal := _proposed(now, step)) is not None:
+            yield step, proposal
+
+
+def _proposed(now: _Now, step: Due) -> Proposal | None:
+    habitus, skill = now.habitus, now.skill_of(step.item)
+    assert skill is not None  # due says so
+    author = Author(actor=Actor.JOB, name="evidence", reason=step.reason)
+    try:
+        return habitus.review.propose(_change(habitus, step, skill), author, [step.reason])
+    except Refused:
+        return None
+
+
+def _change(habitus: Habitus, step: Due, skill: Listed) -> Change:
+    match step.transition:
+        case Transition.ROLL_BACK:
+            tree = habitus.skills.tree(f"{skill.name}@{skill.layer}", step.to)
+            return Change(action=Action.WRITE, name=skill.name, layer=skill.layer, tree=tree)
+        case Transition.HIDE:
+            layer, tree, whole = habitus.skills.own_copy(skill)
+            hidden = replace(whole, manifest=replace(whole.manifest, disable_model_invocation=True))
+            return Change(action=Action.WRITE, name=skill.name, layer=layer, tree=trees.with_skill(tree, hidden))
+        case Transition.RETIRE | Transition.STAY | Transition.CLIMB:
+            return Change(action=Action.DISABLE, name=skill.name, layer=skill.layer)

@@ -1,0 +1,1 @@
+"""Use cases over skills: look, write, take in, trust, undo, and choose what a request gets."""

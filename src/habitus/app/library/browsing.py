@@ -1,0 +1,150 @@
+"""Browsing skills and lessons: through search and filters, each with how it fared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from habitus.app.habitus import Habitus
+from habitus.app.library.listing import listing, used
+from habitus.evidence.policy import Verdict
+from habitus.memory.model import Engram, Kind, TrustLevel
+from habitus.skills.layers import address
+from habitus.skills.listing import Listed
+from habitus.skills.model import Counters, Source, Stage, State
+
+_FOUND = 50  # by one search
+_LESSONS = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filters:
+    """What somebody wants to see; nothing given is everything."""
+
+    q: str = ""
+    tag: str = ""
+    source: Source | None = None
+    stage: Stage | None = None
+    state: State | None = None
+    layer: str | None = None
+
+    def fits(self, item: Listed) -> bool:
+        summary = item.summary
+        if (self.state or item.state) is not item.state or (self.layer or item.layer) != item.layer:
+            return False
+        if summary is None:
+            return not (self.tag or self.source or self.stage)
+        return (
+            (not self.tag or self.tag in summary.tags)
+            and (self.source is None or summary.source is self.source)
+            and (self.stage is None or self.stage in summary.stages)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A skill, how it fared, and whether it is known to help; None while that is not known."""
+
+    item: Listed
+    counters: Counters
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Browsed:
+    """Rows in order: by name, or the best fit first. `tags` of all skills with how many have each, the most first."""
+
+    rows: tuple[Row, ...]
+    found: int
+    total: int
+    tags: Mapping[str, int]
+    fits: bool  # whether what was searched for fits anything well
+
+
+def browse(habitus: Habitus, filters: Filters, limit: int) -> Browsed:
+    everything = listing(habitus)
+    chosen, fits = found(habitus, filters, everything)
+    page = chosen[:limit]
+    counted, known = used(habitus, page), _known(habitus, page)
+    tags = Counter(tag for item in everything if item.summary is not None for tag in item.summary.tags)
+    return Browsed(
+        rows=tuple(
+            Row(
+                item=item,
+                counters=counted.get((item.layer, item.name), Counters()),
+                verdict=known.get(address(item.name, item.layer)),
+            )
+            for item in page
+        ),
+        found=len(chosen),
+        total=len(everything),
+        tags=dict(tags.most_common()),
+        fits=fits,
+    )
+
+
+def found(habitus: Habitus, filters: Filters, everything: Sequence[Listed]) -> tuple[list[Listed], bool]:
+    """What fits the filters, in order, and whether what was searched for fits anything well."""
+    if filters.layer is not None:
+        habitus.skills.layer(filters.layer)  # an unknown one is said
+    chosen = [item for item in everything if filters.fits(item)]
+    return _searched(habitus, filters.q, chosen) if filters.q.strip() else (chosen, True)
+
+
+def _known(habitus: Habitus, items: Sequence[Listed]) -> dict[str, Verdict]:
+    """Of the version that is there now, what evidence says; its arithmetic is done where anybody has judged."""
+    versions = {address(item.name, item.layer): item.summary.version for item in items if item.summary is not None}
+    kept = habitus.journal.exposures(list(versions))
+    if not any(one.said for one in kept):
+        return {}
+    found = ((one.item, one.judgement.verdict) for one in habitus.evidence.findings(kept).items)
+    return {
+        item.name: verdict
+        for item, verdict in found
+        if verdict is not Verdict.UNKNOWN and versions.get(item.name) == item.version
+    }
+
+
+def _searched(habitus: Habitus, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:
+    """Those whose name holds the words, then those that mean the same."""
+    wanted = q.strip().lower().replace(" ", "-")
+    named = [item for item in items if wanted in item.name]
+    by_name = {item.name: item for item in items if wanted not in item.name}
+    results = habitus.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
+    found = [by_name[hit.id] for hit in results.hits] if results is not None else []
+    return [*named, *found], bool(named) or (results is not None and results.fits)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LessonFilters:
+    """Which lessons somebody wants to see, and whether what agents were told most comes first, or what is new."""
+
+    kind: Kind | None = None
+    trust: TrustLevel | None = None
+    by_use: bool = False
+
+    def fits(self, lesson: Engram) -> bool:
+        return (self.kind is None or lesson.kind is self.kind) and (self.trust is None or lesson.trust is self.trust)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrowsedLessons:
+    """Lessons by kind, as many as there are at all, and those that are put away."""
+
+    groups: Mapping[Kind, tuple[Engram, ...]]
+    total: int
+    archived: tuple[Engram, ...]
+
+
+def browse_lessons(habitus: Habitus, filters: LessonFilters) -> BrowsedLessons:
+    everything = habitus.memory.list_lessons("all", _LESSONS)
+    chosen = [lesson for lesson in everything if filters.fits(lesson)]
+    if filters.by_use:
+        chosen.sort(key=lambda lesson: (lesson.counters.retrievals, lesson.counters.helpful), reverse=True)
+    groups = {kind: tuple(lesson for lesson in chosen if lesson.kind is kind) for kind in Kind}
+    return BrowsedLessons(
+        groups={kind: lessons for kind, lessons in groups.items() if lessons},
+        total=len(everything),
+        archived=habitus.memory.archived(),
+    )

@@ -1,0 +1,52 @@
+"""Going back: to a moment, for skills and lessons together, and to an earlier version of one skill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from habitus.app.habitus import Habitus
+from habitus.app.library.undoing import of_lessons, undo_of
+from habitus.memory.past import LessonStep as LessonStep
+from habitus.skills.stores.base import Step as SkillStep
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WayBack:
+    """What it takes to have everything as it was at a moment: (layer, step) of skills, and steps of lessons."""
+
+    to: datetime
+    skills: tuple[tuple[str, SkillStep], ...]
+    lessons: tuple[LessonStep, ...]
+    undo: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolledBack:
+    """A skill that is an earlier version again, as a new one."""
+
+    name: str
+    layer: str
+    version: int
+    undo: tuple[str, ...] = ()
+
+
+def return_to(habitus: Habitus, moment: datetime, reason: str, *, dry_run: bool) -> WayBack:
+    """Return lessons, and the skills of every layer that can be written, to a moment, or only say what that takes."""
+    author = habitus.person(reason)
+    skills = habitus.skills.return_to(moment, author, dry_run=True)
+    for layer in {layer for layer, step in skills if step.action == "archive"}:
+        habitus.skills.layer(layer).allow_removal(author)
+    if not dry_run:
+        skills = habitus.skills.return_to(moment, author)
+    with habitus.memory.noting() as changed:
+        lessons = habitus.memory.return_to(moment, by=author.name, dry_run=dry_run)
+    targets = (*([author.change] if skills else []), *of_lessons(changed))
+    return WayBack(to=moment, skills=tuple(skills), lessons=lessons, undo=("undo", *targets) if targets else ())
+
+
+def roll_back(habitus: Habitus, name: str, to: int, reason: str) -> RolledBack:
+    author = habitus.person(reason or f"back to version {to}")
+    version = habitus.skills.rollback(name, to, author)
+    item = habitus.skills.find(name)
+    return RolledBack(name=item.name, layer=item.layer, version=version, undo=undo_of(habitus, item, author))

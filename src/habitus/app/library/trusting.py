@@ -1,0 +1,132 @@
+"""Trusting: let a project's skills, an imported one, or the code of one's own act as they are now, or no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from habitus.app.habitus import Habitus
+from habitus.app.library import packages
+from habitus.errors import NotFound
+from habitus.files import Tree, given_path, tree_hash
+from habitus.skills import trees
+from habitus.skills.layers import AGENTS, Layer
+from habitus.skills.model import Source, Stage
+from habitus.skills.powers import brings_code, powers
+from habitus.skills.trust import APPROVED, IMPORTED, Trust, Trusted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trustable:
+    """Skills that somebody may trust: root → name → files."""
+
+    roots: Mapping[str, Mapping[str, Tree]]
+    is_part: bool = False  # one skill of a root; what else is trusted there stays trusted
+
+    @property
+    def count(self) -> int:
+        return sum(len(skills) for skills in self.roots.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dangers:
+    """What a person should know of a skill before they say yes."""
+
+    root: str
+    name: str
+    powers: tuple[str, ...]
+    findings: tuple[str, ...]
+
+
+def trustable(habitus: Habitus, target: str | None) -> Trustable:
+    """The skills of the project at a path, by default this one; those of another agent; one skill; or one package."""
+    if target in AGENTS:
+        layer = habitus.skills.layer(target)
+        return Trustable(roots={layer.claims_root: _all(layer)})
+    if target in packages.allowed(habitus) and not habitus.skills.is_taken(target):
+        return Trustable(roots={packages.root_of(habitus.project): {target: {}}}, is_part=True)
+    if target is not None and "/" not in target and not given_path(target).is_dir():
+        return trustable_skill(habitus, target)
+    with habitus.at(given_path(target).resolve() if target else habitus.settings.cwd) as there:
+        roots = {layer.trust_root: _all(layer) for layer in there.skills.layers if layer.trust_root}
+    if not roots:
+        where = target or "this directory"
+        raise NotFound(
+            f"There are no skill folders in the project at {where}.", mend="Looked for .habitus, .claude and .agents."
+        )
+    return Trustable(roots=roots)
+
+
+def trustable_skill(habitus: Habitus, name: str) -> Trustable:
+    """One skill, whatever directory is called the same: for those who may not name directories."""
+    return Trustable(roots=_one(habitus, name), is_part=True)
+
+
+def _all(layer: Layer) -> dict[str, Tree]:
+    return {summary.name: layer.store.tree(summary.name) or {} for summary in layer.store.list_summaries()}
+
+
+def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
+    item = habitus.skills.find(name)
+    tree = habitus.skills.tree(f"{item.name}@{item.layer}")
+    if claims_root := habitus.skills.layer(item.layer).claims_root:
+        return {claims_root: {item.name: tree}}
+    if item.summary is not None and item.summary.source is Source.IMPORTED:
+        return {IMPORTED: {item.name: tree}}
+    if (item.summary is not None and Stage.CODE in item.summary.stages) or brings_code(tree):
+        return {APPROVED: {item.name: tree}}
+    raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
+
+
+def is_trusted(habitus: Habitus, found: Trustable) -> bool:
+    """Whether all of them are trusted as they are, by whichever process."""
+    for root in found.roots:
+        _kept(habitus, root).revision()
+    return all(
+        _kept(habitus, root).is_trusted_as_it_is(root, name, tree_hash(tree))
+        for root, skills in found.roots.items()
+        for name, tree in skills.items()
+    )
+
+
+def dangers(habitus: Habitus, found: Trustable) -> tuple[Dangers, ...]:
+    """What each of them can do, and what a scan finds in it."""
+    return tuple(
+        Dangers(
+            root=root,
+            name=name,
+            powers=tuple(sorted(map(str, powers(name, tree)))),
+            findings=tuple(habitus.scan(tree)),
+        )
+        for root, skills in found.roots.items()
+        for name, tree in sorted(skills.items())
+    )
+
+
+def trust(habitus: Habitus, found: Trustable) -> None:
+    for root, skills in found.roots.items():
+        if found.is_part:
+            for name, tree in skills.items():
+                trees.refuse_clash(name, tree)
+        _kept(habitus, root).trust(root, skills, habitus.settings.signature, adds=found.is_part)
+
+
+def revoke(habitus: Habitus, found: Trustable) -> tuple[str, ...]:
+    """Trust them no longer; says which roots, or skills, were trusted."""
+    revoked: list[str] = []
+    for root, skills in found.roots.items():
+        if found.is_part:
+            revoked += [name for name in skills if _kept(habitus, root).revoke(root, name)]
+        elif habitus.trust.revoke(root):
+            revoked.append(root)
+    return tuple(revoked)
+
+
+def trusted(habitus: Habitus) -> tuple[Trusted, ...]:
+    shared = habitus.approvals.list() if habitus.settings.database else []
+    return (*habitus.trust.list(), *shared)
+
+
+def _kept(habitus: Habitus, root: str) -> Trust:
+    """Where trust in a root is kept: approved code with the skills it belongs to, all else with this machine."""
+    return habitus.approvals if root == APPROVED else habitus.trust

@@ -1,0 +1,260 @@
+"""Taking skills in from elsewhere: once, or added with a lock so that they can be updated; and writing them out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from habitus.app.habitus import Habitus
+from habitus.app.library.content import near_duplicates
+from habitus.app.library.undoing import of_change, of_lessons
+from habitus.errors import Invalid, NotFound
+from habitus.files import Tree, content_of
+from habitus.files import tree_hash as hash_of
+from habitus.memory.playbook import land
+from habitus.skills import fetching, lock, names
+from habitus.skills.diffing import diff_trees
+from habitus.skills.formats import carried, detect
+from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
+from habitus.skills.importing import Result, Verdict
+from habitus.skills.layers import USER
+from habitus.skills.listing import Listed
+from habitus.skills.model import Counters, Stage, State
+
+Progress = Callable[[int], None]  # is told how many are done
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manner:
+    """How to take skills in; `is_trusted` says that a person has read them."""
+
+    overwrite: bool = False
+    is_trusted: bool = False
+    keep_both: bool = False  # of several skills of one name, instead of the first
+    progress: Progress = lambda count: None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakenIn:
+    """What became of each skill and lesson, and the command that takes it all back."""
+
+    results: tuple[Result, ...]
+    undo: tuple[str, ...] = ()
+
+    @property
+    def new_skills(self) -> tuple[str, ...]:
+        return tuple(result.name for result in self.results if _is_new(result) and result.kind == "skill")
+
+    @property
+    def namesakes(self) -> int:
+        """How many were left out because another skill of their name came first."""
+        return sum(result.is_namesake for result in self.results)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there was something, and nothing of it was taken."""
+        return bool(self.results) and all(result.verdict is Verdict.REFUSED for result in self.results)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkillDiff:
+    name: str
+    diff: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Updated:
+    """What differs there, what became of it, and which skills are no longer there."""
+
+    changes: tuple[SkillDiff, ...]
+    taken: TakenIn
+    gone: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    count: int
+    format: str
+    written: Written
+    lost: tuple[NotTaken, ...]
+
+
+def take_in(habitus: Habitus, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
+    """Take in skills of any known layout, or only those named."""
+    entries = _chosen(detect.read(source, keep_both=manner.keep_both), only)
+    return _run(habitus, entries, layer, manner)
+
+
+def add(habitus: Habitus, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
+    """Fetch skills, take them in, and lock where they came from and at which commit."""
+    with _fetched(habitus, source) as fetched:
+        found = detect.read(fetched.path, origin=fetched.path.name, keep_both=manner.keep_both)
+        entries = list(_chosen(found, only))
+        taken = _run(habitus, entries, USER, manner)
+        _lock(habitus, taken.results, entries, fetched)
+    return taken
+
+
+def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
+    """Fetch added skills again and take in what changed; `is_check` only looks."""
+    locked = lock.read(_lock_file(habitus))
+    for name in wanted:
+        if name not in locked:
+            raise NotFound(f"'{name}' was not added from anywhere.", mend=f"Added: {', '.join(locked) or 'none'}.")
+    chosen = {name: locked[name] for name in wanted or locked}
+    results: list[Result] = []
+    changes: list[SkillDiff] = []
+    gone: list[str] = []
+    undo: list[str] = []
+    for address in dict.fromkeys(entry.address for entry in chosen.values()):
+        with _fetched(habitus, address) as fetched:
+            mine = {name for name, entry in chosen.items() if entry.address == address}
+            found = detect.read(fetched.path, origin=fetched.path.name, keep_both=True)
+            entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
+            gone += sorted(mine - {entry.name for entry in entries})
+            moved = [entry for entry in entries if hash_of(entry.tree) != locked[entry.name].tree_hash]
+            changes += [SkillDiff(name=entry.name, diff=diff) for entry in moved if (diff := _diff(habitus, entry))]
+            if not is_check:
+                taken = _run(habitus, entries, USER, manner)
+                _lock(habitus, taken.results, entries, fetched)
+                results += taken.results
+                undo += taken.undo[1:]
+    taken = TakenIn(results=tuple(results), undo=("undo", *undo) if undo else ())
+    return Updated(changes=tuple(changes), taken=taken, gone=tuple(gone))
+
+
+def export(
+    habitus: Habitus,
+    name: str | None,
+    format_name: str,
+    to: Path,
+    *,
+    overwrite: bool,
+    progress: Progress = lambda count: None,
+) -> Exported:
+    """Write one skill, or all of the person's, in another system's layout."""
+    form = detect.named(format_name)
+    library = habitus.skills
+    chosen = [library.find(name)] if name else [item for item in library.listing() if _is_own(item)]
+    if not chosen or chosen[0].summary is None:
+        raise Invalid("There is nothing to export.", mend="See 'habitus skills list'.")
+    counters = library.all_counters(with_told=True)
+    outgoing = []
+    for item in chosen:
+        outgoing.append(_outgoing(habitus, item, counters.get((item.layer, item.name), {})))
+        progress(len(outgoing))
+    written = form.write(outgoing, to, overwrite=overwrite)
+    count = len(chosen) - len(written.left_out)
+    return Exported(count=count, format=form.name, written=written, lost=tuple(carried.lost(form, outgoing, to)))
+
+
+def likenesses(habitus: Habitus, taken: TakenIn) -> list[tuple[str, str]]:
+    """(name, what it is much like) of what was taken in; of a large library that would take too long to find out."""
+    new = taken.new_skills if len(taken.new_skills) <= 50 else ()
+    return [(name, found) for name in new for found in near_duplicates(habitus.finder, name, habitus.skills.tree(name))]
+
+
+def landed(habitus: Habitus, lesson: PlaybookLesson) -> Result:
+    """A lesson of another system's playbook, handed to memory."""
+    done = land(habitus.memory, replace(lesson, trigger=habitus.redacted(lesson.trigger)))
+    return Result(
+        name=done.name, verdict=Verdict(done.verdict), reason=done.reason, origin=lesson.origin, kind="lesson"
+    )
+
+
+def _is_own(item: Listed) -> bool:
+    """Everything of the person's that can be loaded, without what came with Habitus."""
+    return item.summary is not None and item.layer != "bundled" and item.state is not State.UNTRUSTED
+
+
+def _outgoing(habitus: Habitus, item: Listed, counters: Mapping[Stage, Counters]) -> Outgoing:
+    store = habitus.skills.layer(item.layer).store
+    skill, tree = store.load(item.name, look=False), store.tree(item.name, look=False)
+    if skill is None or tree is None:
+        raise Invalid(f"'{item.name}' can't be loaded.", mend="See 'habitus skills lint'.")
+    return Outgoing(skill=skill, tree=_whole(tree, store.directory(item.name)), counters=counters)
+
+
+def _whole(tree: Tree, folder: Path | None) -> Tree:
+    """The tree with what is too large for it, as far as that can be had."""
+    found = dict(tree)
+    for path, file in tree.items():
+        with suppress(OSError):
+            found[path] = replace(file, content=content_of(path, file, folder))
+    return found
+
+
+def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:
+    """The entries asked for by name; asking for one that is not there is an error at the end."""
+    wanted = {names.canonical(name) for name in only}
+    seen: set[str] = set()
+    known: list[str] = []
+    for entry in entries:
+        if isinstance(entry, PlaybookLesson):
+            if not wanted:
+                yield entry
+            continue
+        known.append(entry.name)
+        if not wanted or names.canonical(entry.name) in wanted:
+            seen.add(names.canonical(entry.name))
+            yield entry
+    missing = sorted(wanted - seen)
+    if missing:
+        shown = ", ".join(known[:12]) + (" …" if len(known) > 12 else "")
+        raise NotFound(f"There is no skill '{missing[0]}' in it.", mend=f"There are: {shown or 'none'}.")
+
+
+def _run(habitus: Habitus, entries: Iterable[Entry], layer: str, manner: Manner) -> TakenIn:
+    results: list[Result] = []
+    author = habitus.person("imported")
+    with habitus.memory.noting() as lessons:
+        for result in habitus.importer.run(
+            entries, author, layer=layer, overwrite=manner.overwrite, is_trusted=manner.is_trusted
+        ):
+            results.append(result)
+            manner.progress(len(results))
+    taken = TakenIn(results=tuple(results))
+    targets = (*of_change(author)[1:],) if taken.new_skills else ()
+    undo = (*targets, *of_lessons(lessons))
+    return replace(taken, undo=("undo", *undo) if undo else ())
+
+
+def _is_new(result: Result) -> bool:
+    return result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
+
+
+def _fetched(habitus: Habitus, wanted: str) -> AbstractContextManager[fetching.Fetched]:
+    settings = habitus.settings
+    host = settings.git_host or fetching.DEFAULT_HOST
+    return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host)
+
+
+def _lock_file(habitus: Habitus) -> Path:
+    return habitus.settings.home / lock.FILE
+
+
+def _lock(habitus: Habitus, results: Sequence[Result], entries: Iterable[Entry], fetched: fetching.Fetched) -> None:
+    hashes = {entry.name: hash_of(entry.tree) for entry in entries if isinstance(entry, Incoming)}
+    locked = lock.read(_lock_file(habitus))
+    for result in results:
+        if result.verdict is Verdict.REFUSED or result.name not in hashes:
+            continue
+        entry = lock.Locked(
+            address=fetched.address,
+            commit=fetched.commit,
+            origin=result.origin,
+            tree_hash=hashes[result.name],
+            added_on=habitus.clock().isoformat(timespec="seconds"),
+        )
+        earlier = locked.get(result.name)
+        is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry
+        locked[result.name] = earlier if is_same and earlier is not None else entry
+    lock.write(_lock_file(habitus), locked)
+
+
+def _diff(habitus: Habitus, entry: Incoming) -> str:
+    here = habitus.skills.layer(USER).store.tree(entry.name) or {}
+    return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")

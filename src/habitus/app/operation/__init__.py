@@ -1,0 +1,1 @@
+"""Operation: what works here, settings and people, backups, and forgetting somebody."""

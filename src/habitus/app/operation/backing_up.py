@@ -1,0 +1,222 @@
+"""Backups of a home: one file with its databases, skills and settings, made while it is in use, and put back whole.
+
+What can be made anew (caches) and what opens doors (the key of the web page) is not in it; the key of the vault never
+lies in a home. A shared database is its server's to back up.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from habitus import sql
+from habitus.app.habitus import Habitus
+from habitus.app.home import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
+from habitus.app.operation import replacing, tombstones
+from habitus.errors import Invalid, NotFound, StorageFailed
+from habitus.settings import Settings
+
+_SUFFIX = ".tar.gz"
+_MANIFEST = "backup.json"
+_DATABASES = (DATABASE, "jobs.db")
+_LEFT_OUT = frozenset({BACKUPS, "cache", "workers", "web.key", PADS})
+_SHARED = "The shared database is not in it: 'pg_dump' of that covers skills, lessons, turns, evidence and jobs."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backup:
+    file: Path
+    made_on: datetime
+    size: int
+    schema: str
+    files: int
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restored:
+    """What was put in place, and the backup of what was there before."""
+
+    backup: Backup
+    before: Backup
+
+
+def create(settings: Settings, file: Path | None = None, *, now: datetime, name: str = "habitus") -> Backup:
+    """Everything as it is at one moment: nobody writes to the home meanwhile, for a moment."""
+    if not can_write(settings.home):
+        refuse_to_write(settings.home)
+    if file is None:
+        folder = settings.home / BACKUPS
+        folder.mkdir(mode=0o700, exist_ok=True)
+        at = f"{name}-{now.astimezone(UTC):%Y%m%d-%H%M%S}"
+        names = itertools.chain([at], (f"{at}-{number}" for number in itertools.count(2)))
+        file = next(place for each in names if not (place := folder / f"{each}{_SUFFIX}").exists())
+    if file.exists():
+        raise Invalid(f"{file} is there already.", mend="Name another file, or leave it out.")
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with tempfile.TemporaryDirectory(prefix="habitus-backup-", dir=settings.home) as scratch:
+            aside.touch(mode=0o600)
+            _write(settings, aside, Path(scratch), now)
+        aside.rename(file)
+    except OSError as error:
+        raise StorageFailed(f"Can't write {file}: {error.strerror or error}.", mend="Check the place.") from None
+    finally:
+        aside.unlink(missing_ok=True)
+    return look(file, note=_SHARED if settings.database else "")
+
+
+def look(file: Path, *, note: str = "") -> Backup:
+    """What a backup says of itself."""
+    try:
+        with tarfile.open(file, "r:gz") as archive:
+            first = archive.next()
+            content = archive.extractfile(first) if first is not None and first.name == _MANIFEST else None
+            told: Mapping[str, Any] = json.loads(content.read(1 << 20)) if content is not None else {}
+            return Backup(
+                file=file,
+                made_on=datetime.fromisoformat(told["made_on"]),
+                size=file.stat().st_size,
+                schema=str(told["schema"]),
+                files=int(told["files"]),
+                note=note,
+            )
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {file}.", mend="See 'habitus backup list'.") from None
+    except (tarfile.TarError, OSError, EOFError, KeyError, ValueError, TypeError):
+        raise Invalid(f"{file} is no backup of Habitus, or is damaged.", mend="See 'habitus backup list'.") from None
+
+
+def listed(settings: Settings) -> tuple[Backup, ...]:
+    """Those that lie in the home, the newest first; what can't be read is left out."""
+    found = []
+    for file in (settings.home / BACKUPS).glob(f"*{_SUFFIX}"):
+        try:
+            found.append(look(file))
+        except Invalid:
+            continue
+    return tuple(sorted(found, key=lambda backup: backup.made_on, reverse=True))
+
+
+def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
+    """Put a backup in place of what is there, which is backed up first; whoever was forgotten stays so."""
+    backup = look(file)
+    if backup.schema > sql.HEAD:
+        raise Invalid(
+            f"{file} was made by a newer Habitus (schema {backup.schema}, this one knows {sql.HEAD}).",
+            mend="Upgrade Habitus; nothing was changed.",
+        )
+    home = settings.home
+    if not can_write(home):
+        refuse_to_write(home)
+    with replacing.alone(home), _disk_errors(home), replacing.staged(home) as new:
+        _extract(file, new)
+        before = create(settings, now=now, name="before-restore")
+        tombstones.write(new / tombstones.FILE, tombstones.read(home / tombstones.FILE))
+        replacing.replace(home, (path.name for path in _kept(home)))
+    Habitus.open(settings).close()  # which migrates it, and forgets again whom the backup brought back
+    return Restored(backup=backup, before=before)
+
+
+@contextmanager
+def _disk_errors(home: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"Can't put the backup into {home}: {error.strerror or error}."
+        raise StorageFailed(what, mend="Free some space, or check the place, and repeat it.") from None
+
+
+def _write(settings: Settings, file: Path, scratch: Path, now: datetime) -> None:
+    home = settings.home
+    with _standing_still(home / DATABASE), tarfile.open(file, "w:gz", compresslevel=3) as archive:
+        databases = {name: _copied(home / name, scratch / name) for name in _DATABASES if (home / name).is_file()}
+        plain = [path for path in _kept(home) if not path.name.startswith(_DATABASES)]
+        files = [file for path in plain for file in _files(path)]
+        told = {"made_on": now.isoformat(), "schema": sql.HEAD, "files": len(files) + len(databases)}
+        manifest = tarfile.TarInfo(_MANIFEST)
+        content = json.dumps(told).encode()
+        manifest.size = len(content)
+        archive.addfile(manifest, io.BytesIO(content))
+        for path in files:
+            archive.add(path, str(path.relative_to(home)), recursive=False)
+        for name, copy in databases.items():
+            archive.add(copy, name)
+
+
+@contextmanager
+def _standing_still(database: Path) -> Iterator[None]:
+    """Whoever changes skills takes the write lock first, so that files and database belong together."""
+    if not database.is_file():
+        yield
+        return
+    with closing(sqlite3.connect(database, timeout=30, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise StorageFailed(f"{database} has been busy for 30 s.", mend="Look for a stuck process.") from None
+        except sqlite3.DatabaseError:
+            pass  # damaged: it is taken as it is
+        yield
+
+
+def _copied(database: Path, copy: Path) -> Path:
+    """By SQLite's own means; what that can't read is taken byte by byte."""
+    try:
+        with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.DatabaseError:
+        shutil.copyfile(database, copy)
+    copy.chmod(0o600)
+    return copy
+
+
+def _kept(home: Path) -> list[Path]:
+    """What belongs into a backup, and is replaced by a restore."""
+    return [path for path in sorted(home.iterdir()) if _is_kept(path.name)]
+
+
+def _is_kept(name: str) -> bool:
+    return name not in _LEFT_OUT and not name.endswith((".lock", ".socket")) and not name.startswith((".", "habitus-"))
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Regular files and links as links; a folder that is empty stays out."""
+    if path.is_symlink() or path.is_file():
+        yield path
+    elif path.is_dir():
+        for below in sorted(path.iterdir()):
+            yield from _files(below)
+
+
+def _extract(file: Path, target: Path) -> None:
+    """Only what we would have put in, each in its place; links last, so that nothing is written through one."""
+    try:
+        with tarfile.open(file, "r:gz") as archive:
+            members = [member for member in archive if member.name != _MANIFEST]
+            for member in sorted(members, key=tarfile.TarInfo.issym):
+                place = PurePosixPath(member.name)
+                is_ours = (member.isfile() or member.issym()) and not place.is_absolute() and ".." not in place.parts
+                if not is_ours or not _is_kept(place.parts[0]):
+                    raise Invalid(f"{file} holds '{member.name}', which no backup has.", mend="Nothing was changed.")
+                member.mode = stat.S_IMODE(member.mode) & 0o700
+                archive.extract(member, target, filter="tar")
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise Invalid(f"{file} can't be read to its end: {error}.", mend="Nothing was changed.") from None

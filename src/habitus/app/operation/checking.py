@@ -1,0 +1,327 @@
+"""Checking: what works and what is missing on this machine, and what is wrong or odd with skills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from habitus import sql
+from habitus.agent.budget import EAGER_SHARE
+from habitus.app.conversations.command_lines import CommandLines
+from habitus.app.habitus import Habitus
+from habitus.app.home import why_read_only
+from habitus.app.library import recipes
+from habitus.app.library.selecting import select
+from habitus.app.operation.check_state import Check, CheckState
+from habitus.app.operation.damage import damaged
+from habitus.app.operation.operating import operation
+from habitus.errors import HabitusError, Invalid, UserError
+from habitus.files import Tree
+from habitus.sandbox.protections import describe
+from habitus.settings import AccMode, MemoryMode, account_name
+from habitus.skills import menu, names, trees
+from habitus.skills.lint import Room, SetFinding, check, check_one
+from habitus.skills.listing import Listed, Snapshot
+from habitus.skills.model import Diagnostic, Severity
+from habitus.skills.selection import Request
+from habitus.skills.stores.files import DirectoryShelf
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Linted:
+    """One skill and what is to say about it."""
+
+    name: str
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LintReport:
+    """Skills one by one, and what is to say about all of them together."""
+
+    skills: tuple[Linted, ...]
+    set: tuple[SetFinding, ...] = ()
+
+    @property
+    def broken(self) -> int:
+        """How many reasons there are that a skill can't be loaded."""
+        return sum(found.severity is Severity.ERROR for skill in self.skills for found in skill.diagnostics)
+
+    @property
+    def odd(self) -> int:
+        return sum(bool(skill.diagnostics) for skill in self.skills)
+
+
+def doctor(habitus: Habitus) -> tuple[Check, ...]:
+    """What works, what is missing, and the exact mend."""
+    return (
+        _python(),
+        *_home(habitus),
+        _user(habitus),
+        *_skills(habitus),
+        _search(habitus),
+        _model(habitus),
+        _memory(habitus),
+        _spending(habitus),
+        _withholding(habitus),
+        *operation(habitus),
+        _git(),
+        *_sandbox(habitus),
+        _runtime(habitus),
+        _command_lines(habitus),
+        *_vault(habitus),
+        *_screening(habitus),
+    )
+
+
+def _user(habitus: Habitus) -> Check:
+    settings = habitus.settings
+    role = "admin" if settings.is_admin else "no admin"
+    claim = f", claimed by a setting or HABITUS_USER; the account is {account_name()}" if settings.is_claimed else ""
+    return Check(name="user", state=CheckState.OK, detail=f"{settings.user} ({role}){claim}")
+
+
+def unusable(error: UserError) -> tuple[Check, ...]:
+    """What can be said where the home can't be opened."""
+    return (_python(), Check(name="home", state=CheckState.BROKEN, detail=error.message, mend=error.mend))
+
+
+def _python() -> Check:
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, SQLite {sqlite3.sqlite_version}"
+    return Check(name="python", state=CheckState.OK, detail=detail)
+
+
+def _home(habitus: Habitus) -> list[Check]:
+    home = habitus.settings.home
+    free = shutil.disk_usage(home).free
+    space = f"{free / 1e9:.1f} GB free"
+    checks = [
+        Check(
+            name="home",
+            state=CheckState.MISSING,
+            detail=f"{why_read_only(home)}.",
+            mend="Make it writable to change skills.",
+        )
+        if habitus.is_read_only
+        else Check(name="home", state=CheckState.OK, detail=f"{home}, {space}"),
+        _database(habitus),
+    ]
+    if free < 50e6:
+        checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, mend="Free some space."))
+    checks += [
+        Check(name="settings", state=CheckState.MISSING, detail=warning, mend=f"Correct {home}/habitus.toml.")
+        for warning in habitus.settings.warnings
+    ]
+    paused = habitus.pause.state()
+    if paused is not None:
+        detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
+        checks.append(Check(name="learning", state=CheckState.PAUSED, detail=detail, mend="Run 'habitus resume'."))
+    return checks
+
+
+def _database(habitus: Habitus) -> Check:
+    """By the database's own check, which looks at every page."""
+    if (damage := damaged(habitus.settings)) is not None:
+        return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
+    return Check(name="database", state=CheckState.OK, detail=sql.place(habitus.shared))
+
+
+def _skills(habitus: Habitus) -> list[Check]:
+    checks = []
+    for layer in habitus.skills.layers:
+        if not layer.is_listed:
+            continue
+        loadable, broken = len(layer.store.list_summaries()), len(layer.store.list_broken())
+        if not loadable and not broken and layer.name != "user":
+            continue
+        checks.append(
+            Check(
+                name=f"layer {layer.name}",
+                state=CheckState.BROKEN if broken else CheckState.OK,
+                detail=f"{loadable} {'skill' if loadable == 1 else 'skills'}"
+                + (f", {broken} broken." if broken else ""),
+                mend="Run 'habitus skills list --state broken'." if broken else "",
+            )
+        )
+    return checks
+
+
+def _search(habitus: Habitus) -> Check:
+    try:
+        return Check(name="search", state=CheckState.OK, detail=habitus.finder.describe())
+    except Invalid as error:
+        return Check(name="search", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
+
+
+def _model(habitus: Habitus) -> Check:
+    """Which model would answer. Nothing is asked of it: that costs money, and this is a look."""
+    try:
+        return Check(name="model", state=CheckState.OK, detail=habitus.models.main.name)
+    except UserError as error:
+        return Check(name="model", state=CheckState.MISSING, detail=error.message, mend=error.mend)
+
+
+def _memory(habitus: Habitus) -> Check:
+    lessons, waiting = len(habitus.memory.list_lessons("all", limit=100_000)), len(habitus.memory.waiting())
+    wait = f", {waiting} waiting for you" if waiting else ""
+    return Check(name="memory", state=CheckState.OK, detail=f"{habitus.settings.memory.value}, {lessons} kept{wait}")
+
+
+def _spending(habitus: Habitus) -> Check:
+    settings, spent = habitus.settings, habitus.spending.today()
+    if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
+        return Check(name="learning tokens", state=CheckState.OK, detail="learning from errors is off")
+    if spent.tokens >= spent.cap:
+        mend = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
+        return Check(name="learning tokens", state=CheckState.PAUSED, detail=f"{spent.line}.", mend=mend)
+    return Check(name="learning tokens", state=CheckState.OK, detail=spent.line)
+
+
+def _withholding(habitus: Habitus) -> Check:
+    share = habitus.settings.evidence.withhold
+    detail = f"{share:.0%} of all offers are withheld at random (evidence.withhold)" if share else "nothing is withheld"
+    return Check(name="evidence", state=CheckState.OK, detail=detail)
+
+
+def _git() -> Check:
+    if shutil.which("git"):
+        return Check(name="git", state=CheckState.OK, detail="found")
+    return Check(
+        name="git", state=CheckState.MISSING, detail="not found.", mend="Install git to add skills from repositories."
+    )
+
+
+def _sandbox(habitus: Habitus) -> list[Check]:
+    """Each protection, on or missing. A required one is in use, and so broken, where there are tools to run."""
+    is_needed = bool(habitus.tools.all()) and not habitus.settings.allow_weaker_sandbox
+    checks = []
+    for protection in describe(habitus.machine):
+        name = f"sandbox: {protection.name}"
+        if protection.is_on:
+            checks.append(Check(name=name, state=CheckState.OK, detail=protection.why))
+            continue
+        state = CheckState.BROKEN if protection.required and is_needed else CheckState.MISSING
+        is_open = protection.required and habitus.settings.allow_weaker_sandbox
+        detail = "off, and code runs all the same, as allow_weaker_sandbox says." if is_open else "off."
+        detail = "off; needed to run code." if protection.required and not is_open else detail
+        checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
+    return checks
+
+
+def _command_lines(habitus: Habitus) -> Check:
+    found = CommandLines(habitus, habitus.user()).names()
+    detail = f"{len(found)} can be called" + (f": {', '.join(found[:5])}{', …' * (len(found) > 5)}" if found else "")
+    if habitus.machine.bubblewrap is not None:
+        return Check(name="command lines", state=CheckState.OK, detail=detail)
+    detail += "; none reaches a host, and code has skills.run and no habitus-skill"
+    return Check(name="command lines", state=CheckState.MISSING, detail=detail, mend="Install bubblewrap.")
+
+
+def _vault(habitus: Habitus) -> list[Check]:
+    """Whether its key is at hand, where there is a vault."""
+    try:
+        names = habitus.vault.names()
+        if names:
+            habitus.vault.unlock()
+    except UserError as error:
+        return [Check(name="secrets", state=CheckState.MISSING, detail=error.message, mend=error.mend)]
+    return [Check(name="secrets", state=CheckState.OK, detail=f"{len(names)} kept in the vault")] if names else []
+
+
+def _runtime(habitus: Habitus) -> Check:
+    """Where scratchpads run, and whether that machine answers."""
+    name, where = "sandbox: runtime", habitus.settings.sandbox.runtime
+    if where == "local":
+        return Check(name=name, state=CheckState.OK, detail="scratchpads run on this machine")
+    try:
+        asyncio.run(habitus.scratchpads().names())
+    except HabitusError as error:
+        mend = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
+        return Check(name=name, state=CheckState.BROKEN, detail=str(error), mend=mend)
+    return Check(name=name, state=CheckState.OK, detail=f"scratchpads run on {where}, which answers")
+
+
+def _screening(habitus: Habitus) -> list[Check]:
+    """What screening.toml changes, if there is one."""
+    policy = habitus.screening
+    changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
+    changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
+    return [Check(name="screening", state=CheckState.OK, detail="; ".join(changed))] if changed else []
+
+
+def lint(
+    habitus: Habitus, targets: Sequence[str] = (), progress: Callable[[int], None] = lambda done: None
+) -> LintReport:
+    """Skills and directories by name; without any, all that can be written, and the library as a set."""
+    if targets:
+        return LintReport(skills=tuple(report for target in targets for report in _linted(habitus, target)))
+    own = {layer.name for layer in habitus.skills.layers if layer.can_write}
+    seen = habitus.skills.snapshot()
+    skills = []
+    for item in seen.listing:
+        if item.layer in own:
+            skills.append(_linted_skill(habitus, item, seen))
+            progress(len(skills))
+    habitus.finder.catch_up(progress)
+    together = check(
+        seen.listing,
+        room=_room(habitus),
+        search=lambda cue, among: habitus.finder.search(cue, k=4, among=among, at=seen, look=False),
+        neighbours=habitus.finder.neighbours(at=seen),
+        progress=progress,
+    )
+    return LintReport(skills=tuple(skills), set=tuple(together))
+
+
+def _room(habitus: Habitus) -> Room:
+    """What is in every prompt in full is loaded as a turn does it."""
+    selection, context = select(habitus, Request(text="", user=habitus.user())), habitus.settings.context_tokens
+    taken = {choice.name: menu.tokens(habitus.skills.load(choice.name).body) for choice in selection.eager}
+    return Room(menu=menu.budget_for(context), eager=int(context * EAGER_SHARE), taken=taken)
+
+
+def _linted(habitus: Habitus, target: str) -> list[Linted]:
+    if "/" in target or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises on a name that is too long
+        return _linted_directory(habitus, Path(target))
+    return [_linted_skill(habitus, habitus.skills.find(target), habitus.skills.snapshot())]
+
+
+def _linted_skill(habitus: Habitus, item: Listed, seen: Snapshot) -> Linted:
+    tree = habitus.skills.layer(item.layer).store.tree(item.name, look=False) or {}
+    read = [found for found in item.diagnostics if found.severity is not Severity.RISK]  # the scan says it anew
+    odd = check_one(item.name, tree, seen.by_name)
+    return Linted(name=item.name, diagnostics=(*read, *_risks(habitus, tree), *odd, *recipes.linted(item.name, tree)))
+
+
+def _risks(habitus: Habitus, tree: Tree) -> list[Diagnostic]:
+    """What a scan would hold."""
+    found = habitus.scan(tree)
+    return [
+        Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.", severity=Severity.RISK)
+        for what in found
+    ]
+
+
+def _linted_directory(habitus: Habitus, path: Path) -> list[Linted]:
+    """A skill directory, or a directory of them, outside the library."""
+    path = path.resolve()
+    if not os.path.isdir(path):  # noqa: PTH112  # see above
+        raise Invalid(f"{path} is no directory.", mend="Give a skill, or a directory that holds skills.")
+    is_one = any((path / main).exists() for main in trees.MAIN_FILES)
+    shelf = DirectoryShelf(path.parent if is_one else path, path, can_write=False)
+    reports = []
+    folders = [path.name] if is_one else list(shelf.look({}))
+    known = {*map(names.canonical, folders), *habitus.skills.snapshot().by_name}
+    for folder in folders:
+        found = shelf.read(folder)
+        if found is not None:
+            problem = (found.problem,) if found.problem else trees.parse(folder, found.tree).diagnostics
+            odd = () if found.problem else (*check_one(folder, found.tree, known), *recipes.linted(folder, found.tree))
+            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(habitus, found.tree), *odd)))
+    return reports

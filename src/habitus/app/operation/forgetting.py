@@ -1,0 +1,260 @@
+"""Forgetting a person: erased wherever they are kept, looked for again everywhere, and done again after a restore."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from habitus import extras, sql
+from habitus.app.conversations.command_lines import FILES
+from habitus.app.growth.spool import TAKEN
+from habitus.app.home import BACKUPS, CHAT_HISTORY, DATABASE, JOBS, PADS, WAITING
+from habitus.app.operation import tombstones
+from habitus.app.operation.people import People
+from habitus.app.operation.personal import ROWS, Person
+from habitus.app.operation.remains import remains
+from habitus.app.operation.tombstones import Tombstone
+from habitus.app.sharing import standing_in
+from habitus.app.whose import acting_for_itself
+from habitus.errors import Refused
+from habitus.hosts.hook import LOG, SPOOL
+from habitus.journal.spool import Spool
+from habitus.journal.tables import exposures, lasting_outcomes, seen, turns
+from habitus.memory.model import Engram, LessonState
+from habitus.memory.stores.sql import SqlEngramStore
+from habitus.sandbox.given import harmless
+from habitus.sandbox.inside import folders
+from habitus.search.request import own_words
+from habitus.search.tables import learned
+from habitus.skills import erasing
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+_ARCHIVE = "archive"
+_OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, WAITING, "pads")  # files of the home without a name in them
+_USERS = (turns, seen, exposures, lasting_outcomes)
+_MOST_WORDS = 50  # texts of theirs that are looked for at the end
+_LEAST_LETTERS, _MOST_LETTERS = 16, 80  # of such a text: what is shorter is found anywhere
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forgotten:
+    """What was kept of a person by place, and now is not; `left` are places where something of theirs still is."""
+
+    user: str
+    erased: Mapping[str, int]
+    in_use: tuple[str, ...] = ()  # skills they wrote, which stay without their name
+    left: tuple[str, ...] = ()
+    is_dry_run: bool = False
+
+    @property
+    def total(self) -> int:
+        return sum(self.erased.values())
+
+
+def forget(habitus: Habitus, user: str, *, dry_run: bool = False) -> Forgotten:
+    """Erase a person; a dry run only counts."""
+    habitus.refuse_if_read_only()
+    if user != habitus.settings.user and not habitus.settings.is_admin:
+        raise Refused(f"Only an admin may have '{user}' forgotten.", mend="Ask one, or forget yourself.")
+    habitus = acting_for_itself(habitus)  # whose the others' rows are has to be seen, so that they stay
+    Spool(habitus.place / WAITING, habitus.redactor).replay(habitus.journal)  # what waits is theirs, too
+    person = _person(habitus, user)
+    erased, in_use = _counted(habitus, person), _in_use(habitus, person)
+    if dry_run:
+        return Forgotten(user=user, erased=erased, in_use=in_use, is_dry_run=True)
+    words = _words(habitus, person)
+    stone = Tombstone.of(user)
+    tombstones.write(habitus.settings.home / tombstones.FILE, [stone])
+    _erase(habitus, person)
+    busy = [note for engine in _engines(habitus) if (note := _compacted(engine))]
+    tombstones.place(habitus, [stone], habitus.clock())
+    again = [f"{place}: {count}" for place, count in _counted(habitus, person).items()]
+    found = remains(_engines(habitus), habitus.settings.home, words, apart=BACKUPS)
+    return Forgotten(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
+
+
+def forget_again(habitus: Habitus, stones: Sequence[Tombstone]) -> None:
+    """Whoever was forgotten and is there again, goes again."""
+    habitus = acting_for_itself(habitus)
+    for user in _known_users(habitus):
+        if any(stone.is_of(user) for stone in stones):
+            _erase(habitus, _person(habitus, user))
+    for engine in _engines(habitus):
+        _compacted(engine)
+    tombstones.write(habitus.settings.home / tombstones.FILE, stones)
+    tombstones.place(habitus, stones, habitus.clock())
+
+
+def _person(habitus: Habitus, user: str) -> Person:
+    """With every conversation of theirs: what it was offered is known longer than what was said in it."""
+    columns = (turns.c.session, turns.c.conversation, exposures.c.unit, lasting_outcomes.c.unit)
+    found: set[str] = set()
+    with sql.reading(habitus.shared) as connection:
+        for column in columns:
+            found.update(connection.execute(sa.select(column).where(column.table.c.user == user).distinct()).scalars())
+    return Person(name=user, conversations=frozenset(found - {""}), is_owner=user == habitus.settings.user)
+
+
+def _known_users(habitus: Habitus) -> set[str]:
+    found = {habitus.settings.user, *(person.name for person in People(habitus.place).list())}
+    with sql.reading(habitus.shared) as connection:
+        for table in _USERS:
+            found.update(connection.execute(sa.select(table.c.user).distinct()).scalars())
+    for engram in _engrams(habitus):
+        found |= {engram.evidence.user, engram.owner}
+    return found - {""}
+
+
+def _engrams(habitus: Habitus) -> tuple[Engram, ...]:
+    return SqlEngramStore(habitus.shared).changes(0).engrams
+
+
+def _engines(habitus: Habitus) -> tuple[sa.Engine, ...]:
+    return tuple(dict.fromkeys((habitus.shared, habitus.local)))
+
+
+def _counted(habitus: Habitus, person: Person) -> Mapping[str, int]:
+    """By place, in the order in which they are erased; where there is nothing, nothing is said."""
+    count: Counter[str] = Counter()
+    for engine in _engines(habitus):
+        with sql.reading(engine) as connection:
+            for rows in ROWS:
+                count[rows.place] += rows.count(connection, person)
+            traces = erasing.traces(connection, person.names, person.conversations)
+            count["past versions of skills"] += len(traces.past)
+            count["archived skills"] += len(traces.archived)
+            count["proposals"] += len(traces.proposals)
+            count["signatures"] += traces.signatures
+    count["lessons"] = sum(one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(habitus))
+    count["learned requests"] = len(_learned(habitus, person))
+    count["files"] = len(_files(habitus, person))
+    count["jobs"] = _jobs(habitus, person, dry_run=True)
+    count["sign-in"] = int(People(habitus.place).get(person.name) is not None)
+    return {place: number for place, number in count.items() if number}
+
+
+def _in_use(habitus: Habitus, person: Person) -> tuple[str, ...]:
+    found: set[str] = set()
+    for engine in _engines(habitus):
+        with sql.reading(engine) as connection:
+            found.update(erasing.traces(connection, person.names, ()).present)
+    return tuple(sorted(found))
+
+
+def _erase(habitus: Habitus, person: Person) -> None:
+    """Files and search before the turns, which tell whose they are."""
+    requests = _learned(habitus, person)
+    habitus.finder.forget_learned(requests)
+    for path in _files(habitus, person):
+        _remove(path)
+    for engine in _engines(habitus):
+        with sql.writing(engine, durable=True) as connection:
+            traces = erasing.traces(connection, person.names, person.conversations)
+            erasing.erase(connection, traces)
+            for rows in ROWS:
+                rows.erase(connection, person)
+            connection.execute(learned.delete().where(learned.c.text.in_(requests)))
+        for folder in traces.folders:
+            _remove(habitus.settings.home / _ARCHIVE / folder)
+    habitus.memory.forget_user(person.name)
+    _jobs(habitus, person)
+    people = People(habitus.place)
+    if people.get(person.name) is not None:
+        people.remove(person.name)
+
+
+def _jobs(habitus: Habitus, person: Person, *, dry_run: bool = False) -> int:
+    """What they left to workers, with what that came to."""
+    is_shared = habitus.settings.database is not None
+    if not extras.has("dbos") or not (is_shared or (habitus.settings.home / JOBS).exists()):
+        return 0
+    from habitus.app.work.jobs import opened_queue  # the engine, for those who have it
+    from habitus.jobs.store import is_there
+
+    if is_shared and not is_there(habitus.shared, habitus.settings.workspace):
+        return 0
+    with opened_queue(habitus) as queue:
+        return queue.forget_user(person.name, dry_run=dry_run)
+
+
+def _learned(habitus: Habitus, person: Person) -> frozenset[str]:
+    """Requests that search remembers, but for those that somebody else's turn explains.
+
+    Search outlives the turns and knows no names: what nobody can tell apart any more goes, and is learned again.
+    """
+    with sql.reading(habitus.shared) as connection:
+        rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
+    others = {own_words(row.request) for row in rows if row.user != person.name}
+    theirs = {own_words(row.request) for row in rows if row.user == person.name}
+    with sql.reading(habitus.shared) as connection:  # where a copy of a home may have brought some
+        copied = frozenset(connection.execute(sa.select(learned.c.text)).scalars())
+    return frozenset(text for text in habitus.finder.learned() | copied if text in theirs or text not in others)
+
+
+def _files(habitus: Habitus, person: Person) -> list[Path]:
+    """What lies in this home of their conversations, and where it is their home, of what they did without one."""
+    with sql.reading(habitus.shared) as connection:
+        others = set(
+            connection.execute(sa.select(turns.c.session).where(turns.c.user != person.name).distinct()).scalars()
+        )
+    pads = (habitus.place / PADS).glob("*")
+    found = [
+        folder
+        for folder in pads
+        if folder.name in person.conversations or (person.is_owner and folder.name not in others)
+    ]
+    found += [own] if (own := habitus.place / FILES / harmless(person.name)).exists() else []
+    found += [path for path in [habitus.place / standing_in.FILE] if path.exists()]  # it is copied anew
+    return found + [path for name in _OWNERS if person.is_owner and (path := habitus.place / name).exists()]
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if path.is_dir():
+            folders.remove(str(path))
+        else:
+            path.unlink()
+
+
+def _compacted(engine: sa.Engine) -> str:
+    """Leave nothing in free pages and logs; says so where somebody keeps the database busy."""
+    mend = f"'{DATABASE}' is busy: free pages may still hold it; stop other processes and run this again"
+    if engine.dialect.name == "postgresql":
+        with sql.storage_errors(engine), engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT").execute(sa.text("VACUUM"))
+        return ""
+    engine.dispose()  # our own connections would keep the log
+    try:
+        with closing(sqlite3.connect(engine.url.database or "", timeout=5, isolation_level=None)) as connection:
+            connection.execute("VACUUM")
+            is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.OperationalError:
+        return mend
+    return mend if is_busy else ""
+
+
+def _words(habitus: Habitus, person: Person) -> list[str]:
+    """Some texts that were theirs alone, to look for when they should be gone."""
+    with sql.reading(habitus.shared) as connection:
+        rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
+    lessons = [one.text for one in _engrams(habitus) if one.is_of(person.name)]
+    theirs = [*lessons, *(row.request for row in rows if row.user == person.name)]
+    others = "\n".join(row.request for row in rows if row.user != person.name)
+    found = dict.fromkeys(word for text in theirs if (word := _telling(text)) and word not in others)
+    return list(found)[:: max(1, len(found) // _MOST_WORDS)]
+
+
+def _telling(text: str) -> str:
+    """The longest piece of a text that is the same in JSON and as bytes."""
+    longest = max(re.split(r'["\\\n\r\t]', text), key=len)[:_MOST_LETTERS].strip()
+    return longest if len(longest) >= _LEAST_LETTERS else ""

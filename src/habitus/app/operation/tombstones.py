@@ -1,0 +1,126 @@
+"""Tombstones: that somebody was forgotten, without saying who, so that it is done again after a restore.
+
+They stand in a file of the home and in every database they were erased from. One that a database lacks tells that the
+database is older than the wish, or another host's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.app.sharing.standing_in import stands_in
+from habitus.errors import StorageFailed
+from habitus.pause import switches
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+
+log = logging.getLogger(__name__)
+
+FILE = "forgotten.jsonl"
+_PREFIX = "forgotten "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tombstone:
+    """Of a name there is only a hash, with a salt of its own."""
+
+    salt: str
+    digest: str
+
+    @classmethod
+    def of(cls, user: str) -> Tombstone:
+        salt = secrets.token_hex(8)
+        return cls(salt=salt, digest=_digest(salt, user))
+
+    def is_of(self, user: str) -> bool:
+        return secrets.compare_digest(self.digest, _digest(self.salt, user))
+
+    @property
+    def key(self) -> str:
+        return f"{_PREFIX}{self.salt}:{self.digest}"
+
+
+def _digest(salt: str, user: str) -> str:
+    return hashlib.sha256(f"{salt}:{user}".encode("utf-8", "replace")).hexdigest()
+
+
+def repeated(habitus: Habitus) -> Habitus:
+    """A Habitus whose databases hold nobody who was forgotten; costs one look while nobody was."""
+    file = habitus.settings.home / FILE
+    if habitus.is_read_only or stands_in(habitus) or (habitus.shared is habitus.local and not file.exists()):
+        return habitus
+    standing = [_in_database(engine) for engine in _engines(habitus)]
+    known = {*read(file), *standing[0]}
+    if pending := [one for one in known if any(one not in there for there in standing)]:
+        from habitus.app.operation.forgetting import forget_again  # every table there is, for the rare case
+
+        log.info("Forgetting again whom a backup or another host brought back: %d.", len(pending))
+        forget_again(habitus, pending)
+    return habitus
+
+
+def read(file: Path) -> list[Tombstone]:
+    """Those of a home; a line that can't be read is none."""
+    try:
+        lines = file.read_text("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageFailed(f"Can't read {file}: {error.strerror}.", mend="Check its permissions.") from None
+    return [found for line in lines if (found := _read(line)) is not None]
+
+
+def write(file: Path, tombstones: Iterable[Tombstone]) -> None:
+    """Before anything is erased, so that whoever is killed on the way goes on at the next start."""
+    known = set(read(file))
+    lines = [json.dumps({"salt": one.salt, "digest": one.digest}) for one in tombstones if one not in known]
+    if not lines:
+        return
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write("".join(f"{line}\n" for line in lines))
+            opened.flush()
+            os.fsync(opened.fileno())
+    except OSError as error:
+        raise StorageFailed(f"Can't write {file}: {error.strerror}.", mend="Free some space and retry.") from None
+
+
+def place(habitus: Habitus, tombstones: Iterable[Tombstone], now: datetime) -> None:
+    """Say in every database that these were erased from it."""
+    rows = [{"name": one.key, "set_on": now, "set_by": "habitus"} for one in tombstones]
+    for engine in _engines(habitus):
+        with sql.writing(engine, durable=True) as connection:
+            sql.insert_missing(connection, switches, rows)
+
+
+def _engines(habitus: Habitus) -> tuple[sa.Engine, ...]:
+    return tuple(dict.fromkeys((habitus.shared, habitus.local)))
+
+
+def _in_database(engine: sa.Engine) -> frozenset[Tombstone]:
+    query = sa.select(switches.c.name).where(switches.c.name.startswith(_PREFIX))
+    with sql.reading(engine) as connection:
+        keys = [key.removeprefix(_PREFIX).partition(":") for key in connection.execute(query).scalars()]
+    return frozenset(Tombstone(salt=salt, digest=digest) for salt, _, digest in keys)
+
+
+def _read(line: str) -> Tombstone | None:
+    try:
+        told = json.loads(line)
+        return Tombstone(salt=str(told["salt"]), digest=str(told["digest"]))
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,224 @@
+"""The resident process behind hooks: hears what an agent's hooks are told, answers at once, and journals its turns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from habitus.agent.background import Background, in_thread
+from habitus.agent.offers import Offers
+from habitus.agent.prompt import Composed
+from habitus.agent.turn_door import AsyncHostTurn
+from habitus.app.conversations.hosting import HostRequest
+from habitus.app.growth import spool
+from habitus.app.habitus import Habitus
+from habitus.app.other_agents.hooks import SOURCE, Prompter
+from habitus.hosts.hooks import RESIDENT
+from habitus.resident import listen
+from habitus.settings import Settings
+from habitus.skills.layers import project_root
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 4 * 3600.0
+_MOST_PLACES, _MOST_SESSIONS = 8, 100
+_LEARNING_S = 2.0  # that a failed call waits for what the last sessions teach
+_MOST_SAID = 9_000  # characters; Claude Code takes 10,000
+
+
+async def attend(settings: Settings, *, idle_s: float = IDLE_S, stop: asyncio.Event | None = None) -> None:
+    """Be the resident process of this home until there is no more reason to."""
+    attendant, stop = Attendant(settings), stop or asyncio.Event()
+    await listen(settings.home, RESIDENT, attendant.answer, idle_s=idle_s, stop=stop, close=attendant.close)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """A project, opened."""
+
+    habitus: Habitus
+    prompter: Prompter
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time asks the prompter
+
+
+@dataclass(kw_only=True, slots=True)
+class _Session:
+    """A session of the agent, and the turn of ours that is open in it."""
+
+    place: _Place
+    conversation: str
+    offers: Offers
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turn: AsyncHostTurn | None = None
+
+
+class Attendant:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._places: OrderedDict[Path, _Place] = OrderedDict()
+        self._opening = asyncio.Lock()
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._background = Background()
+        self._has_learned = asyncio.Event()
+        self._has_learned.set()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A line with the event's name, then what the agent told the hook; back goes what the agent takes as JSON."""
+        event = (await reader.readline()).decode().strip()
+        told = json.loads(await reader.read())
+        try:
+            said = await self._heard(event, told)
+        except Exception:  # a hook must never stand in the way
+            log.warning("The hook %s could not be answered.", event, exc_info=True)
+            return
+        if said:
+            context = {"hookEventName": event, "additionalContext": said[:_MOST_SAID]}
+            writer.write(json.dumps({"hookSpecificOutput": context}).encode())
+            await writer.drain()
+
+    async def close(self) -> None:
+        await self._background.close()
+        for place in self._places.values():
+            await in_thread(place.habitus.close)
+
+    async def _heard(self, event: str, told: Mapping[str, Any]) -> str:
+        match event:
+            case "SessionStart":
+                return await self._session_started(told)
+            case "UserPromptSubmit":
+                return await self._asked(told)
+            case "PostToolUseFailure":
+                return await self._failed(told)
+            case "Stop":
+                self._background.spawn(self._stopped(told))
+            case "SessionEnd":
+                self._background.spawn(self._ended(told))
+        return ""
+
+    # The events
+
+    async def _session_started(self, told: Mapping[str, Any]) -> str:
+        session = await self._session(told)
+        if self._has_learned.is_set():
+            self._has_learned.clear()
+            self._background.spawn(self._learn())
+        place, is_new = session.place, told.get("source", "startup") == "startup"
+        async with place.lock:
+            said = await in_thread(lambda: place.prompter.at_start(session.offers, is_new=is_new))
+        self._background.spawn(self._warm_up(place))
+        return said
+
+    async def _asked(self, told: Mapping[str, Any]) -> str:
+        session, text = await self._session(told), str(told.get("prompt", ""))
+        async with session.lock, session.place.lock:
+            composed = await in_thread(lambda: session.place.prompter.beside_request(text, session.offers))
+        self._background.spawn(self._begin(session, text, composed))  # the person does not wait for the journal
+        return session.place.habitus.redacted(composed.prompt.context_text)
+
+    async def _failed(self, told: Mapping[str, Any]) -> str:
+        """The remedy; where there is none, what a detector has to say."""
+        if told.get("is_interrupt"):
+            return ""  # the person stopped it
+        session = await self._session(told)
+        tool, given, error = str(told.get("tool_name", "")), told.get("tool_input"), str(told.get("error", ""))
+        arguments = given if isinstance(given, dict) else {}
+        try:
+            await asyncio.wait_for(self._has_learned.wait(), _LEARNING_S)
+        except TimeoutError:
+            log.info("What the last sessions teach is not known yet.")
+        async with session.place.lock:
+            remedy = await in_thread(lambda: session.place.prompter.beside_failure(tool, arguments, error))
+        async with session.lock:
+            nudge = "" if session.turn is None else await session.turn.observe(tool, arguments, error, ok=False)
+        return remedy or nudge
+
+    async def _stopped(self, told: Mapping[str, Any]) -> None:
+        session = await self._session(told)
+        async with session.lock:
+            if session.turn is not None:
+                turn, session.turn = session.turn, None
+                await turn.leave()
+
+    async def _ended(self, told: Mapping[str, Any]) -> None:
+        await self._stopped(told)
+        session = self._sessions.pop(_id(told), None)
+        if session is not None:
+            await session.place.habitus.hosting.leave(session.conversation)
+
+    # What they need
+
+    async def _begin(self, session: _Session, text: str, told: Composed) -> None:
+        habitus = session.place.habitus
+        request = HostRequest(
+            text=text,
+            user=habitus.user(),
+            conversation=session.conversation,
+            source_type=SOURCE,
+            shows_prompt=False,
+            told=told,
+            offers=session.offers,
+            learns=False,
+        )
+        async with session.lock:
+            if session.turn is not None:
+                await session.turn.leave()
+            session.turn = await habitus.hosting.turn(request).__aenter__()
+
+    async def _session(self, told: Mapping[str, Any]) -> _Session:
+        id = _id(told)
+        if id not in self._sessions:
+            place = await self._at(Path(str(told.get("cwd") or self._settings.user_home)))
+            conversation = f"{SOURCE}-{id}"
+            offers = await in_thread(lambda: place.prompter.offers(conversation))
+            self._sessions.setdefault(id, _Session(place=place, conversation=conversation, offers=offers))
+        self._sessions.move_to_end(id)
+        while len(self._sessions) > _MOST_SESSIONS:
+            self._sessions.popitem(last=False)  # its turn is ended when its conversation is
+        return self._sessions[id]
+
+    async def _at(self, cwd: Path) -> _Place:
+        """The project of a working directory, opened once."""
+        root = project_root(cwd)
+        async with self._opening:
+            if root not in self._places:
+                self._places[root] = await in_thread(lambda: self._opened(cwd))
+            self._places.move_to_end(root)
+            if len(self._places) > _MOST_PLACES:
+                await self._close_one()
+        return self._places[root]
+
+    def _opened(self, cwd: Path) -> _Place:
+        where = cwd if cwd.is_dir() else self._settings.user_home
+        habitus = Habitus.open(self._settings.model_copy(update={"cwd": where}))
+        return _Place(habitus=habitus, prompter=Prompter(habitus))
+
+    async def _close_one(self) -> None:
+        _, place = self._places.popitem(last=False)
+        for id in [id for id, session in self._sessions.items() if session.place is place]:
+            del self._sessions[id]
+        await in_thread(place.habitus.close)
+
+    async def _warm_up(self, place: _Place) -> None:
+        """Open the index before the first request waits for it."""
+        async with place.lock:
+            await in_thread(lambda: place.prompter.beside_request("warm up", Offers()))
+
+    async def _learn(self) -> None:
+        live = set(self._sessions)
+        try:
+            read = await in_thread(lambda: spool.learn_from(self._settings, live=live))
+            log.info("Learned from %d transcripts.", read)
+        finally:
+            self._has_learned.set()
+
+
+def _id(told: Mapping[str, Any]) -> str:
+    """A session's id, fit to be part of a conversation's."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", str(told.get("session_id") or "unknown"))[:60]

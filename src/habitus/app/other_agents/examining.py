@@ -1,0 +1,195 @@
+"""Examining another agent as it is: its skills and transcripts read in place, and every finding with its mend.
+
+Nothing is written, sent or asked of a model, and no home of ours is needed: what has to be searched is held in memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from habitus.app.other_agents.agent_skills import (
+    AgentSkill,
+    Remark,
+    Topic,
+    about_files,
+    about_listing,
+    confusable,
+    never_fired,
+    quoted,
+    read_skills,
+    searching,
+)
+from habitus.errors import NotFound, did_you_mean
+from habitus.hosts.table import STUDIED, Host, Scope
+from habitus.learning.remedies import wording
+from habitus.learning.remedies.calls import moment
+from habitus.learning.remedies.commands import written
+from habitus.learning.remedies.findings import ENOUGH, Findings, findings
+from habitus.learning.remedies.sessions import SessionReader
+from habitus.learning.transcripts import pieces
+from habitus.redact import Redactor
+from habitus.screening.policy import Policy
+from habitus.skills import names, trees
+from habitus.skills.layers import project_root
+
+UNUSED = timedelta(days=30)
+MOST_REQUESTS = 300  # the latest, held against the skills
+MOST_FAILURES = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentReport:
+    agent: str
+    label: str
+    skills: int
+    sessions: int
+    calls: int
+    remarks: tuple[Remark, ...]
+
+
+@dataclass(slots=True)
+class _Past:
+    """What an agent's transcripts say."""
+
+    found: Findings | None = None
+    requests: list[str] = field(default_factory=list)  # for which no skill was used
+    uses: Counter[str] = field(default_factory=Counter)
+    last_use: dict[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examiner:
+    """`home` is the person's home directory, `environ` says which agents lie elsewhere, `cwd` is where they work."""
+
+    home: Path
+    environ: Mapping[str, str]
+    cwd: Path
+    now: datetime
+    redactor: Redactor
+    policy: Policy
+    progress: Callable[[int], None] = lambda done: None
+
+    def examine(self, wanted: str = "") -> tuple[AgentReport, ...]:
+        """The agents on this machine, or the one that is wanted."""
+        if wanted and wanted not in STUDIED:
+            near = did_you_mean(wanted, list(STUDIED))
+            raise NotFound(f"There is no agent '{wanted}' I know. {near}".strip(), mend=f"Known: {', '.join(STUDIED)}.")
+        meant = [
+            each
+            for name, each in STUDIED.items()
+            if name == wanted or (not wanted and each.is_used(self.environ, self.home))
+        ]
+        if not meant:
+            raise NotFound(
+                "No agent keeps skills or transcripts here.",
+                mend=f"Looked for {', '.join(STUDIED)}; try 'habitus tour'.",
+            )
+        return tuple(map(self._report, meant))
+
+    def _report(self, agent: Host) -> AgentReport:
+        skills, past = list(self._skills(agent)), self._past(agent)
+        remarks = [
+            Remark(topic=each.topic, what=self._clean(each.what), mend=self._clean(each.mend))
+            for each in self._remarks(agent, skills, past)
+        ]
+        covered = past.found.coverage if past.found else None
+        return AgentReport(
+            agent=agent.name,
+            label=agent.title,
+            skills=len(skills),
+            sessions=covered.sessions if covered else 0,
+            calls=covered.calls if covered else 0,
+            remarks=tuple(sorted(remarks, key=lambda each: list(Topic).index(each.topic))),
+        )
+
+    def _clean(self, text: str) -> str:
+        """Without secrets, and with the person's home as `~`."""
+        return self.redactor.redact(text.replace(f"{self.home}/", "~/")).text
+
+    def _remarks(self, agent: Host, skills: Sequence[AgentSkill], past: _Past) -> Iterator[Remark]:
+        if past.found:
+            yield from _about_failures(past.found, self.now)
+        loadable = list({each.name: each for each in reversed(skills) if each.skill}.values())[::-1]
+        yield from about_files(skills, self.policy)
+        yield from about_listing(agent, loadable, past.uses)
+        if loadable:
+            search = searching(loadable)
+            yield from confusable(loadable, search)
+            yield from never_fired(loadable, past.uses, past.requests[-MOST_REQUESTS:], search)
+        if past.uses:
+            yield from self._unused(loadable, past)
+
+    def _skills(self, agent: Host) -> Iterator[AgentSkill]:
+        """In the order in which the agent takes them: the first of a name wins."""
+        root = project_root(self.cwd)
+        upwards = [place for place in (self.cwd, *self.cwd.parents) if place == root or root in place.parents]
+        folders = [agent.path(folder, self.environ, self.home, root) for folder in agent.reads[Scope.USER]]
+        folders += [place / folder for place in upwards if place != self.home for folder in agent.reads[Scope.PROJECT]]
+        for folder in dict.fromkeys(folders):
+            if folder.is_dir():
+                yield from read_skills(folder)
+
+    def _past(self, agent: Host) -> _Past:
+        past = _Past()
+        readers: dict[tuple[Path, str], SessionReader] = {}
+        for number, path in enumerate(agent.transcripts(self.environ, self.home), 1):
+            self.progress(number)
+            try:
+                for piece in pieces(path, self.redactor):
+                    key = path, piece.id
+                    reader = readers.setdefault(
+                        key, SessionReader(session=piece.id, project=piece.project, file=path.name)
+                    )
+                    for turn in piece.turns:
+                        reader.take(turn)
+                        used = frozenset(_own(use.skill) for use in piece.skill_uses if use.turn == turn.id)
+                        at = next((moment(said.at) for said in turn.said if said.at), None)
+                        past.uses.update(used)
+                        past.last_use |= {name: max(at, past.last_use.get(name, at)) for name in used if at}
+                        past.requests += [said.words for said in turn.said[:1] if not turn.is_sidechain and not used]
+            except OSError:
+                continue  # it is gone, or not ours to read
+        past.found = findings(reader.facts() for reader in readers.values()) if readers else None
+        return past
+
+    def _unused(self, skills: Sequence[AgentSkill], past: _Past) -> Iterator[Remark]:
+        for each in skills:
+            last = past.last_use.get(each.name)
+            written_on = (each.path / (trees.main_file(each.tree) or "")).stat().st_mtime
+            is_young = self.now.timestamp() - written_on < UNUSED.total_seconds()
+            is_used = self.now - last < UNUSED if last else past.uses[each.name] > 0
+            if is_young or is_used:
+                continue
+            off = each.path.parent.with_name("skills-off")
+            yield Remark(
+                topic=Topic.UNUSED,
+                what=f"'{each.name}' was not used for {UNUSED.days} days, and takes room in the listing.",
+                mend=f"mkdir -p {quoted(off)} && mv {quoted(each.path)} {quoted(off)}/",
+            )
+
+
+def _own(skill: str) -> str:
+    return names.canonical(skill.rpartition(":")[2])  # a plugin's skill is written plugin:name
+
+
+def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:
+    taught = {signature for held in found.lessons for signature in held.signatures}
+    for held in found.lessons:
+        cost = f"{wording.evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
+        yield Remark(topic=Topic.LESSON, what=f"{wording.lesson(held)} ({cost})", mend="habitus learn --apply")
+    again = [each for each in found.failures if each.sessions >= ENOUGH and each.signature not in taught]
+    for each in again[:MOST_FAILURES]:
+        called = written(each.words[:6]) or each.tool
+        yield Remark(
+            topic=Topic.FAILING,
+            what=f"`{called}` fails again and again: {each.signature} ({each.sessions} sessions, {each.calls} calls).",
+            mend="habitus lessons add 'what to do instead'",
+        )
+    for rule in found.rules:
+        if rule.is_lesson:
+            said = wording.rule_evidence(rule, now)
+            yield Remark(topic=Topic.RULE, what=f"{rule.correction.text} ({said})", mend="habitus learn --apply")

@@ -1,0 +1,175 @@
+"""Replaying: who of the last requests would get a skill, or no longer, if a proposal were approved.
+
+Rules and fit decide, as they would now; what a conversation carries on from turn to turn is left out.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from habitus.agent.choosing import near
+from habitus.app.habitus import Habitus
+from habitus.app.library.selecting import gates_at
+from habitus.journal.model import Turn
+from habitus.search.model import Results
+from habitus.skills import menu, trees
+from habitus.skills.gates import GateContext
+from habitus.skills.layers import OWN
+from habitus.skills.listing import Listed, Snapshot
+from habitus.skills.model import Skill, Source, State
+from habitus.skills.review import Action, Change
+from habitus.skills.selection import Request, Selection, User, select
+
+LAST = 200  # requests
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Affected:
+    """A request that would get the skill and does not now, or the other way round."""
+
+    turn: str
+    session: str
+    request: str
+    asked_on: datetime
+    gets_it: bool
+    instead: tuple[str, ...]  # what it would lose for it, or get in its place
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replay:
+    """What a change would have done to the last requests; `without_line` have no room on the list of names any more."""
+
+    name: str
+    requests: int
+    affected: tuple[Affected, ...]  # the latest first
+    without_line: tuple[str, ...] = ()
+
+    @property
+    def gained(self) -> tuple[Affected, ...]:
+        return tuple(one for one in self.affected if one.gets_it)
+
+    @property
+    def lost(self) -> tuple[Affected, ...]:
+        return tuple(one for one in self.affected if not one.gets_it)
+
+    @property
+    def displaced(self) -> Mapping[str, int]:
+        """What would lose its place to it, and how often; the most first."""
+        return dict(Counter(name for one in self.gained for name in one.instead).most_common())
+
+
+def replay(habitus: Habitus, change: Change, last: int = LAST) -> Replay:
+    """Of the user's own requests. It takes a second in a large library: never on the event loop."""
+    user = habitus.user()
+    now = habitus.skills.snapshot(user=user.name)
+    then = _supposed(habitus, now, change)
+    turns = habitus.journal.latest(limit=last, user=user.name)
+    if then is None:
+        return Replay(name=change.name, requests=len(turns), affected=())
+    supposed = habitus.finder.supposing(*_differing(change))
+    search = partial(habitus.finder.search, at=now, look=False)
+    before = _Library(now, gates_at(habitus, now, user), search, user)
+    after = _Library(then, gates_at(habitus, then, user), supposed.search, user)
+    found = (_affected(change.name, turn, before, after) for turn in turns)
+    lines = [library.lines(habitus) for library in (before, after)]
+    return Replay(
+        name=change.name,
+        requests=len(turns),
+        affected=tuple(one for one in found if one is not None),
+        without_line=tuple(sorted(lines[0] - lines[1] - {change.name})),
+    )
+
+
+class _Library:
+    """The skills at one moment, real or supposed, and what a request gets of them."""
+
+    def __init__(self, at: Snapshot, gates: GateContext, search: Callable[..., Results], user: User) -> None:
+        self._at = at
+        self._gates = gates
+        self._search = search
+        self._user = user
+        self._selected = functools.cache(self._select)  # without what is attached, rules look at nothing else
+
+    def given(self, text: str, source_type: str) -> tuple[str, ...]:
+        """What a request gets in full by a rule, and what it is pointed to because it fits."""
+        chosen, on_menu = self._selected(source_type)
+        fitting = near(partial(self._search, text), on_menu)
+        return (*(choice.name for choice in chosen.eager), *(hit.id for hit in fitting))
+
+    def lines(self, habitus: Habitus) -> set[str]:
+        """What has a line of its own on the list of names that every session has."""
+        chosen, _ = self._selected("repl")
+        return {*menu.offered(chosen, habitus.skills.all_counters(), habitus.settings.context_tokens).shown}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._at.by_name
+
+    def _select(self, source_type: str) -> tuple[Selection, frozenset[str]]:
+        chosen = select(self._at.listing, Request(text="", source_type=source_type, user=self._user), self._gates)
+        return chosen, frozenset(summary.name for summary in chosen.menu)
+
+
+def _affected(name: str, turn: Turn, before: _Library, after: _Library) -> Affected | None:
+    has = after.given(turn.request, turn.source_type)
+    if name not in before and name not in has:
+        return None
+    had = before.given(turn.request, turn.source_type)
+    if (name in had) is (name in has):
+        return None
+    more, less = (has, had) if name in has else (had, has)
+    return Affected(
+        turn=turn.id,
+        session=turn.session,
+        request=turn.request,
+        asked_on=turn.started_on,
+        gets_it=name in has,
+        instead=tuple(other for other in less if other not in more),
+    )
+
+
+def _supposed(habitus: Habitus, now: Snapshot, change: Change) -> Snapshot | None:
+    """The library if the change were made; None where a copy of another layer stands before it."""
+    old = now.by_name.get(change.name)
+    layers = [layer.name for layer in habitus.skills.layers]
+    if old is not None and layers.index(old.layer) > layers.index(change.layer):
+        return None
+    others = [item for item in now.listing if item.name != change.name]
+    match change.action:
+        case Action.WRITE:
+            new = _as_approved(change, old)
+        case Action.REMOVE:
+            new = None
+        case Action.ENABLE | Action.DISABLE:
+            new = _switched(old, on=change.action is Action.ENABLE)
+    listing = sorted([*others, *([new] if new is not None else [])], key=lambda item: item.name)
+    return Snapshot(revision=("supposed", now.revision), listing=tuple(listing))
+
+
+def _as_approved(change: Change, old: Listed | None) -> Listed | None:
+    """A skill as it would be listed; what it claims has force only where it is the person's own."""
+    skill = trees.parse(change.name, change.tree).skill
+    if skill is None:
+        return None
+    is_own = change.layer in OWN and skill.source is not Source.IMPORTED
+    enabled = old is None or old.summary is None or old.summary.enabled
+    manifest = skill.manifest if is_own else skill.manifest.without_force()
+    summary = replace(skill, layer=change.layer, manifest=manifest, enabled=enabled)
+    return Listed(name=change.name, layer=change.layer, state=State.OK, summary=summary)
+
+
+def _switched(old: Listed | None, *, on: bool) -> Listed | None:
+    if old is None or old.summary is None:
+        return old
+    state = State.OK if on else State.DISABLED
+    return replace(old, state=state, summary=replace(old.summary, enabled=on))
+
+
+def _differing(change: Change) -> tuple[tuple[Skill, ...], tuple[str, ...]]:
+    """What search would have anew, and what it would no longer have."""
+    skill = trees.parse(change.name, change.tree).skill if change.action is Action.WRITE else None
+    return ((skill,), ()) if skill is not None else ((), (change.name,) if change.action is Action.REMOVE else ())

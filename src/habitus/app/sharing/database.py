@@ -1,0 +1,188 @@
+"""The database of a home, or the one it shares: how it stands, bringing it up to date, copying it elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from habitus import extras, sql
+from habitus.app import home
+from habitus.app.review import reminding
+from habitus.app.sharing.copying import Copied, Place, copy
+from habitus.errors import Invalid, Refused
+from habitus.settings import Settings
+from habitus.skills.layers import USER
+from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.sql import SqlShelf
+from habitus.skills.stores.versioned import VersionedStore
+
+HOME = "home"  # what people call the database and the folders of their own home
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatabaseStatus:
+    address: str
+    server: str
+    schema: str | None  # None where there are no tables yet
+    needs: str
+    is_usable: bool
+    note: str
+    latency_ms: float
+    pgvector: str  # its version; empty where there is none
+    search: str  # where skills are searched
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Migrated:
+    address: str
+    before: str | None
+    after: str
+    oldest: str  # the oldest schema whose Habitus may go on using it
+
+
+def status(settings: Settings) -> DatabaseStatus:
+    """How the database stands, whether or not this Habitus can use it; nothing is changed."""
+    with _engine(settings) as engine:
+        schema = sql.revision(engine)
+        with sql.reading(engine) as connection:
+            began = time.perf_counter()
+            connection.execute(sa.text("SELECT 1"))
+            latency = (time.perf_counter() - began) * 1000
+            is_server = engine.dialect.name == "postgresql"
+            names = sorted(sa.inspect(connection).get_table_names())
+            rows = {name: int(connection.execute(_count(name)).scalar_one()) for name in names}
+            return DatabaseStatus(
+                address=sql.place(engine),
+                server=f"{'PostgreSQL' if is_server else 'SQLite'} {_version(connection)}",
+                schema=schema,
+                needs=sql.HEAD,
+                is_usable=(problem := sql.unusable(engine, schema)) is None,
+                note="" if problem is None else str(problem),
+                latency_ms=round(latency, 2),
+                pgvector=_pgvector(connection) if is_server else "",
+                search=_search(connection, rows.get("search_skills", 0)),
+                rows=rows,
+            )
+
+
+def _version(connection: sa.Connection) -> str:
+    return ".".join(map(str, connection.dialect.server_version_info or ()))
+
+
+def _pgvector(connection: sa.Connection) -> str:
+    query = sa.text("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
+    return connection.execute(query).scalar() or ""
+
+
+def _search(connection: sa.Connection, in_server: int) -> str:
+    if not in_server:
+        return "in the memory of each host"
+    kept_as = connection.execute(sa.text(_VECTORS_ARE)).scalar()
+    return f"in the server, by full text{' and pgvector' if kept_as == 'vector' else ''}"
+
+
+_VECTORS_ARE = (
+    "SELECT t.typname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+    "WHERE a.attrelid = to_regclass('search_skill_vectors') AND a.attname = 'vector'"
+)
+
+
+def _count(name: str) -> sa.Select[int]:
+    return sa.select(sa.func.count()).select_from(sa.table(name))
+
+
+def migrate(settings: Settings, *, even_so: bool = False) -> Migrated:
+    """Bring the database up to what this Habitus needs; the only thing that does so where many hosts share it.
+
+    `even_so` strands processes of an older Habitus that run on it and can't use it afterwards.
+    """
+    _refuse_unless_admin(settings, "migrate the database")
+    with _engine(settings) as engine:
+        before = sql.revision(engine)
+        sql.migrate(engine, even_so=even_so)
+        after = sql.revision(engine) or sql.HEAD
+        return Migrated(
+            address=sql.place(engine), before=before, after=after, oldest=sql.oldest_reader(engine) or after
+        )
+
+
+def copy_between(
+    settings: Settings,
+    source: str,
+    target: str,
+    *,
+    merge: bool = False,
+    progress: Callable[[int], None] = lambda done: None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Copied:
+    """Copy everything from one database to another; each is an address, or `home` for this home's own."""
+    _refuse_unless_admin(settings, "copy a database")
+    with ExitStack() as opened:
+        here = opened.enter_context(_opened(settings, source))
+        there = opened.enter_context(_opened(settings, target))
+        _take_down(here, clock)
+        done = copy(here, there, merge=merge, progress=progress)
+        if source == HOME and (waiting := _waiting_jobs(settings)):
+            done = replace(done, stays={**done.stays, "jobs that wait ('habitus worker --until-idle')": waiting})
+        if HOME in (source, target):
+            reminding.tell_no_more((here if source == HOME else there).engine, clock())
+        return done
+
+
+def _waiting_jobs(settings: Settings) -> int:
+    """They stay, since whoever still works in this home would do them a second time."""
+    queue = settings.home / home.JOBS
+    if not queue.exists() or not extras.has("dbos"):
+        return 0
+    from habitus.jobs.queue import JobQueue  # the engine, for those who have it
+
+    with closing(JobQueue(sql.sqlite_url(queue))) as jobs:
+        return jobs.left()
+
+
+@contextmanager
+def _engine(settings: Settings) -> Iterator[sa.Engine]:
+    engine = sql.create_engine(home.address(settings), settings.workspace)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _opened(settings: Settings, which: str) -> Iterator[Place]:
+    address, workspace = which, settings.workspace
+    if which == HOME:
+        if not home.can_write(settings.home):
+            home.refuse_to_write(settings.home)
+        address, workspace = sql.sqlite_url(settings.home / home.DATABASE), ""
+    elif not which:
+        raise Invalid(
+            "It is not said where to copy to.", mend="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
+        )
+    engine = sql.open_engine(address, workspace)
+    try:
+        if which == HOME:
+            home.keep_private(settings.home)
+            shelf = DirectoryShelf(settings.home / "skills", settings.home / "archive", is_private=True)
+            yield Place(engine=engine, shelf=shelf)
+        else:
+            yield Place(engine=engine, shelf=SqlShelf(engine, settings.home / "cache" / "skills"))
+    finally:
+        engine.dispose()
+
+
+def _take_down(source: Place, clock: Callable[[], datetime]) -> None:
+    """What was changed by hand, or was left unfinished, is written down before it is copied."""
+    VersionedStore(source.shelf, source.engine, layer=USER, clock=clock).contents()
+
+
+def _refuse_unless_admin(settings: Settings, what: str) -> None:
+    if not settings.is_admin:
+        raise Refused(f"Only an admin may {what}.", mend="Ask one.")

@@ -1,0 +1,163 @@
+"""Standing in for a shared database: what a turn needs of it, as this host last saw it, in a file that is only read.
+
+It is copied when conversations end. A process that starts while the server is away works from it, and leaves what it
+would write to the spool.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from habitus import sql
+from habitus.agent.outage import ANSWERS_S
+from habitus.app import home
+from habitus.app.sharing.reaching import absence
+from habitus.errors import DatabaseAway, Refused, StorageFailed
+from habitus.memory.tables import memory_revision
+from habitus.pause import switches
+from habitus.search.tables import collections
+from habitus.skills.tables import sequences
+
+if TYPE_CHECKING:
+    from habitus.app.habitus import Habitus
+    from habitus.settings import Settings
+
+log = logging.getLogger(__name__)
+
+FILE = "cache/shared.db"
+AWAY = "The database is away."
+_MARK = "as of "
+_AT_A_TIME = 1000
+# What was, and what waits, is looked up where it is.
+_LEFT_OUT = frozenset(
+    {
+        *("turns", "turn_messages", "turn_events", "turn_selections", "turn_outcomes", "exposures", "lasting_outcomes"),
+        *(
+            "blobs",
+            "skill_intents",
+            "skill_proposals",
+            "engram_versions",
+            "learned_turns",
+            "studied_files",
+            "skill_calls",
+            "answered_requests",
+        ),
+    }
+)
+
+
+def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
+    """What every host shares, in the name of this user; where its server is away, what stands in for it here.
+
+    Where there is only one host, the home's own database.
+    """
+    if not settings.database and not settings.workspace:
+        return local
+    address = home.address(settings)
+    server = sql.create_engine(address, settings.workspace)
+    if server.dialect.name == "postgresql":
+        home.settle(settings.home, settings.workspace)
+    file = settings.home / FILE
+    is_away = file.exists() and absence(server.url, ANSWERS_S)
+    if is_away and (found := _read_only(file)) is not None:
+        return found
+    try:
+        opened = sql.open_engine(address, settings.workspace)
+    except DatabaseAway:  # somebody was there, who is not the server
+        if (found := _read_only(file)) is None:
+            raise
+        return found
+    return sql.acting_as(opened, settings.user, is_admin=settings.is_admin)
+
+
+def stands_in(habitus: Habitus) -> bool:
+    return habitus.shared is not habitus.local and habitus.shared.url.database == str(habitus.settings.home / FILE)
+
+
+def refuse_changes(habitus: Habitus) -> None:
+    """What is changed where it can't be kept would be lost."""
+    habitus.refuse_if_read_only()
+    if stands_in(habitus):
+        raise Refused(f"{AWAY} Nothing can be changed until it is back.", mend="See 'habitus doctor'.")
+
+
+def keep(habitus: Habitus) -> None:
+    """Bring the copy on this host up to date; costs one look while nothing has changed."""
+    if habitus.is_read_only or habitus.shared.dialect.name != "postgresql":
+        return
+    file = habitus.settings.home / FILE
+    with sql.reading(habitus.shared) as connection:
+        mark = _mark(connection)
+        if file.exists() and _marked(file) == mark:
+            return
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = file.with_suffix(f".{os.getpid()}")
+        try:
+            fresh.touch(mode=0o600)
+            _copy(connection, fresh, mark, habitus.clock())
+            fresh.replace(file)
+        except OSError as error:
+            raise StorageFailed(f"Can't write {fresh}: {error.strerror}.", mend="Free some space.") from None
+        finally:
+            for path in fresh.parent.glob(f"{fresh.name}*"):
+                path.unlink(missing_ok=True)
+
+
+def _mark(connection: sa.Connection) -> str:
+    """Differs when anything differs that is copied and grows with every change; of the rest, when it was looked at."""
+    columns = (sequences.c.value, memory_revision.c.revision, collections.c.generation)
+    numbers = [int(connection.execute(sa.select(sa.func.sum(column))).scalar() or 0) for column in columns]
+    trusted = connection.execute(sa.select(sa.func.count(), sa.func.max(switches.c.set_on))).one()
+    return f"{_MARK}{sql.HEAD} {numbers} {tuple(trusted)}"
+
+
+def _copy(connection: sa.Connection, file: Path, mark: str, now: datetime) -> None:
+    engine = sa.create_engine(sql.sqlite_url(file))
+    try:
+        sql.metadata.create_all(engine)
+        with engine.begin() as copy:
+            for table in sql.metadata.sorted_tables:
+                if table.name not in _LEFT_OUT:
+                    _copy_rows(connection, copy, table)
+            copy.execute(switches.insert().values(name=mark, set_on=now, set_by="habitus"))
+    finally:
+        engine.dispose()
+
+
+def _copy_rows(connection: sa.Connection, copy: sa.Connection, table: sa.Table) -> None:
+    found = connection.execution_options(yield_per=_AT_A_TIME).execute(sa.select(table))
+    for rows in found.mappings().partitions(_AT_A_TIME):
+        copy.execute(table.insert(), [dict(row) for row in rows])
+
+
+def _read_only(file: Path) -> sa.Engine | None:
+    """None where there is none, or one that another version made."""
+    if not file.exists() or not _marked(file).startswith(f"{_MARK}{sql.HEAD} "):
+        return None
+    engine = sql.create_engine(sql.sqlite_url(file))
+    sa.event.listen(engine, "connect", _refuse_writes)
+    log.info("%s This process works from what was seen last.", AWAY)
+    return engine
+
+
+def _refuse_writes(connection: Any, _: ConnectionPoolEntry) -> None:
+    connection.execute("PRAGMA query_only = ON")
+
+
+def _marked(file: Path) -> str:
+    engine = sa.create_engine(sql.sqlite_url(file))
+    try:
+        with engine.connect() as connection:
+            query = sa.select(switches.c.name).where(switches.c.name.startswith(_MARK))
+            return str(connection.execute(query).scalar() or "")
+    except sa.exc.SQLAlchemyError:
+        return ""  # cut off, or damaged: it is made anew
+    finally:
+        engine.dispose()

@@ -1,0 +1,1 @@
+"""Jobs over the use cases: their kinds, their schedules, and the worker."""

@@ -1,0 +1,269 @@
+"""Kinds of jobs: each is steps over a use case, and says how a person leaves one to a worker; and leaving one."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from habitus.agent.loop_thread import LoopThread
+from habitus.app import home
+from habitus.app.growth import curating, dreaming, spool, studying
+from habitus.app.growth.mining import Mining
+from habitus.app.habitus import Habitus
+from habitus.app.library import updating
+from habitus.app.whose import acting_as
+from habitus.files import given_path
+from habitus.jobs.model import Priority, Work
+from habitus.jobs.queue import JobQueue
+from habitus.jobs.rules import Lanes
+from habitus.learning.dream.challenge import Challenge
+from habitus.learning.dream.cycle import Dreamt, DreamVerdict
+from habitus.skills.formats import detect
+from habitus.skills.formats.base import Incoming
+
+_AT_A_TIME = 200  # skills of an import that are one part
+
+
+class _Kind:
+    """What all have in common. `takes` and `usage` say how a person leaves one to a worker, `scheduled` is what one is
+    given that starts by itself."""
+
+    takes = range(1)  # how many words
+    usage = "It takes none."
+    asks_model = False
+    scheduled: Mapping[str, Any] = {}
+
+    @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        """Whether only a worker of the home that it was left in can do it, because it is about files there."""
+        return False
+
+    def __init__(self, habitus: Habitus, loop: LoopThread) -> None:
+        self._habitus = habitus
+        self._loop = loop  # whoever closes it ends what a part waits for
+
+    @staticmethod
+    def given(paths: Sequence[str]) -> dict[str, Any]:
+        """What a job is given, from a person's words."""
+        return {}
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [{}]
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return _added(results)
+
+
+class Curate(_Kind):
+    """Everything that ages, at once: what it does twice it does once."""
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [{"model": given.get("model", "")}]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        done = self._loop.wait(curating.curate(self._habitus, apply=True, model=part.get("model", "")))
+        return Counter(step.action.value for step in done.steps)
+
+
+class Mine(_Kind):
+    """Proposals from what was done again and again; what was proposed once is known, and not proposed again."""
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        mining = Mining(self._habitus)
+        mining.look()
+        mining.propose()
+        found = mining.report()
+        return {"turns": found.turns, "proposals": len(found.suggestions)}
+
+
+class Index(_Kind):
+    """Skills that changed are indexed anew, all of them after an upgrade; what is indexed already stays."""
+
+    @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        return True
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        self._habitus.finder.catch_up(lambda done: None)
+        return {"skills": len(self._habitus.skills.snapshot().by_name)}
+
+
+class Learn(_Kind):
+    """Transcripts, a file at a time, or without any those that hooks noted; the ledger of turns keeps one from
+    teaching twice."""
+
+    takes = range(10_000)
+    usage = "Name transcripts: files, folders or patterns."
+
+    @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        return True
+
+    @staticmethod
+    def given(paths: Sequence[str]) -> dict[str, Any]:
+        return {"files": list(paths)}
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        files = given.get("files")
+        return [str(path) for path in studying.found_files(files)] if files else [""]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        if not part:
+            return {"files": spool.learn_from(self._habitus.settings)}
+        study = studying.Study(self._habitus, apply=True, wants_failures=False)
+        study.read(Path(part))
+        study.keep()
+        report = study.report()
+        return {"files": 1, "turns": sum(file.turns for file in report.files)}
+
+
+class Import(_Kind):
+    """Skills of any layout, some hundred at a time; those that are here already stay as they are."""
+
+    takes = range(1, 2)
+    usage = "Say where from: a file, directory, archive or database address."
+
+    @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        return "://" not in str(given["source"])
+
+    @staticmethod
+    def given(paths: Sequence[str]) -> dict[str, Any]:
+        return {"source": paths[0]}
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        found = [entry.name for entry in detect.read(_source(given)) if isinstance(entry, Incoming)]
+        parts = [found[start : start + _AT_A_TIME] for start in range(0, len(found), _AT_A_TIME)]
+        return [{**given, "only": names} for names in parts]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        manner = updating.Manner(overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False))
+        taken = updating.take_in(self._habitus, _source(part), part["only"], part.get("layer", "user"), manner)
+        return Counter(result.verdict.value for result in taken.results)
+
+
+class _Played(_Kind):
+    """Challenges, one a part, each with what it came to."""
+
+    asks_model = True
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return {**Counter(each["verdict"] for each in results), "tokens": sum(each["tokens"] for each in results)}
+
+
+class Verify(_Played):
+    """Lessons that nothing has shown yet, tried once more; one that is verified already is left as it is."""
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.candidates(self._habitus)]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        return asdict(self._loop.wait(dreaming.verify(self._habitus, part["lesson"], model=part["model"])))
+
+
+class Dream(_Played):
+    """Self-play; what a lesson rests on is the part's key, so none is kept twice."""
+
+    scheduled: Mapping[str, Any] = {"cycles": 5}
+
+    @staticmethod
+    def is_local(given: Mapping[str, Any]) -> bool:
+        return bool(given.get("challenges"))
+
+    @staticmethod
+    def given(paths: Sequence[str]) -> dict[str, Any]:
+        return {"cycles": 1}
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        path = given.get("challenges")
+        found = dreaming.challenges(self._habitus, Path(path) if path else None)
+        wanted = [each for each in found if given.get("domain", "") in ("", each.domain)]
+        cycles = given.get("cycles") or len(wanted)
+        times = -(-cycles // len(wanted)) if wanted else 0
+        chosen = [each for _ in range(times) for each in random.sample(wanted, len(wanted))][:cycles]
+        until = time.time() + 60 * given["minutes"] if given.get("minutes") else None
+        common = {"model": given.get("model", ""), "until": until}
+        return [{"challenge": asdict(each), **common} for each in chosen]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        challenge = Challenge(**part["challenge"])
+        if part["until"] is not None and time.time() >= part["until"]:
+            dreamt = Dreamt(challenge=challenge.name, verdict=DreamVerdict.INFRA, reason="its time is up")
+        else:
+            dreamt = self._loop.wait(dreaming.dream(self._habitus, challenge, key=key, model=part["model"]))
+        return asdict(dreamt)
+
+
+_Any = Curate | Dream | Import | Index | Learn | Mine | Verify
+
+KINDS: Mapping[str, type[_Any]] = {
+    "curate": Curate,
+    "dream": Dream,
+    "import": Import,
+    "index": Index,
+    "learn": Learn,
+    "mine": Mine,
+    "verify": Verify,
+}
+SCHEDULED = {kind: KINDS[kind] for kind in ("curate", "learn", "mine", "verify", "dream")}
+
+
+def kinds(habitus: Habitus, loop: LoopThread) -> dict[str, Work]:
+    """What each kind does; what a part has to wait for runs on the loop."""
+    return {name: _InTheirName(habitus, kind, loop) for name, kind in KINDS.items()}
+
+
+class _InTheirName:
+    """Work in the name of whoever left the job, whoever's the worker is."""
+
+    def __init__(self, habitus: Habitus, kind: type[_Any], loop: LoopThread) -> None:
+        self._habitus = habitus
+        self._kind = kind
+        self._loop = loop
+
+    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        user = given.get("user", self._habitus.settings.user)
+        return [{"user": user, "part": part} for part in self._of(user).plan(given)]
+
+    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        return self._of(part["user"]).do(part["part"], key, before)
+
+    def sum_up(self, results: Sequence[Any]) -> Any:
+        return self._of(self._habitus.settings.user).sum_up(results)
+
+    def _of(self, user: str) -> _Any:
+        return self._kind(acting_as(self._habitus, user), self._loop)
+
+
+def add(
+    habitus: Habitus,
+    queue: JobQueue,
+    kind: str,
+    given: Mapping[str, Any],
+    *,
+    id: str = "",
+    priority: Priority = Priority.NORMAL,
+) -> str:
+    """Leave a job in this person's name, and return its id; what is about files of this home waits for its workers."""
+    of, user = KINDS[kind], habitus.settings.user
+    model = (given.get("model") or habitus.settings.model) if of.asks_model else ""
+    host = home.host_of(habitus.settings.home) if queue.store.is_shared and of.is_local(given) else ""
+    lanes = Lanes(model=model, user=user, host=host)
+    return queue.add(kind, {**given, "user": user}, id=id, lanes=lanes, priority=priority)
+
+
+def _source(given: Mapping[str, Any]) -> Path | str:
+    source = str(given["source"])
+    return source if "://" in source else given_path(source)
+
+
+def _added(results: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result)
+    return dict(total)

@@ -1,0 +1,139 @@
+"""Jobs over the use cases: leaving work to a worker, the queue it waits in, following how far it is, and the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from habitus.agent.background import in_thread
+from habitus.agent.loop_thread import LoopThread
+from habitus.app import home
+from habitus.app.habitus import Habitus
+from habitus.app.sharing.carrying import serving
+from habitus.app.work.job_kinds import KINDS, add, kinds
+from habitus.app.work.scheduling import Scheduler, moment
+from habitus.errors import Invalid, NotFound
+from habitus.files import given_path
+from habitus.jobs.model import Job, Priority
+from habitus.jobs.owners import Hearts, Locks, Owners
+from habitus.jobs.queue import JobQueue
+from habitus.jobs.rules import Limits
+from habitus.jobs.worker import PATIENCE_S, Manner, working
+
+_LOOK_S = 0.5  # between two looks at jobs
+_LOOK_SHARED_S = 1.0  # where many look at one database
+
+
+def leave(
+    habitus: Habitus,
+    queue: JobQueue,
+    kind: str,
+    words: Sequence[str] = (),
+    *,
+    tokens: int | None = None,
+    priority: Priority = Priority.NORMAL,
+    id: str = "",
+) -> str:
+    """Add a job as a person writes it, and return its id; one that is there under `id` stays as it is. A path is that
+    of whoever adds it, not of the worker."""
+    if kind not in KINDS:
+        raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(KINDS)}.")
+    if len(words) not in KINDS[kind].takes:
+        raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=KINDS[kind].usage)
+    paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
+    given = {**KINDS[kind].given(paths), **({} if tokens is None else {"tokens": tokens})}
+    return add(habitus, queue, kind, given, id=id, priority=priority)
+
+
+@contextmanager
+def opened_queue(habitus: Habitus, *, concurrency: int = 1) -> Iterator[JobQueue]:
+    """The queue of this home, with one's own jobs or for an admin everybody's; a worker has a connection for each job
+    that it does at a time."""
+    queue = _opened(habitus, concurrency)
+    try:
+        yield queue
+    finally:
+        queue.close()
+
+
+async def follow(habitus: Habitus, id: str = "", *, every_s: float = _LOOK_S) -> AsyncGenerator[tuple[Job, ...], None]:
+    """All jobs, or the one with this id, each time anything about them changed, and at first as they are.
+
+    Ends when the one is over; of all of them there is no end.
+    """
+    queue = await in_thread(lambda: _opened(habitus))
+    try:
+        told: tuple[Job, ...] | None = None
+        while True:
+            now = await in_thread(lambda: (queue.get(id),) if id else tuple(queue.all()))
+            if now != told:
+                yield now
+            if id and now[0].state.is_over:
+                return
+            told = now
+            await asyncio.sleep(every_s)
+    finally:
+        await in_thread(queue.close)
+
+
+@contextmanager
+def at_work(
+    habitus: Habitus,
+    queue: JobQueue,
+    *,
+    concurrency: int = 1,
+    only: Collection[str] = (),
+    starts_due: bool = True,
+    patience_s: float = PATIENCE_S,
+) -> Iterator[str]:
+    """Do jobs in this process until the block is left, of all kinds or only of these, and start what is due.
+
+    Parts that run then have some patience to end; what one still waits for is cut off, and somebody does it again.
+    """
+    loop = LoopThread("habitus-jobs")
+    known = kinds(habitus, loop)
+    if unknown := sorted(set(only) - known.keys()):
+        raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", mend=f"There are: {', '.join(known)}.")
+    done = {name: work for name, work in known.items() if not only or name in only}
+    limits = Limits(per_model=habitus.settings.jobs.per_model, per_user=habitus.settings.jobs.per_user)
+    each_look = Scheduler(habitus, queue).look if starts_due else partial(moment, habitus)
+    look_s = _LOOK_SHARED_S if queue.store.is_shared else _LOOK_S
+    host = _host(habitus, queue)
+    manner = Manner(
+        concurrency=concurrency,
+        host=host,
+        limits=limits,
+        look_s=look_s,
+        each_look=each_look,
+        patience_s=patience_s,
+        cut_off=loop.close,
+    )
+    owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
+    with serving(habitus), working(queue, done, owners, manner) as name:
+        yield name
+
+
+def _opened(habitus: Habitus, concurrency: int = 1) -> JobQueue:
+    habitus.refuse_if_read_only()
+    user = None if habitus.settings.is_admin else habitus.settings.user
+    return JobQueue(_url(habitus), connections=concurrency, user=user, workspace=habitus.settings.workspace)
+
+
+def is_idle(habitus: Habitus, queue: JobQueue, only: Collection[str] = ()) -> bool:
+    """Whether no job waits or runs that a worker here would do."""
+    return not queue.left(only or KINDS, host=_host(habitus, queue))
+
+
+def _host(habitus: Habitus, queue: JobQueue) -> str:
+    return home.host_of(habitus.settings.home) if queue.store.is_shared else ""
+
+
+def _url(habitus: Habitus) -> str:
+    """Beside what every host shares; on one machine the engine has a database of its own beside ours, as private."""
+    if habitus.settings.database and habitus.shared.dialect.name == "postgresql":
+        return habitus.settings.database
+    path = habitus.settings.home / home.JOBS
+    path.touch(mode=0o600)
+    return f"sqlite:///{path}"

@@ -1,0 +1,107 @@
+"""Schedules of jobs: which kinds start by themselves and when, and starting what is due, once, whoever looks."""
+
+from __future__ import annotations
+
+import zoneinfo
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.app import home
+from habitus.app.habitus import Habitus
+from habitus.app.work.job_kinds import SCHEDULED, add
+from habitus.errors import Invalid
+from habitus.jobs.model import Job, Priority
+from habitus.jobs.queue import JobQueue
+from habitus.jobs.schedule import Slot, read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scheduled:
+    """A kind of job that can start by itself; `next_on` is nothing where it is off, `last` its last job."""
+
+    kind: str
+    when: str
+    next_on: datetime | None
+    last: Job | None
+
+
+def scheduled(habitus: Habitus, queue: JobQueue) -> tuple[Scheduled, ...]:
+    now, zone = moment(habitus), _zone(habitus)
+    found = []
+    for kind in SCHEDULED:
+        when = str(getattr(habitus.settings.schedule, kind))
+        schedule = read(when)
+        next_on = schedule.next(now, zone).moment if schedule else None
+        found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(habitus, queue, kind))))
+    return tuple(found)
+
+
+def moment(habitus: Habitus) -> datetime:
+    """Now, by the clock of the database where many hosts share one: theirs differ. Refused where that is no longer ours
+    to use, so that a worker takes no job for which its code is too old."""
+    with sql.reading(habitus.shared) as connection:
+        if habitus.shared.dialect.name == "postgresql":
+            now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+            return now
+    return habitus.clock()
+
+
+class Scheduler:
+    """Looks again and again; what is due gets a job that bears the slot's key, so it is one whoever looks. What was
+    over long ago is forgotten then.
+
+    A time that passed while nobody looked is made up for, once. But one that was before the schedule was first followed
+    is not: who switches something on in the afternoon does not want last night's.
+    """
+
+    def __init__(self, habitus: Habitus, queue: JobQueue) -> None:
+        self._habitus = habitus
+        self._queue = queue
+        self._zone = _zone(habitus)
+        self._began = moment(habitus)
+        self._schedules = {kind: read(getattr(habitus.settings.schedule, kind)) for kind in SCHEDULED}
+        self._seen: dict[str, str] = {}  # the slot that was looked at last
+
+    def look(self) -> list[str]:
+        """The ids of the jobs that were added."""
+        now, added = moment(self._habitus), list[str]()
+        for kind, schedule in self._schedules.items():
+            slot = schedule.last(now, self._zone) if schedule else None
+            if slot is None or self._seen.get(kind) == slot.key:
+                continue
+            if self._is_due(kind, slot):
+                added.append(self._add(kind, slot))
+            self._seen[kind] = slot.key
+        if added:
+            self._queue.forget(now - timedelta(days=self._habitus.settings.retention.turn_days))
+        return added
+
+    def _is_due(self, kind: str, slot: Slot) -> bool:
+        return slot.moment > self._began or self._queue.last(_prefix(self._habitus, self._queue, kind)) is not None
+
+    def _add(self, kind: str, slot: Slot) -> str:
+        id = f"{_prefix(self._habitus, self._queue, kind)}{slot.key}"
+        return add(self._habitus, self._queue, kind, SCHEDULED[kind].scheduled, id=id, priority=Priority.LOW)
+
+
+def _prefix(habitus: Habitus, queue: JobQueue, kind: str) -> str:
+    """Of what many share, each home has the jobs about its files, and each user the others."""
+    is_local = SCHEDULED[kind].is_local(SCHEDULED[kind].scheduled)
+    whose = home.host_of(habitus.settings.home) if is_local and queue.store.is_shared else habitus.settings.user
+    return f"scheduled-{kind}-{whose}-"
+
+
+def _zone(habitus: Habitus) -> tzinfo:
+    name = habitus.settings.schedule.timezone
+    if not name:
+        here = habitus.clock().astimezone().tzinfo
+        assert here is not None
+        return here
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        mend = "Write one such as Europe/Berlin, or leave schedule.timezone out."
+        raise Invalid(f"There is no time zone '{name}'.", mend=mend) from None
