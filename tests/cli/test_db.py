@@ -181,7 +181,8 @@ def test_a_copy_that_was_killed_goes_on_where_it_stopped(direct: Direct, url: st
         connection.execute(turns.insert(), rows)
     own.dispose()
     code = (
-        "import os, signal, sys; from pathlib import Path; from habitus.app import database, read_settings\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from habitus.app import read_settings; from habitus.app.sharing import database\n"
         "def die(done):\n"
         "    if done > 300: os.kill(os.getpid(), signal.SIGKILL)\n"
         "settings = read_settings(Path(sys.argv[1]), {'HOME': sys.argv[1]})\n"

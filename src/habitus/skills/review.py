@@ -166,9 +166,8 @@ class Review:
         shared = self._desks.engines[0]
         for one in self.left_here():
             same = (proposals.c.host == self._host, proposals.c.made_on == one.made_on)
-            if not self._desks.find(
-                proposals.c.name == one.change.name, *same, at=[shared]
-            ):  # killed before the next line
+            # It is there already where this was killed before the last line.
+            if not self._desks.find(proposals.c.name == one.change.name, *same, at=[shared]):
                 before = one.base or self.before(one)
                 self._desks.keep(shared, replace(one, host=self._host, base=before))
             self._desks.remove(one.id)
@@ -306,10 +305,8 @@ class Review:
         change = proposal.change
         if not self.is_open(proposal):
             raise NotFound(f"There is no {proposal.root} any more.", mend="")
-        before, store = (
-            self._hash_now(change),
-            self._library.layer(change.layer).store,
-        )  # a look, which ends what was begun
+        before = self._hash_now(change)  # a look, which ends what was begun
+        store = self._library.layer(change.layer).store
         if made := store.changed_in(proposal.carried_as):
             return made
         if before != proposal.base_hash:

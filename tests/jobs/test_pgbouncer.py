@@ -31,8 +31,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="PgBouncer is not installed"),
 ]
-pytest_plugins = ["tests.jobs.conftest"]
-
 CONFIG = """
 [databases]
 * = host={socket} port=5432
