@@ -3,8 +3,8 @@ export PYTHON
 # Tests that were compiled once are read by every worker, whatever this machine says about writing bytecode.
 export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
-# A third of the time tests wait: for processes, for clocks, for a sandbox.
-PYTEST := $(BIN)/pytest -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist worksteal
+# Half of the time tests wait: for processes, for clocks, for a sandbox.
+PYTEST := $(BIN)/pytest -n $(shell expr $$(nproc 2>/dev/null || echo 2) \* 2) --dist worksteal
 # What starts no process, no sandbox and no server.
 FAST := $(wildcard tests/test_*.py) $(addprefix tests/,journal learning memory screening search skills repl)
 # The type check runs beside the tests, and its failure is theirs.
