@@ -3,8 +3,8 @@ export PYTHON
 # Tests that were compiled once are read by every worker, whatever this machine says about writing bytecode.
 export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
-# Half of the time tests wait: for processes, for clocks, for a sandbox.
-PYTEST := $(BIN)/pytest -n $(shell expr $$(nproc 2>/dev/null || echo 2) \* 2) --dist worksteal
+# A third of the time tests wait: for processes, for clocks, for a sandbox.
+PYTEST := $(BIN)/pytest -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist worksteal
 # What starts no process, no sandbox and no server.
 FAST := $(wildcard tests/test_*.py) $(addprefix tests/,journal learning memory screening search skills repl)
 # The type check runs beside the tests, and its failure is theirs.
@@ -17,7 +17,7 @@ run:            ## set up and show Habitus at work, then its web page (no key, n
 	@sh scripts/setup.sh run
 	@$(BIN)/habitus run
 
-test:           ## set up and run the tests: about seven minutes on two cores
+test:           ## set up and run the tests: about eight minutes on two cores
 	@sh scripts/setup.sh test
 	@$(BIN)/ruff format --check -q src tests benchmarks scripts examples
 	@$(BIN)/ruff check -q src tests benchmarks scripts examples
