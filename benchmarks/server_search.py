@@ -58,7 +58,10 @@ def compared(documents: dict[str, Document], requests: list[str], engine: sa.Eng
     other.server = server = ServerIndex(engine, embedder)
     names = list(documents)
     for start in range(0, len(names), _AT_A_TIME):
-        server.put(dict.fromkeys(names[start : start + _AT_A_TIME], "as it is"), documents.__getitem__)
+        server.put(
+            dict.fromkeys(names[start : start + _AT_A_TIME], "as it is"),
+            lambda names: map(documents.__getitem__, names),
+        )
         progress(f"{start} of {len(names)} documents in the server")
     server.refresh()
     pairs = [(timed(memory, request), timed(other, request)) for request in requests]

@@ -162,7 +162,7 @@ def test_few_of_many_candidates_give_nearly_the_same_order(url: str) -> None:
     documents = {document.id: document for document in crowd(700)}
     shared = sql.create_engine(url)
     server = ServerIndex(shared, embedder)
-    assert server.put(dict.fromkeys(documents, "as it is"), documents.__getitem__)
+    assert server.put(dict.fromkeys(documents, "as it is"), lambda names: map(documents.__getitem__, names))
     server.refresh()
     memory, few = (Index.open(sql.create_all_in_memory(), "skills", embedder=embedder) for _ in range(2))
     memory.put(documents.values())

@@ -32,6 +32,7 @@ _MOST_COUNTED = 100_000  # terms whose counts are kept until the library changes
 _LOCK = 4242021
 
 Counts = NDArray[np.int64]
+Read = Callable[[Sequence[str]], Iterable[Document]]
 
 
 class ServerIndex:
@@ -150,13 +151,13 @@ class ServerIndex:
             query, given = f"{query} WHERE s.name = ANY(:names)", {**given, "names": list(names)}
         return {row.name: row.tree_hash for row in connection.execute(sa.text(query), given)}
 
-    def put(self, hashes: Mapping[str, str], read: Callable[[str], Document]) -> bool:
+    def put(self, hashes: Mapping[str, str], read: Read) -> bool:
         """Take in skills as they are now. False while another host is at it: then it is for later."""
         with sql.writing(self._engine) as connection:
             if not connection.execute(_TRY_LOCK).scalar_one():
                 return False
             known = self._known(connection, hashes)
-            documents = [read(name) for name, tree_hash in hashes.items() if known.get(name) != tree_hash]
+            documents = [*read([name for name, tree_hash in hashes.items() if known.get(name) != tree_hash])]
             entries = [encode(document) for document in documents]
             self._write_vectors(
                 connection, {entry.meaning: meaning_of(one) for entry, one in zip(entries, documents, strict=True)}

@@ -15,6 +15,7 @@ from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Summary
 from habitus.skills.shared_index import CHUNK, Progress, SharedIndex, chunks, mark
+from habitus.skills.stores.base import SkillStore
 from habitus.skills.tables import indexed
 
 if TYPE_CHECKING:
@@ -115,12 +116,13 @@ class Finder:
         if self._shared is None:
             return ""
         store = self._library.layer(self._shared.layer).store
+        contents = store.contents(look=False)
+        summaries = {summary.name: summary for summary in contents.summaries}
 
-        def read(name: str) -> Document:
-            skill = store.load(name, look=False)
-            return self._clean(Document(id=name, name=name) if skill is None else document_of(skill, skill.body))
+        def read(names: Sequence[str]) -> Iterator[Document]:
+            return self._read(store, {name: summaries[name] for name in names})
 
-        index.server = self._shared.bring_up(store.contents(look=False), index.embedder, read, progress)
+        index.server = self._shared.bring_up(contents, index.embedder, read, progress)
         return self._shared.layer if index.server is not None else ""
 
     def _catch_up(self, index: Index, seen: Snapshot, elsewhere: str, progress: Progress) -> None:
@@ -153,13 +155,15 @@ class Finder:
                 connection.execute(indexed.insert(), rows)
 
     def _documents(self, items: Sequence[Listed]) -> Iterator[Document]:
-        """What is kept of skills to search, their bodies read together: one by one they would take most of the time."""
         for layer in dict.fromkeys(item.layer for item in items):
-            there = {item.name: item.summary for item in items if item.layer == layer}
-            bodies = self._library.layer(layer).store.bodies(there)
-            for name, summary in there.items():
-                assert summary is not None
-                yield self._clean(document_of(summary, bodies.get(name, "")))
+            there = {item.name: item.summary for item in items if item.layer == layer and item.summary is not None}
+            yield from self._read(self._library.layer(layer).store, there)
+
+    def _read(self, store: SkillStore, summaries: Mapping[str, Summary]) -> Iterator[Document]:
+        """What is kept of skills to search, their bodies read together: one by one they would take most of the time."""
+        bodies = store.bodies(summaries)
+        for name, summary in summaries.items():
+            yield self._clean(document_of(summary, bodies.get(name, "")))
 
     def _clean(self, document: Document) -> Document:
         return replace(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from habitus.search import Document
 from habitus.search.model import SHAPE
 from habitus.skills.stores.base import Contents
 
 if TYPE_CHECKING:
     from habitus.search.embedding import Embedder
-    from habitus.search.server import ServerIndex
+    from habitus.search.server import Read, ServerIndex
 
 CHUNK = 500
 
@@ -29,9 +28,7 @@ class SharedIndex:
         self._filled: Mapping[str, str] = {}  # the skills as they were when this process last saw all of them there
         self.is_complete = True  # or another host is still at it
 
-    def bring_up(
-        self, contents: Contents, embedder: Embedder, read: Callable[[str], Document], progress: Progress
-    ) -> ServerIndex | None:
+    def bring_up(self, contents: Contents, embedder: Embedder, read: Read, progress: Progress) -> ServerIndex | None:
         """The server's index with what the layer has now; nothing where the layer is small enough for memory."""
         count, self.is_complete = len(contents.summaries), True
         if 2 * count <= self._above:
@@ -49,9 +46,7 @@ class SharedIndex:
             server.refresh()
         return server
 
-    def _fill(
-        self, server: ServerIndex, hashes: Mapping[str, str], read: Callable[[str], Document], progress: Progress
-    ) -> bool:
+    def _fill(self, server: ServerIndex, hashes: Mapping[str, str], read: Read, progress: Progress) -> bool:
         known = {**self._filled, **server.known(self._differing(hashes))}
         changed = [name for name in hashes if known.get(name) != hashes[name]]
         for done, names in enumerate(chunks(changed)):
