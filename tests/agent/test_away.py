@@ -10,8 +10,7 @@ import pytest
 from habitus.agent.session import Session
 from habitus.agent.stream import Noticed
 from habitus.app import Habitus, read_settings
-from habitus.app.home import DATABASE, WAITING
-from habitus.app.sharing import standing_in
+from habitus.app.home_directory import DATABASE, WAITING
 from habitus.errors import Refused
 from habitus.journal.spool import Spool
 from habitus.llm.scripted import ScriptedModel, says
@@ -70,7 +69,7 @@ async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_
             words = ("first", "second", "third", "fourth", "fifth")
             assert [turn.request for turn in kept] == [f"the {word} thing" for word in words]
             assert all(turn.ended_on and turn.outcomes for turn in kept)
-            assert (spool_of(habitus).waiting, standing_in.stands_in(habitus)) == (0, False)
+            assert (spool_of(habitus).waiting, habitus.is_stand_in) == (0, False)
 
 
 @pytest.mark.req("OP-03")

@@ -12,7 +12,7 @@ import pytest
 
 from habitus.agent.turn_door import HostTurn
 from habitus.app import Habitus, read_settings
-from habitus.app.home import DATABASE
+from habitus.app.home_directory import DATABASE
 from habitus.memory.model import Draft, Producer
 from habitus.skills.model import Skill
 from tests.contracts import postgres

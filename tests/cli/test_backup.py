@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.home import DATABASE
+from habitus.app.home_directory import DATABASE
 from habitus.app.operation import backing_up
 from tests.cli.conftest import Direct
 from tests.journeys.crash import Killer

@@ -20,7 +20,7 @@ import pytest
 import habitus
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.home import CHAT_HISTORY, DATABASE, JOBS, PADS
+from habitus.app.home_directory import CHAT_HISTORY, DATABASE, JOBS, PADS
 from habitus.app.operation import personal, tombstones
 from habitus.app.review import reminding
 from habitus.app.work import jobs

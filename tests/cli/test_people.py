@@ -13,7 +13,7 @@ import pytest
 from habitus.agent.consent import AskPerson, Consent, Question, nobody
 from habitus.app import Habitus, read_settings
 from habitus.app.growth import retracting
-from habitus.app.home import PADS
+from habitus.app.home_directory import PADS
 from habitus.app.library import explaining, going_back
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.events import OutcomeKind

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.home import WAITING
+from habitus.app.home_directory import WAITING
 from habitus.app.operation.readiness import ReadyState, readiness
 from habitus.app.sharing import standing_in
 from habitus.errors import StorageFailed
@@ -146,11 +146,11 @@ def test_who_is_not_let_in_says_so_in_one_line_or_works_from_what_was_seen_last(
                 opened(tmp_path, line.url)
             continue
         with opened(tmp_path, line.url) as habitus:
-            assert standing_in.stands_in(habitus)
+            assert habitus.is_stand_in
             assert "brew-tea" in {item.name for item in habitus.skills.listing()}
     line.abandon()  # a balancer with nobody behind it
     with opened(tmp_path, line.url) as habitus:
-        assert standing_in.stands_in(habitus)
+        assert habitus.is_stand_in
     wants_more = line.url.replace("sslmode=disable", "sslmode=require")
     line.mend()
     with pytest.raises(StorageFailed, match=r"does not support SSL.*Set sslmode"):

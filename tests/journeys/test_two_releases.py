@@ -22,7 +22,7 @@ import sqlalchemy as sa
 import habitus as this_release
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.home import WAITING
+from habitus.app.home_directory import WAITING
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool
 from habitus.skills.model import Skill

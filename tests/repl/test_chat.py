@@ -12,7 +12,7 @@ import pytest
 from habitus.agent.consent import Consent
 from habitus.agent.stream import Done, Noticed, Said
 from habitus.app import Habitus
-from habitus.app.home import DATABASE
+from habitus.app.home_directory import DATABASE
 from habitus.app.library import saving
 from habitus.events import OutcomeKind
 from habitus.journal.model import Place

@@ -1,6 +1,6 @@
 """The composition root: from settings to a working Habitus, the one place that names concrete classes."""
 
 from habitus.app.habitus import Habitus
-from habitus.app.home import DATABASE, read_settings
+from habitus.app.home_directory import DATABASE, read_settings
 
 __all__ = ["DATABASE", "Habitus", "read_settings"]

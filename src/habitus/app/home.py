@@ -1,188 +1,267 @@
-"""A home on disk: made where it is new, kept private, and read from a copy where it can't be written; its index."""
+"""Home: the parts that everything works with, opened on one directory and one database. No use case is known here."""
 
 from __future__ import annotations
 
-import errno
+import functools
 import os
-import pwd
 import secrets
-import shutil
-import socket
-import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
 
 import sqlalchemy as sa
 
-from habitus import search, sql
-from habitus import settings as settings_module
-from habitus.app.operation import replacing
-from habitus.errors import Refused, StorageFailed
+from habitus import sql
+from habitus.app import home_directory
+from habitus.app.library.content import high_findings
+from habitus.app.review.notifying import Notifier
+from habitus.errors import Refused
+from habitus.files import Tree
+from habitus.journal.journal import Journal
+from habitus.learning.spending import Spending
+from habitus.memory.tables import waiting_lessons
+from habitus.pause import Pause
+from habitus.redact import Redactor, secret_values
+from habitus.sandbox.credentials.vault import open_vault
+from habitus.screening.policy import Policy, read_policy
+from habitus.settings import Settings
+from habitus.skills import names
+from habitus.skills.gates import GateContext
+from habitus.skills.layers import project_root
+from habitus.skills.model import Actor, Author
+from habitus.skills.selection import User
+from habitus.skills.trust import Trust
 
-DATABASE = "habitus.db"
-JOBS = "jobs.db"  # what was left to workers, where only this machine has some
-HOST = "host"  # the name of this home
-WORKSPACE = "workspace"  # the one that this home is in
-CHAT_HISTORY = "chat-history"  # what was typed at the prompt
-PADS = "sessions"  # where the files of each session's scratchpads lie
-BACKUPS = "backups"
-_LEAST_ROOM = 1 << 16  # what SQLite needs beside a database to read it, and a few rows
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-WAITING = "spool"  # turns that wait for a database that is away
+if TYPE_CHECKING:
+    from habitus.app.growth.evidence import Evidence
+    from habitus.llm.roles import Models
+    from habitus.memory.cortex import Cortex
+    from habitus.recipes.catalogue import RecipeCatalogue
+    from habitus.sandbox.machine import Machine
+    from habitus.sandbox.scratchpads import Scratchpads
+    from habitus.skills.finding import Finder
+    from habitus.skills.importing import Importer
+    from habitus.skills.library import Library
+    from habitus.skills.review import Review
+    from habitus.tools.tools import Tools
 
-
-def can_write(home: Path) -> bool:
-    """Make the home where it is new, and find out whether files can be made in it.
-
-    Root could, in anybody's: but what root leaves there its owner can't change. So root only looks. On a full disk
-    SQLite can't even read: what is there is then shown from a copy elsewhere.
-    """
-    if foreign_owner(home):
-        if not home.is_dir():
-            refuse_to_write(home)
-        return False
-    try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=home, buffering=0) as trial:
-            return trial.write(bytes(_LEAST_ROOM)) == _LEAST_ROOM
-    except OSError as error:
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, *_FULL) and home.is_dir():
-            return False
-        raise StorageFailed(
-            f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
-        ) from None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entered:
-    """A home that somebody is in: nobody replaces it meanwhile. One that can't be written is read from a copy."""
-
-    place: Path  # where what is not kept may be written
-    is_read_only: bool
-    leaving: ExitStack
+AWAY = "The database is away."
+Clock = Callable[[], datetime]
 
 
-def enter(home: Path) -> Entered:
-    leaving = ExitStack()
-    if can_write(home):
-        leaving.enter_context(replacing.inside(home))
-        return Entered(place=home, is_read_only=False, leaving=leaving)
-    scratch = leaving.enter_context(copy_of_database(home))
-    return Entered(place=Path(scratch), is_read_only=True, leaving=leaving)
+class Wiring(Protocol):
+    """Puts the larger parts of a home together; some are opened only when they are first asked for."""
+
+    def library(self, home: Home) -> Library: ...
+    def finder(self, home: Home) -> Finder: ...
+    def review(self, home: Home) -> Review: ...
+    def importer(self, home: Home) -> Importer: ...
+    def memory(self, home: Home, user: str, all_users: bool) -> Cortex: ...
+    def tools(self, home: Home) -> Tools: ...
+    def recipes(self, home: Home) -> RecipeCatalogue: ...
+    def scratchpads(self, home: Home) -> Scratchpads: ...
 
 
-def host_of(home: Path) -> str:
-    """A name for this home among those that share a database, made once and kept in it."""
-    return _kept(home / HOST, f"{socket.gethostname()}-{secrets.token_hex(4)}")
+class Home:
+    """Settings, databases, library, memory and journal of one user. `wiring.open_home` opens one; close it."""
 
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        local: sa.Engine,
+        shared: sa.Engine,
+        clock: Clock,
+        there: home_directory.Entered,
+        wiring: Wiring,
+        has_pages: bool = True,
+    ) -> None:
+        self.settings, self.clock = settings, clock
+        self.has_pages = has_pages and not there.is_read_only  # whether memory is shown in files of this home
+        self.is_read_only = there.is_read_only
+        self.pause = Pause(shared, clock)
+        self.local = local  # what is known of this machine's directories
+        self.shared = shared  # what every host shares; the same database where there is only one host
+        self.there = there
+        self.place = there.place  # where what is not kept may be written
+        self._wiring = wiring
+        self.trust = Trust(local, clock=clock, scan=self.scan)
+        # Kept with the skills they are about: code that one host's person approved, every host may run.
+        self.approvals = Trust(shared, clock=clock, scan=self.scan)
+        self.skills = wiring.library(self)
+        self.vault = open_vault(settings.home, os.environ)
+        self.redactor = Redactor(secret_values(os.environ), kept=self.vault.known)
+        kept_for = timedelta(days=settings.retention.turn_days)
+        self.journal = Journal(shared, clock=clock, redactor=self.redactor, kept_for=kept_for)
+        self.spending = Spending(shared, clock=clock, cap=settings.learning_tokens)
+        self.finder = wiring.finder(self)
+        self.notifier = Notifier(settings.notify_url)
+        self.review = wiring.review(self)
+        self.importer = wiring.importer(self)
 
-def settle(home: Path, workspace: str) -> None:
-    """A home is in one workspace: what it has on disk of one, turns that wait say, must not come into another."""
-    file = home / WORKSPACE
-    if not file.exists() and not can_write(home):
-        return
-    if (kept := _kept(file, workspace)) != workspace:
-        raise Refused(
-            f"{home} is in {_called(kept)}, not in {_called(workspace)}.",
-            mend=f"Use a home for each (HABITUS_HOME), or remove {file} to move this one.",
+    def close(self) -> None:
+        with ExitStack() as closing:  # one that fails keeps nothing else open
+            closing.callback(self.there.leaving.close)
+            closing.callback(self.shared.dispose)
+            closing.callback(self.local.dispose)
+            closing.callback(self.notifier.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def as_user(self, name: str) -> Self:
+        """The same home and connections in another user's name, which is borne as claimed; none of their memory comes
+        into the files of this home. Not to be closed."""
+        if name == self.settings.user:
+            return self
+        theirs = self.settings.model_copy(update={"user": name, "is_claimed": True})
+        shared = sql.acting_as(self.shared, name, is_admin=theirs.is_admin)
+        return self._derive(theirs, shared, has_pages=False)
+
+    def as_nobody(self) -> Self:
+        """The same home and connections in nobody's name, which reaches every row: for what Habitus has decided it may
+        do. Not to be closed."""
+        shared = sql.acting_as(self.shared, "", is_admin=True)
+        return self if shared is self.shared else self._derive(self.settings, shared, has_pages=True)
+
+    def seen_from(self, cwd: Path) -> Self:
+        """The same home and connections as seen from another working directory. Not to be closed."""
+        return self._derive(self.settings.model_copy(update={"cwd": cwd}), self.shared, has_pages=False)
+
+    def _derive(self, settings: Settings, shared: sa.Engine, *, has_pages: bool) -> Self:
+        return type(self)(
+            settings,
+            local=self.local,
+            shared=shared,
+            clock=self.clock,
+            there=self.there,
+            wiring=self._wiring,
+            has_pages=has_pages,
         )
 
+    @property
+    def fill(self) -> dict[str, str]:
+        """The values of placeholders in skills."""
+        return {"BOT_NAME": self.settings.bot_name, "BOT_DIR": str(self.settings.home), "USER": self.settings.user}
 
-def _called(workspace: str) -> str:
-    return f"workspace '{workspace}'" if workspace else "no workspace"
+    @property
+    def project(self) -> str:
+        """Which project the working directory belongs to: what its lessons are kept under."""
+        return str(project_root(self.settings.cwd))
 
+    def person(self, reason: str = "", *, user: str = "") -> Author:
+        """The person at this process, or the user of a session, as the author of a change."""
+        name = user if user not in ("", self.settings.user) else self.settings.signature
+        return Author(actor=Actor.USER, name=name, reason=reason, change=secrets.token_hex(4))
 
-def _kept(file: Path, value: str) -> str:
-    """What a file of the home says, which is written once."""
-    if not file.exists():
-        new = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
-        new.write_text(value, "utf-8")
-        with suppress(FileExistsError):  # another process was first
-            file.hardlink_to(new)
-        new.unlink()
-    return file.read_text("utf-8")
+    def user(self, name: str | None = None) -> User:
+        """Somebody as the settings know them."""
+        known = self.settings.model_copy(update={"user": name or self.settings.user})
+        return User(name=known.user, is_admin=known.is_admin)
 
-
-def refuse_to_write(home: Path) -> NoReturn:
-    """Say in one line why nothing can be changed in a home, and what to do."""
-    if owner := foreign_owner(home):
-        raise Refused(
-            f"{home} belongs to {owner}, and root would leave files there that {owner} can't change.",
-            mend=f"Run it as {owner} (sudo -u {owner}), or set HABITUS_HOME to a directory of root's.",
+    def gates(self, user: User) -> GateContext:
+        """The skills that are switched off or closed for somebody, whoever this process belongs to."""
+        known = self.settings.model_copy(update={"user": user.name})
+        return GateContext(
+            disabled=frozenset(names.canonical(name) for name in known.switched_off),
+            is_admin=user.is_admin,
+            features=frozenset(known.experimental.features),
+            layers=frozenset(known.layers),
         )
-    if _is_full(home):
-        raise StorageFailed(f"{why_read_only(home)}; nothing was changed.", mend="Free some space and retry.")
-    raise Refused(f"{why_read_only(home)}.", mend="Make it writable, or set HABITUS_HOME.")
 
+    @functools.cached_property
+    def models(self) -> Models:
+        """The models that the settings name, opened when they are first asked."""
+        from habitus.app.conversations.models import models  # a provider's library, for those who call a model
 
-def why_read_only(home: Path) -> str:
-    return f"No space is left in {home}" if _is_full(home) else f"{home} is read-only"
+        return models(self.settings, os.environ)
 
+    @functools.cached_property
+    def memory(self) -> Cortex:
+        """Facts, rules and lessons. Opened when it is first asked for."""
+        return self.open_memory()
 
-def _is_full(home: Path) -> bool:
-    return shutil.disk_usage(home).free < _LEAST_ROOM
+    def open_memory(self, *, user: str = "", all_users: bool = False) -> Cortex:
+        """Another view of the same memory: for a thread of its own, for another user, for an admin."""
+        return self._wiring.memory(self, user, all_users)
 
+    @functools.cached_property
+    def machine(self) -> Machine:
+        """The protections that this machine can give a sandbox, found out by trying once."""
+        from habitus.sandbox.machine import probe  # the sandbox is for those who run code
 
-def foreign_owner(home: Path) -> str:
-    """Whose home it is, or is to be in, where we are root and it is somebody else's."""
-    if os.geteuid() != 0:
-        return ""
-    try:
-        owner = next(place for place in (home, *home.parents) if place.exists()).stat().st_uid
-    except OSError:
-        return ""  # whoever uses it hears why it can't be
-    if owner == 0:
-        return ""
-    try:
-        return pwd.getpwuid(owner).pw_name
-    except KeyError:
-        return str(owner)
+        return probe()
 
+    @functools.cached_property
+    def tools(self) -> Tools:
+        """The code stages of the skills. Make and run them inside `async with home.tools`."""
+        return self._wiring.tools(self)
 
-def copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
-    """A home that can't be written is shown as it is, from a copy of its database."""
-    scratch = tempfile.TemporaryDirectory(prefix="habitus-")
-    for path in home.glob(f"{DATABASE}*"):
-        try:
-            shutil.copyfile(path, Path(scratch.name) / path.name)
-        except FileNotFoundError:
-            continue  # a log that another process has just put back into the database
-        except OSError as error:
-            scratch.cleanup()
-            is_full = error.errno in _FULL
-            raise StorageFailed(
-                f"Can't {'copy' if is_full else 'read'} {path}: {error.strerror}.",
-                mend="Free some space, or set TMPDIR to where there is some." if is_full else "Check its permissions.",
-            ) from None
-    return scratch
+    @functools.cached_property
+    def recipes(self) -> RecipeCatalogue:
+        """The recipes of the skills, how they fare, and which may run."""
+        return self._wiring.recipes(self)
 
+    def scratchpads(self) -> Scratchpads:
+        """The scratchpads of this home, or of the machine that the settings name."""
+        return self._wiring.scratchpads(self)
 
-def keep_private(home: Path) -> None:
-    """For the owner's eyes only. Who shares a home leaves it as its owner has it; a log may be gone by now."""
-    for path, mode in ((home, 0o700), *((path, 0o600) for path in home.glob(f"{DATABASE}*"))):
-        with suppress(PermissionError, FileNotFoundError):
-            path.chmod(mode)
+    @functools.cached_property
+    def evidence(self) -> Evidence:
+        """The offers and outcomes so far, and what they prove."""
+        from habitus.app.growth.evidence import Evidence  # its arithmetic, for those who ask
 
+        return Evidence(
+            journal=self.journal,
+            clock=self.clock,
+            share=self.settings.evidence.withhold,
+            refuse_changes=self.refuse_if_read_only,
+        )
 
-def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
-    """The settings of this process: environment, then habitus.toml, then defaults."""
-    account = settings_module.account_name() if environ is None else ""
-    given = os.environ if environ is None else environ
-    found = settings_module.load(given, Path.cwd(), home, account=account)
-    if replacing.is_begun(found.home):
-        replacing.complete(found.home)
-        found = settings_module.load(given, Path.cwd(), home, account=account)
-    return found
+    @functools.cached_property
+    def screening(self) -> Policy:
+        """The rules that this home's screening.toml silences and holds."""
+        return read_policy(self.settings.home)
 
+    def scan(self, tree: Tree) -> list[str]:
+        """Findings that a person must see before content from outside is used, one line each."""
+        return high_findings(tree, self.screening)
 
-def address(settings: settings_module.Settings) -> str:
-    """Of the database that every host shares, or of this home's own."""
-    return settings.database or sql.sqlite_url(settings.home / DATABASE)
+    def redacted(self, text: str) -> str:
+        """The text without secrets, fit to be kept and shown."""
+        return self.redactor.redact(text).text
 
+    def waiting_count(self) -> int:
+        """How many changes and lessons wait for a person."""
+        return self.review.waiting_count() + waiting_lessons(self.shared, self.settings.user)
 
-def open_index(settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills") -> search.Index:
-    """What finds skills or lessons, with the encoder of the settings."""
-    return search.open_index(engine, collection, settings.search.encoder)
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether the shared database is away, and a copy that is only read stands in for it."""
+        copy = str(self.settings.home / home_directory.STAND_IN)
+        return self.shared is not self.local and self.shared.url.database == copy
+
+    def refuse_if_read_only(self) -> None:
+        """What is changed in the copy of a database would be gone with it."""
+        if self.is_read_only:
+            home_directory.refuse_to_write(self.settings.home)
+
+    def refuse_unless_kept(self) -> None:
+        """What is changed where it can't be kept would be lost."""
+        self.refuse_if_read_only()
+        if self.is_stand_in:
+            raise Refused(f"{AWAY} Nothing can be changed until it is back.", mend="See 'habitus doctor'.")
+
+    def allow(self, author: Author) -> None:
+        """Refuse a change that can't be kept, or that somebody has paused."""
+        self.refuse_unless_kept()
+        if author.is_automatic:
+            self.pause.refuse_if_paused()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.listing import Counted, ShownSkill, stated_manifest
 from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from habitus.app.library.explaining import Prospect  # the whole agent, which a listing has no use for
 
 
-def skill(habitus: Habitus, item: Listed, counted: Counted) -> dict[str, Any]:
+def skill(home: Home, item: Listed, counted: Counted) -> dict[str, Any]:
     """One skill of a listing, flat; the manifest is as the file states it."""
     told: dict[str, Any] = plain(item)
     summary, *_ = told.pop("summary"), told.pop("tree_hash"), told.pop("fills")
@@ -27,7 +27,7 @@ def skill(habitus: Habitus, item: Listed, counted: Counted) -> dict[str, Any]:
     if summary is None:
         return told
     summary.pop("stated")
-    return {**summary, **told, "manifest": _unusual(stated_manifest(habitus, item))}
+    return {**summary, **told, "manifest": _unusual(stated_manifest(home, item))}
 
 
 def _unusual(manifest: Manifest) -> dict[str, Any]:
@@ -40,13 +40,13 @@ def _unusual(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def shown_skill(habitus: Habitus, shown: ShownSkill) -> dict[str, Any]:
+def shown_skill(home: Home, shown: ShownSkill) -> dict[str, Any]:
     """One skill whole."""
     item = shown.item
     body = {"body": shown.skill.body} if shown.skill is not None else {}
     told = {"told": list(shown.told), "lacks": list(shown.lacks), "known": list(shown.known)}
     files = {"files": list(shown.files)}
-    return {**skill(habitus, item, {(item.layer, item.name): shown.counters}), **body, **files, **told}
+    return {**skill(home, item, {(item.layer, item.name): shown.counters}), **body, **files, **told}
 
 
 def lesson(engram: Engram) -> dict[str, Any]:

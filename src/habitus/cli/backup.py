@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
-from habitus.app.home import BACKUPS
+from habitus.app.home_directory import BACKUPS
 from habitus.app.operation import backing_up
 from habitus.cli import moments, output
 from habitus.cli.options import AsJson, Yes

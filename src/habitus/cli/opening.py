@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from habitus.app import Habitus, read_settings
-from habitus.app.home import why_read_only
+from habitus.app.home_directory import why_read_only
 from habitus.app.operation.damage import damaged
 from habitus.app.review import reminding
 from habitus.cli import output

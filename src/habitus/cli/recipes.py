@@ -65,11 +65,11 @@ def run(
         raise Invalid("The parameters are no JSON object.", mend='Write {"name": value, …}.')
     with opened(context) as habitus:
         if dry_run:
-            steps = recipes.planned(habitus, name, values)
+            steps = recipes.planned(habitus.recipes, name, values)
             rows = [(s.number, s.tool, json.dumps(s.arguments, ensure_ascii=False, default=str)) for s in steps]
             output.listed(as_json, {"steps": steps}, ("step", "tool", "arguments"), rows, wide="arguments", empty="")
             return
-        done = recipes.run(habitus, name, values)
+        done = recipes.run(habitus.recipes, habitus.turn, name, values)
         if as_json:
             output.print_json(done)
         else:
@@ -88,7 +88,7 @@ def check(
     Exit code 1 when one can't run.
     """
     with opened(context) as habitus:
-        found = recipes.checked(habitus, tuple(names or ()))
+        found = recipes.checked(habitus.recipes, tuple(names or ()))
         bad = [recipe for recipe in found if recipe.problems]
         if as_json:
             output.print_json({"recipes": found})

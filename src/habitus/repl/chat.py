@@ -258,7 +258,7 @@ class Chat:
 
     async def _use_model(self, name: str) -> None:
         if name:
-            models = models_named(self.habitus, name)
+            models = models_named(self.habitus.settings, name)
             self.session.use(models.main)
             await self._models.close()
             self._models = models

@@ -23,16 +23,16 @@ from habitus.skills.model import Skill
 from habitus.skills.selection import User
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 _PRACTISING = ("dream", "trial")  # what is only tried out acts on nobody's accounts
 
 
-async def run(habitus: Habitus, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
+async def run(home: Home, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
     """Call a skill's command line as the person of the settings, with what they granted it."""
-    user, name = habitus.user(), names.canonical(skill)
+    user, name = home.user(), names.canonical(skill)
     # Whichever they name: the gates say to a person which of them is closed.
-    caller = _open(habitus, CommandLines(habitus, user), lambda: [name], who=user.name)
+    caller = _open(home, CommandLines(home, user), lambda: [name], who=user.name)
     try:
         return await caller.call(name, arguments, stdin)
     finally:
@@ -43,17 +43,15 @@ class SessionCalls:
     """Which command lines the code of a conversation may call, fixed when somebody first needs to know; and its ways
     to them: a service on its own line, and where it has one the command `habitus-skill`."""
 
-    def __init__(
-        self, habitus: Habitus, view: View, given: Given, outage: Outage, *, user: User, source_type: str
-    ) -> None:
-        self._directory = CommandLines(habitus, user)
+    def __init__(self, home: Home, view: View, given: Given, outage: Outage, *, user: User, source_type: str) -> None:
+        self._directory = CommandLines(home, user)
         self._view = view
         self._outage = outage
         self._lock = threading.Lock()
         self._names: Collection[str] | None = () if source_type in _PRACTISING else None
         who = f"{user.name}, session {view.conversation}"
-        self._caller = _open(habitus, self._directory, self.allowed, who=who)
-        is_here = habitus.settings.sandbox.runtime == "local" and habitus.machine.bubblewrap is not None
+        self._caller = _open(home, self._directory, self.allowed, who=who)
+        is_here = home.settings.sandbox.runtime == "local" and home.machine.bubblewrap is not None
         self._proxy = Proxy(self._caller, given.folder / COMMANDS, uid=os.getuid()) if is_here else None
         self.services: Services = {"skills.run": self._asked}
 
@@ -100,14 +98,14 @@ class SessionCalls:
         return (await self._caller.asked(question)).said()
 
 
-def _open(habitus: Habitus, directory: CommandLines, allowed: Callable[[], Collection[str]], *, who: str) -> Caller:
+def _open(home: Home, directory: CommandLines, allowed: Callable[[], Collection[str]], *, who: str) -> Caller:
     return Caller(
         directory,
         allowed,
-        open_calls(habitus),
-        open_warm(habitus),
-        open_environments(habitus),
-        given=partial(given_files, habitus),
+        open_calls(home),
+        open_warm(home),
+        open_environments(home),
+        given=partial(given_files, home),
         who=who,
-        clock=habitus.clock,
+        clock=home.clock,
     )

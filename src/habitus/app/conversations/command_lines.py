@@ -25,7 +25,7 @@ from habitus.skills.trust import APPROVED
 from habitus.tools.header import dependencies_of
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 FILES = "skill-files"  # below the home: files that began as a skill's, and are the person's now
 
@@ -33,25 +33,25 @@ FILES = "skill-files"  # below the home: files that began as a skill's, and are 
 class CommandLines:
     """The `SkillDirectory` of one user. Nothing is remembered: a gate that was closed meanwhile is closed."""
 
-    def __init__(self, habitus: Habitus, user: User) -> None:
-        self._habitus = habitus
+    def __init__(self, home: Home, user: User) -> None:
+        self._home = home
         self._user = user
 
     def names(self) -> Sequence[str]:
         """Those with a command line that no gate keeps from the user; what they ask for may still be missing."""
-        return [item.name for item in self._habitus.skills.listing() if _has_cli(item) and not self._closed(item)]
+        return [item.name for item in self._home.skills.listing() if _has_cli(item) and not self._closed(item)]
 
     def command_line(self, name: str) -> CommandLine:
         item = self._find(name)
         if reason := self._closed(item):
             raise Refused(f"'{item.name}' can't be called: {reason}.", mend="")
-        files = self._habitus.skills.files(item)
+        files = self._home.skills.files(item)
         if CLI_CODE not in files.tree or CLI_CODE in files.untrusted:
             raise Refused(f"'{item.name}' has no {CLI_CODE} that a person stands behind.", mend="")
         digest = tree_hash(files.tree)
         granted = self._granted(item, files, digest)
         for value in granted.sensitive:
-            self._habitus.vault.keep_out_of_sight(value)
+            self._home.vault.keep_out_of_sight(value)
         return CommandLine(
             skill=item.name,
             script=CLI_CODE,
@@ -63,7 +63,7 @@ class CommandLines:
         )
 
     def _find(self, name: str) -> Listed:
-        item = self._habitus.skills.snapshot().by_name.get(names.canonical(name))
+        item = self._home.skills.snapshot().by_name.get(names.canonical(name))
         if item is None or not _has_cli(item):
             known = ", ".join(self.names()) or "none"
             raise NotFound(f"No skill '{name[:80]}' has a command line here.", mend=f"There are: {known}.")
@@ -72,33 +72,33 @@ class CommandLines:
     def _closed(self, item: Listed) -> str:
         """The first gate that is closed, and what opens it; nothing when all are open."""
         assert item.summary is not None
-        context = self._habitus.gates(self._user)
+        context = self._home.gates(self._user)
         if item.state in (State.HELD, State.UNTRUSTED):
             return item.reason
         if reason := gates.disabled_by(item.summary, context):
             return reason
         for reason in gates.closed(item.summary, context):
             return reason
-        if reason := self._habitus.skills.untrusted(item):
+        if reason := self._home.skills.untrusted(item):
             return f"{reason}; see 'habitus trust {item.name}'"
         return self._unapproved(item)
 
     def _unapproved(self, item: Listed) -> str:
         """Why no person stands behind what an agent wrote; nothing when one does, or a person wrote it."""
-        if not self._habitus.skills.unreviewed(item):
+        if not self._home.skills.unreviewed(item):
             return ""
-        approvals = self._habitus.approvals
+        approvals = self._home.approvals
         approvals.revision()
         address = f"{item.name}@{item.layer}"
-        return approvals.objection(APPROVED, item.name, item.tree_hash, lambda: self._habitus.skills.tree(address))
+        return approvals.objection(APPROVED, item.name, item.tree_hash, lambda: self._home.skills.tree(address))
 
     def _granted(self, item: Listed, files: SkillFiles, digest: str) -> Granted:
         assert item.summary is not None
-        grants = open_grants(self._habitus).of(item.name, self._user.name)
+        grants = open_grants(self._home).of(item.name, self._user.name)
         _refuse_if_changed(item.name, grants, digest)
         values = Values(
             user=self._user.name,
-            config=self._habitus.settings.skill_config,
+            config=self._home.settings.skill_config,
             secret=self._secret,
             environ=os.environ,
             file=lambda path: self._own_file(item.name, path, files),
@@ -111,11 +111,11 @@ class CommandLines:
         return replace(granted, missing=(*granted.missing, *declared.problems))
 
     def _secret(self, name: str) -> str | None:
-        return self._habitus.vault.get(name) if name in self._habitus.vault.names() else None
+        return self._home.vault.get(name) if name in self._home.vault.names() else None
 
     def _own_file(self, skill: str, path: str, files: SkillFiles) -> Path | None:
         """The user's own copy of a file of the skill, made when it is first asked for."""
-        own = self._habitus.place / FILES / harmless(self._user.name) / skill / path
+        own = self._home.place / FILES / harmless(self._user.name) / skill / path
         if path not in files.tree or ".." in Path(path).parts:
             return None
         if not own.exists():

@@ -31,7 +31,7 @@ from habitus.learning.observer import Learner
 from habitus.skills.selection import Request, User
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 MOST_OPEN = 100  # conversations; of those where no turn runs, the one that was silent longest is closed for another
 _UNKNOWN: tuple[str, Sequence[Turn]] = ("", ())
@@ -88,13 +88,13 @@ class _Place:
 
 
 class Hosting:
-    def __init__(self, habitus: Habitus) -> None:
-        self._habitus = habitus
-        self._tools = open_tools(habitus)  # of its own: its processes belong to this loop
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._tools = open_tools(home)  # of its own: its processes belong to this loop
         self._loop = LoopThread("habitus-turns")
         self._open: OrderedDict[str, _Place] = OrderedDict()
         self._background = Background()
-        self._serving = Serving(habitus)
+        self._serving = Serving(home)
 
     def turn(self, request: HostRequest) -> TurnDoor:
         async def begin() -> HostedTurn:
@@ -166,13 +166,13 @@ class Hosting:
                     return
 
     def _opened(self, id: str, request: HostRequest) -> Conversation:
-        habitus = self._habitus
-        habitus.refuse_if_read_only()
-        owner, past = open_outage(habitus).unless_away(lambda: self._known(id), _UNKNOWN)
+        home = self._home
+        home.refuse_if_read_only()
+        owner, past = open_outage(home).unless_away(lambda: self._known(id), _UNKNOWN)
         if owner not in ("", request.user.name):
             raise _somebody_elses(id)
         return open_conversation(
-            habitus,
+            home,
             self._tools,
             id=id,
             past=past,
@@ -186,16 +186,16 @@ class Hosting:
         )
 
     def _learner(self, request: HostRequest) -> Learner:
-        habitus = self._habitus
+        home = self._home
         if not request.learns:
-            return open_adviser(habitus)
-        cheap = habitus.models.cheap if habitus.settings.cheap_model else None  # nothing is spent unasked
-        memory = habitus.open_memory(user=request.user.name)
-        return open_learner(habitus, memory, cheap, memory)
+            return open_adviser(home)
+        cheap = home.models.cheap if home.settings.cheap_model else None  # nothing is spent unasked
+        memory = home.open_memory(user=request.user.name)
+        return open_learner(home, memory, cheap, memory)
 
     def _known(self, id: str) -> tuple[str, Sequence[Turn]]:
         """Whose a conversation is, and its last turn."""
-        return self._habitus.journal.user_of(id), self._habitus.journal.recent(id, limit=1)
+        return self._home.journal.user_of(id), self._home.journal.recent(id, limit=1)
 
     async def _make_room(self) -> None:
         while len(self._open) > MOST_OPEN:
@@ -215,11 +215,11 @@ class Hosting:
                 self._open.pop(id)
 
     async def _close(self) -> None:
-        habitus = self._habitus
+        home = self._home
         async with AsyncExitStack() as closing:  # one that fails keeps nothing else open
-            closing.push_async_callback(in_thread, lambda: let_go_of_the_old(habitus, habitus.settings.user))
-            if habitus.settings.cheap_model:
-                closing.push_async_callback(habitus.models.close)
+            closing.push_async_callback(in_thread, lambda: let_go_of_the_old(home, home.settings.user))
+            if home.settings.cheap_model:
+                closing.push_async_callback(home.models.close)
             closing.push_async_callback(self._tools.close)
             for id in self._open:
                 closing.push_async_callback(self._end, id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from habitus.errors import Invalid
 from habitus.llm.model import Model
@@ -15,9 +14,6 @@ from habitus.llm.providers.patience import Patience
 from habitus.llm.roles import Models
 from habitus.llm.script_file import PREFIX, script_model
 from habitus.settings import Settings
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 
 def models(settings: Settings, environ: Mapping[str, str]) -> Models:
@@ -60,6 +56,6 @@ def chosen_by(settings: Settings, environ: Mapping[str, str]) -> str:
     return "" if settings.model else f" (chosen by {default_models(environ).key})"
 
 
-def models_named(habitus: Habitus, name: str) -> Models:
+def models_named(settings: Settings, name: str) -> Models:
     """A model by its name, whatever the settings say."""
-    return models(habitus.settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)
+    return models(settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.sandbox import keeper
 from habitus.sandbox.inside import folders
@@ -33,7 +33,7 @@ class ResetPad:
 
 
 def execute(
-    habitus: Habitus,
+    home: Home,
     name: str,
     code: str,
     *,
@@ -43,9 +43,9 @@ def execute(
     said: Callable[[str], None],
 ) -> RanCell:
     """Run a cell; `said` hears what it prints meanwhile. A keeper holds the pad until it was idle for so long."""
-    habitus.refuse_if_read_only()
-    folder = _folder(habitus, name)
-    habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(habitus.settings.home)]
+    home.refuse_if_read_only()
+    folder = _folder(home, name)
+    habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(home.settings.home)]
     keeper.ensure_running(folder, [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)])
     request = {"exec": code, "description": description, "estimated_s": estimated_s}
     answer = keeper.ask(folder, request, said=said)
@@ -55,38 +55,38 @@ def execute(
     return cell
 
 
-async def keep(habitus: Habitus, name: str, idle_s: float) -> None:
+async def keep(home: Home, name: str, idle_s: float) -> None:
     """Be the process that holds a pad."""
-    folder = _folder(habitus, name)
-    await keeper.keep(habitus.scratchpads(), folder, redactor=habitus.redactor, idle_s=idle_s)
+    folder = _folder(home, name)
+    await keeper.keep(home.scratchpads(), folder, redactor=home.redactor, idle_s=idle_s)
 
 
-def pads(habitus: Habitus) -> tuple[PadState, ...]:
-    top = _top(habitus)
+def pads(home: Home) -> tuple[PadState, ...]:
+    top = _top(home)
     return tuple(
         PadState(name=name, running=keeper.is_running(top / name), cells=len(keeper.cells(top / name)))
-        for name in _names(habitus)
+        for name in _names(home)
     )
 
 
-def cells(habitus: Habitus, name: str) -> Sequence[RanCell]:
+def cells(home: Home, name: str) -> Sequence[RanCell]:
     """What ran since the pad was made or reset."""
-    return keeper.cells(existing(habitus, name))
+    return keeper.cells(existing(home, name))
 
 
-def reset(habitus: Habitus, name: str) -> ResetPad:
+def reset(home: Home, name: str) -> ResetPad:
     """Forget the variables and cells; files and packages stay."""
-    habitus.refuse_if_read_only()
-    folder = existing(habitus, name)
+    home.refuse_if_read_only()
+    folder = existing(home, name)
     was_running = keeper.stop(folder)
     return ResetPad(name=name, was_running=was_running, forgotten_cells=keeper.forget_cells(folder))
 
 
-async def remove(habitus: Habitus, name: str) -> None:
+async def remove(home: Home, name: str) -> None:
     """Delete a pad with its files and packages, wherever they are."""
-    folder = existing(habitus, name)
+    folder = existing(home, name)
     keeper.stop(folder)
-    pads = habitus.scratchpads()
+    pads = home.scratchpads()
     with suppress(NotFound):  # it never got as far as to have any there
         await pads.remove(name)
     await pads.close()
@@ -94,23 +94,23 @@ async def remove(habitus: Habitus, name: str) -> None:
         folders.remove(str(folder))
 
 
-def existing(habitus: Habitus, name: str) -> Path:
+def existing(home: Home, name: str) -> Path:
     """The folder of a pad that is there."""
-    folder, names = _folder(habitus, name), _names(habitus)
+    folder, names = _folder(home, name), _names(home)
     if folder.name not in names:
         near = did_you_mean(name, names) or "See 'habitus pad list'."
         raise NotFound(f"There is no scratchpad '{name}'.", mend=near)
     return folder
 
 
-def _folder(habitus: Habitus, name: str) -> Path:
-    return _top(habitus) / check_name(name)
+def _folder(home: Home, name: str) -> Path:
+    return _top(home) / check_name(name)
 
 
-def _names(habitus: Habitus) -> list[str]:
-    found = _top(habitus).iterdir() if _top(habitus).is_dir() else ()
+def _names(home: Home) -> list[str]:
+    found = _top(home).iterdir() if _top(home).is_dir() else ()
     return sorted(pad.name for pad in found if (pad / "lock").is_file() or keeper.knows(pad))
 
 
-def _top(habitus: Habitus) -> Path:
-    return habitus.settings.home / "pads"
+def _top(home: Home) -> Path:
+    return home.settings.home / "pads"

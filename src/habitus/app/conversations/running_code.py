@@ -13,7 +13,7 @@ from habitus.agent.background import in_thread
 from habitus.agent.outage import Outage
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.view import View
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.sandbox.environments import Environments
 from habitus.sandbox.given import Given
@@ -39,64 +39,64 @@ Done = TypeVar("Done")
 MayInstall = Callable[[str], Awaitable[bool]]
 
 
-def open_tools(habitus: Habitus) -> Tools:
+def open_tools(home: Home) -> Tools:
     return Tools(
-        habitus.skills,
-        habitus.review,
-        ToolHealth(habitus.shared),
-        trust=habitus.trust,
-        approvals=habitus.approvals,
-        workshop=lambda: _workshop(habitus),
-        clock=habitus.clock,
-        scan=habitus.scan,
+        home.skills,
+        home.review,
+        ToolHealth(home.shared),
+        trust=home.trust,
+        approvals=home.approvals,
+        workshop=lambda: _workshop(home),
+        clock=home.clock,
+        scan=home.scan,
         environ=os.environ,
-        redacted=habitus.redacted,
-        retention=habitus.settings.retention,
-        services=lambda: sandbox_services(_view(habitus)),
-        given=partial(given_files, habitus),
+        redacted=home.redacted,
+        retention=home.settings.retention,
+        services=lambda: sandbox_services(_view(home)),
+        given=partial(given_files, home),
     )
 
 
-def run_tool(habitus: Habitus, name: str, payload: Json) -> ToolRun:
+def run_tool(home: Home, name: str, payload: Json) -> ToolRun:
     """Call a tool by hand, in an event loop of its own: nothing of the sandbox is left behind."""
-    return asyncio.run(_with_tools(habitus, lambda tools: tools.run(name, payload)))
+    return asyncio.run(_with_tools(home, lambda tools: tools.run(name, payload)))
 
 
-def check_tool(habitus: Habitus, name: str) -> Regression:
+def check_tool(home: Home, name: str) -> Regression:
     """Run the kept cases of a tool again, in the same way."""
-    return asyncio.run(_with_tools(habitus, lambda tools: tools.test(name)))
+    return asyncio.run(_with_tools(home, lambda tools: tools.test(name)))
 
 
-async def _with_tools(habitus: Habitus, work: Callable[[Tools], Awaitable[Done]]) -> Done:
-    async with open_tools(habitus) as tools:
+async def _with_tools(home: Home, work: Callable[[Tools], Awaitable[Done]]) -> Done:
+    async with open_tools(home) as tools:
         return await work(tools)
 
 
-def _view(habitus: Habitus) -> View:
+def _view(home: Home) -> View:
     """The library as code sees it that no conversation has called."""
-    return View(habitus.skills, habitus.review, Outage(), habitus.redactor, conversation="")
+    return View(home.skills, home.review, Outage(), home.redactor, conversation="")
 
 
-def open_given(habitus: Habitus, folder: str) -> Given:
+def open_given(home: Home, folder: str) -> Given:
     """What the code of these pads is given, kept here; its path is the one that the machine has which runs them."""
-    runtime = _runtime(habitus, folder, None, ())
+    runtime = _runtime(home, folder, None, ())
     if isinstance(runtime, SshRuntime):
-        return Given(habitus.place / folder / _GIVEN, seen_at=runtime.given_at)
-    return _given(habitus, f"{folder}/{_GIVEN}")
+        return Given(home.place / folder / _GIVEN, seen_at=runtime.given_at)
+    return _given(home, f"{folder}/{_GIVEN}")
 
 
-def given_files(habitus: Habitus, digest: str) -> Given:
+def given_files(home: Home, digest: str) -> Given:
     """Where the files lie that have this hash, for code that no session gives any."""
-    return _given(habitus, f"cache/given/{digest}")
+    return _given(home, f"cache/given/{digest}")
 
 
-def _given(habitus: Habitus, folder: str) -> Given:
-    place = habitus.place / folder
-    return Given(place, seen_at=lambda: given_at(habitus.machine, place))
+def _given(home: Home, folder: str) -> Given:
+    place = home.place / folder
+    return Given(place, seen_at=lambda: given_at(home.machine, place))
 
 
 def open_scratchpads(
-    habitus: Habitus,
+    home: Home,
     folder: str,
     may_install: MayInstall | None = None,
     services: Services | None = None,
@@ -108,37 +108,37 @@ def open_scratchpads(
 
     What the cells of a session make for a person to open is kept beside its pads, so that it outlives them.
     """
-    if habitus.settings.install_missing:
+    if home.settings.install_missing:
         may_install = _always
     return Scratchpads(
-        _runtime(habitus, folder, given, read),
-        services=_services(habitus) if services is None else services,
+        _runtime(home, folder, given, read),
+        services=_services(home) if services is None else services,
         may_install=may_install,
         begin_with=begin_with,
         keep_made=given.folder.with_name(MADE) if given else None,
     )
 
 
-def _services(habitus: Habitus) -> Services:
+def _services(home: Home) -> Services:
     """What cells may ask where no conversation runs them: a pad lives long, so each question sees the library anew."""
 
     async def answer(question: str, asked: Any) -> Any:
-        view = await in_thread(lambda: _view(habitus))
+        view = await in_thread(lambda: _view(home))
         return await sandbox_services(view)[question](asked)
 
-    return {question: partial(answer, question) for question in sandbox_services(_view(habitus))}
+    return {question: partial(answer, question) for question in sandbox_services(_view(home))}
 
 
-def readable(habitus: Habitus, folders: Sequence[Path]) -> tuple[Path, ...]:
+def readable(home: Home, folders: Sequence[Path]) -> tuple[Path, ...]:
     """Folders of a person's that cells may read where they are; an error for what no cell should see."""
-    found = tuple((habitus.settings.cwd / folder).resolve() for folder in folders)
-    if found and habitus.settings.sandbox.runtime != "local":
+    found = tuple((home.settings.cwd / folder).resolve() for folder in folders)
+    if found and home.settings.sandbox.runtime != "local":
         raise Invalid("Cells run on another machine, which can't read folders of this one.", mend="Attach files.")
-    home = habitus.settings.home.resolve()
+    own = home.settings.home.resolve()
     for folder in found:
         if not folder.is_dir():
             raise Invalid(f"There is no folder {folder} to read.", mend="For a file, use --attach.")
-        if folder.is_relative_to(home) or home.is_relative_to(folder):
+        if folder.is_relative_to(own) or own.is_relative_to(folder):
             raise Invalid(
                 f"{folder} holds the home of Habitus, which no cell may read.", mend="Name a folder beside it."
             )
@@ -146,8 +146,8 @@ def readable(habitus: Habitus, folders: Sequence[Path]) -> tuple[Path, ...]:
     return found
 
 
-def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[Path]) -> Runtime:
-    where, may_be_weaker = habitus.settings.sandbox.runtime, habitus.settings.allow_weaker_sandbox
+def _runtime(home: Home, folder: str, given: Given | None, read: Sequence[Path]) -> Runtime:
+    where, may_be_weaker = home.settings.sandbox.runtime, home.settings.allow_weaker_sandbox
     permissions, limits = Permissions(read=tuple(read)), Limits(cpu_s=None)
     if where != "local":
         return SshRuntime.at(
@@ -159,9 +159,9 @@ def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[
             given=given.folder if given else None,
         )
     return LocalRuntime(
-        habitus.machine,
-        habitus.place / folder,
-        open_environments(habitus),
+        home.machine,
+        home.place / folder,
+        open_environments(home),
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
@@ -169,18 +169,18 @@ def _runtime(habitus: Habitus, folder: str, given: Given | None, read: Sequence[
     )
 
 
-def _workshop(habitus: Habitus) -> Workshop:
-    return Workshop(open_warm(habitus), open_environments(habitus))
+def _workshop(home: Home) -> Workshop:
+    return Workshop(open_warm(home), open_environments(home))
 
 
-def open_warm(habitus: Habitus) -> Warm:
-    folder = habitus.place / "cache" / "calls"
-    return Warm(habitus.machine, folder, allow_weaker=habitus.settings.allow_weaker_sandbox)
+def open_warm(home: Home) -> Warm:
+    folder = home.place / "cache" / "calls"
+    return Warm(home.machine, folder, allow_weaker=home.settings.allow_weaker_sandbox)
 
 
-def open_environments(habitus: Habitus) -> Environments:
+def open_environments(home: Home) -> Environments:
     """One cache for the tools and the pads of this home."""
-    return Environments(habitus.place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
+    return Environments(home.place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
 
 
 async def _always(package: str) -> bool:

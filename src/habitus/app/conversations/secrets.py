@@ -20,7 +20,7 @@ from habitus.skills import trees
 from habitus.skills.listing import Listed
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 
@@ -81,20 +81,20 @@ class Asking:
         return tuple(dict.fromkeys(name for name in asked if name))
 
 
-def open_grants(habitus: Habitus) -> Grants:
+def open_grants(home: Home) -> Grants:
     """Kept with the vault, which is this home's and no other host's."""
-    return Grants(habitus.local, habitus.clock)
+    return Grants(home.local, home.clock)
 
 
-def open_calls(habitus: Habitus) -> Calls:
-    kept_for = timedelta(days=habitus.settings.retention.turn_days)
-    return Calls(habitus.local, redacted=habitus.redacted, kept_for=kept_for)
+def open_calls(home: Home) -> Calls:
+    kept_for = timedelta(days=home.settings.retention.turn_days)
+    return Calls(home.local, redacted=home.redacted, kept_for=kept_for)
 
 
-def overview(habitus: Habitus) -> Overview:
-    grants, names = open_grants(habitus).list(), habitus.vault.names()
-    config, mine = habitus.settings.skill_config, (habitus.settings.user, EVERYBODY)
-    found = [asking(habitus, item) for item in habitus.skills.listing() if _may_ask(item)]
+def overview(home: Home) -> Overview:
+    grants, names = open_grants(home).list(), home.vault.names()
+    config, mine = home.settings.skill_config, (home.settings.user, EVERYBODY)
+    found = [asking(home, item) for item in home.skills.listing() if _may_ask(item)]
     requests = [
         _request(asked, spec, [grant for grant in grants if grant.user in mine], names)
         for asked in found
@@ -109,14 +109,14 @@ def overview(habitus: Habitus) -> Overview:
     return Overview(secrets=tuple(kept), grants=grants, requests=tuple(requests), problems=tuple(problems))
 
 
-def askers(habitus: Habitus, among: Collection[str]) -> tuple[str, ...]:
+def askers(home: Home, among: Collection[str]) -> tuple[str, ...]:
     """Those of some skills that declare variables for a command line."""
-    return tuple(item.name for item in habitus.skills.listing() if item.name in among and _may_ask(item))
+    return tuple(item.name for item in home.skills.listing() if item.name in among and _may_ask(item))
 
 
-def asking(habitus: Habitus, item: Listed) -> Asking:
-    files = habitus.skills.files(item)
-    untrusted = habitus.skills.untrusted(item)
+def asking(home: Home, item: Listed) -> Asking:
+    files = home.skills.files(item)
+    untrusted = home.skills.untrusted(item)
     assert item.summary is not None
     stated = item.summary.manifest.env
     if untrusted and (skill := trees.parse(item.name, files.tree).skill) is not None:
@@ -131,19 +131,19 @@ def asking(habitus: Habitus, item: Listed) -> Asking:
     )
 
 
-def set_secret(habitus: Habitus, name: str, value: str) -> bool:
+def set_secret(home: Home, name: str, value: str) -> bool:
     """Keep a value; False when it took the place of another."""
-    _allow(habitus, "change the vault")
-    return habitus.vault.set(name, value)
+    _allow(home, "change the vault")
+    return home.vault.set(name, value)
 
 
-def remove_secret(habitus: Habitus, name: str) -> None:
-    _allow(habitus, "change the vault")
-    habitus.vault.remove(name)
+def remove_secret(home: Home, name: str) -> None:
+    _allow(home, "change the vault")
+    home.vault.remove(name)
 
 
 def grant(
-    habitus: Habitus,
+    home: Home,
     skill: str,
     secrets: Sequence[str],
     *,
@@ -156,8 +156,8 @@ def grant(
 
     With `all_requested`, every secret that it asks for; `again`, what it was granted before it changed.
     """
-    _allow(habitus, "grant secrets")
-    asked = _asking(habitus, skill)
+    _allow(home, "grant secrets")
+    asked = _asking(home, skill)
     if asked.untrusted:
         raise Refused(
             f"'{asked.item.name}': {asked.untrusted}.", mend=f"Read it, then: habitus trust {asked.item.name}"
@@ -167,43 +167,43 @@ def grant(
     for host in hosts:
         if not _HOST.fullmatch(host):
             raise Invalid(f"'{host}' is no host.", mend="Write example.org, example.org:8443 or *.example.org.")
-    grants, user = open_grants(habitus), EVERYBODY if everybody else habitus.settings.user
+    grants, user = open_grants(home), EVERYBODY if everybody else home.settings.user
     had = [grant for grant in grants.of(asked.item.name, user) if again and grant.user == user]
     kept = [grant.what for grant in had if grant.kind is GrantKind.SECRET and grant.what in asked.secrets]
     return grants.add(
         asked.item.name,
         asked.content_hash,
         user=user,
-        by=habitus.settings.signature,
-        secrets=[*secrets, *kept, *(_requested(habitus, asked) if all_requested else ())],
+        by=home.settings.signature,
+        secrets=[*secrets, *kept, *(_requested(home, asked) if all_requested else ())],
         hosts=[*hosts, *(grant.what for grant in had if grant.kind is GrantKind.HOST)],
     )
 
 
 def revoke(
-    habitus: Habitus, skill: str, secrets: Sequence[str] = (), *, hosts: Sequence[str] = (), everybody: bool = False
+    home: Home, skill: str, secrets: Sequence[str] = (), *, hosts: Sequence[str] = (), everybody: bool = False
 ) -> tuple[Grant, ...]:
     """Take grants back, or all of a skill's where none is named; also of one that is gone. Says which they were."""
-    habitus.refuse_if_read_only()
+    home.refuse_if_read_only()
     if everybody:
-        _allow(habitus, "take back what is granted for everybody")
-    user = EVERYBODY if everybody else habitus.settings.user
-    return open_grants(habitus).remove(_name(habitus, skill), user=user, secrets=secrets, hosts=hosts)
+        _allow(home, "take back what is granted for everybody")
+    user = EVERYBODY if everybody else home.settings.user
+    return open_grants(home).remove(_name(home, skill), user=user, secrets=secrets, hosts=hosts)
 
 
-def requested(habitus: Habitus, skill: str) -> tuple[str, ...]:
+def requested(home: Home, skill: str) -> tuple[str, ...]:
     """The secrets that `grant --all` would give a skill."""
-    return _requested(habitus, _asking(habitus, skill))
+    return _requested(home, _asking(home, skill))
 
 
-def calls(habitus: Habitus, *, since: datetime | None = None) -> tuple[Call, ...]:
+def calls(home: Home, *, since: datetime | None = None) -> tuple[Call, ...]:
     """Command lines that were called, or refused, the newest first."""
-    return open_calls(habitus).list(since=since)
+    return open_calls(home).list(since=since)
 
 
-def _requested(habitus: Habitus, asked: Asking) -> tuple[str, ...]:
+def _requested(home: Home, asked: Asking) -> tuple[str, ...]:
     """All that it asks for; a variable of this host only where the vault has no such secret and the host has it."""
-    names = set(habitus.vault.names())
+    names = set(home.vault.names())
     wanted = [
         spec.fallback if spec.name not in names and spec.fallback in os.environ else spec.name
         for spec in asked.specs
@@ -239,11 +239,11 @@ def _is_of(grant: Grant, name: str) -> bool:
     return grant.kind is GrantKind.SECRET and grant.what == name
 
 
-def _asking(habitus: Habitus, skill: str) -> Asking:
-    item = habitus.skills.find(skill)
+def _asking(home: Home, skill: str) -> Asking:
+    item = home.skills.find(skill)
     if item.summary is None:
         raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
-    return asking(habitus, item)
+    return asking(home, item)
 
 
 def _check_asked(asked: Asking, name: str) -> None:
@@ -254,13 +254,13 @@ def _check_asked(asked: Asking, name: str) -> None:
         )
 
 
-def _name(habitus: Habitus, skill: str) -> str:
+def _name(home: Home, skill: str) -> str:
     """A skill's name as it is kept, also when there is no such skill any more."""
-    known = {grant.skill for grant in open_grants(habitus).list()}
-    return skill if skill in known else habitus.skills.find(skill).name
+    known = {grant.skill for grant in open_grants(home).list()}
+    return skill if skill in known else home.skills.find(skill).name
 
 
-def _allow(habitus: Habitus, what: str) -> None:
-    habitus.refuse_if_read_only()
-    if not habitus.settings.is_admin:
+def _allow(home: Home, what: str) -> None:
+    home.refuse_if_read_only()
+    if not home.settings.is_admin:
         raise Refused(f"Only an admin may {what}.", mend="Ask one.")

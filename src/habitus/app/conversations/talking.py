@@ -19,7 +19,7 @@ from habitus.agent.stream import Done, TurnEvent
 from habitus.app.conversations.models import models
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import open_session
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.uploading import Upload, laid_out
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.memory.model import Engram
@@ -61,10 +61,10 @@ class GoingOn:
 class Talks:
     """The conversations of one person, on an event loop in a thread of its own. Call it from any thread."""
 
-    def __init__(self, habitus: Habitus) -> None:
-        self._habitus = habitus
-        self._models = models(habitus.settings, os.environ)
-        self._tools = open_tools(habitus)  # of its own: its processes belong to this loop
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._models = models(home.settings, os.environ)
+        self._tools = open_tools(home)  # of its own: its processes belong to this loop
         self._loop = LoopThread("habitus-talks")
         self._open: OrderedDict[str, _Talk] = OrderedDict()
 
@@ -122,11 +122,11 @@ class Talks:
     def _opened(self, id: str) -> _Talk:
         talk = _Talk()
         talk.session = open_session(
-            self._habitus,
+            self._home,
             self._models.main,
             id=id or None,
             resume=bool(id),
-            user=self._habitus.user(),
+            user=self._home.user(),
             source_type="web",
             ask=talk.ask,
             observers=(),

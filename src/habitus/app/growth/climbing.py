@@ -16,7 +16,7 @@ from habitus.app.growth import coding
 from habitus.app.growth.mining import Mining
 from habitus.app.growth.studying import open_models
 from habitus.app.growth.verdicts import Due
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library import saving
 from habitus.app.library.content import near_duplicates
 from habitus.errors import HabitusError, Invalid, Refused
@@ -56,12 +56,12 @@ class Climb:
 
 
 @asynccontextmanager
-async def drafting(habitus: Habitus, name: str) -> AsyncIterator[Model | None]:
+async def drafting(home: Home, name: str) -> AsyncIterator[Model | None]:
     """The model of this name, where learning may ask one; nobody where none is named."""
     if not name:
         yield None
         return
-    models = open_models(habitus, name)
+    models = open_models(home, name)
     try:
         yield models.main
     finally:
@@ -71,9 +71,9 @@ async def drafting(habitus: Habitus, name: str) -> AsyncIterator[Model | None]:
 class Climbing:
     """One look at what may climb: `due` by its use, or `lesson` and `skill` by a person's wish; then `carry_out`."""
 
-    def __init__(self, habitus: Habitus) -> None:
-        self._habitus = habitus
-        self._failed = FailedClimbs(habitus.shared, habitus.clock)
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._failed = FailedClimbs(home.shared, home.clock)
 
     def due(self, found: Iterable[Due]) -> list[Climb]:
         """What has earned it, was not brought up before, and did not fail its trial as it is."""
@@ -90,7 +90,7 @@ class Climbing:
 
     @functools.cached_property
     def _proposals(self) -> Sequence[Proposal]:
-        found = self._habitus.review.list(None, with_contents=False)
+        found = self._home.review.list(None, with_contents=False)
         return [one for one in found if one.state is not ProposalState.STALE]
 
     @functools.cached_property
@@ -101,8 +101,8 @@ class Climbing:
     def _of(self, due: Due) -> Climb | None:
         match due.item.kind:
             case ItemKind.LESSON:
-                lesson = self._habitus.memory.get(due.item.name)
-                is_private = lesson.scope is Scope.USER and self._habitus.settings.database is not None
+                lesson = self._home.memory.get(due.item.name)
+                is_private = lesson.scope is Scope.USER and self._home.settings.database is not None
                 return None if is_private else _of_lesson(lesson, due.reason)  # only a person shows it to the others
             case ItemKind.SKILL:
                 skill = self._own(due.item.name)
@@ -110,21 +110,21 @@ class Climbing:
                     return None  # what stands above the steps has to earn the next stage
                 return self._of_skill(skill, due.reason)
             case ItemKind.RECIPE:
-                recipe = self._habitus.recipes.get(due.item.name)
+                recipe = self._home.recipes.get(due.item.name)
                 skill = self._own(f"{recipe.skill}@{recipe.layer}")
                 return None if skill is None else self._of_skill(skill, due.reason)
             case ItemKind.TOOL:
                 return None
 
     def lesson(self, id: str) -> Climb:
-        lesson = self._habitus.memory.get(id)
+        lesson = self._home.memory.get(id)
         if not lesson.kind.is_lesson or lesson.state is not LessonState.ACTIVE:
             what = f"a {lesson.kind.value} entry" if not lesson.kind.is_lesson else lesson.state.value
             raise Invalid(f"'{lesson.id}' is {what}.", mend="Only a lesson that is in use becomes a skill.")
         return _of_lesson(lesson, "A person wants it as a skill.")
 
     def skill(self, name: str, to: Stage | None = None) -> Climb:
-        item = self._habitus.skills.find(name)
+        item = self._home.skills.find(name)
         skill = self._own(f"{item.name}@{item.layer}")
         if skill is None or skill.summary is None:
             raise Invalid(
@@ -140,10 +140,10 @@ class Climbing:
 
     def _own(self, address: str) -> Listed | None:
         """A skill that is the person's own, in use, and can be written."""
-        item = self._habitus.skills.find(address)
+        item = self._home.skills.find(address)
         if item.summary is None or item.state is not State.OK or item.summary.source is Source.IMPORTED:
             return None
-        return item if self._habitus.skills.layer(item.layer).can_write else None
+        return item if self._home.skills.layer(item.layer).can_write else None
 
     def _of_skill(self, skill: Listed, why: str, *, to: Stage | None = None, is_asked: bool = False) -> Climb | None:
         """To the nearest stage that there is something to make of."""
@@ -172,21 +172,21 @@ class Climbing:
 
     @functools.cached_property
     def _mining(self) -> Mining:
-        mining = Mining(self._habitus)
+        mining = Mining(self._home)
         mining.look()
         return mining
 
     def _uses(self, skill: Listed, *, is_asked: bool = False) -> coding.Uses | None:
         recipe = self._recipe_of(skill)
-        if recipe is not None and (uses := coding.of_recipe(self._habitus, recipe)) is not None:
+        if recipe is not None and (uses := coding.of_recipe(self._home, recipe)) is not None:
             return uses
-        return coding.of_steps(self._habitus, skill, is_asked=is_asked)
+        return coding.of_steps(self._home, skill, is_asked=is_asked)
 
     def _recipe_of(self, skill: Listed) -> SkillRecipe | None:
         """The recipe of a skill that served most often."""
         mine = [
             one
-            for one in self._habitus.recipes.all()
+            for one in self._home.recipes.all()
             if (one.skill, one.layer, one.status) == (skill.name, skill.layer, RecipeStatus.ACTIVE)
         ]
         return max(mine, key=lambda one: (one.counts.succeeded, one.name), default=None)
@@ -195,7 +195,7 @@ class Climbing:
         """Draft it, put it to its trial, and propose it; without a model where that can be done."""
         author = Author(actor=Actor.JOB, name="climb", reason=climb.why)
         try:
-            self._habitus.allow(author)
+            self._home.allow(author)
             match climb.to:
                 case Stage.STEPS:
                     return await self._as_skill(climb, author, model)
@@ -207,50 +207,50 @@ class Climbing:
         except (CapReached, CouldNotTest, ProviderFault, Refused, TimeoutError) as fault:  # not its own: another time
             return replace(climb, problem=str(fault) or "the model took too long")
         except HabitusError as error:
-            self._failed.note(climb.item, climb.to, climb.version, self._habitus.redacted(str(error)))
+            self._failed.note(climb.item, climb.to, climb.version, self._home.redacted(str(error)))
             return replace(climb, problem=str(error))
 
     async def _as_skill(self, climb: Climb, author: Author, model: Model | None) -> Climb:
-        habitus, lesson = self._habitus, self._habitus.memory.get(climb.item)
+        home, lesson = self._home, self._home.memory.get(climb.item)
         skill = _from_facts(lesson, self._is_taken) if model is None else await self._drafted(lesson, model)
         skill = replace(skill, source=Source.AGENT, provenance={"lesson": lesson.id})
         tree = _with_case(trees.with_skill({}, skill), skill, lesson)
-        if like := near_duplicates(habitus.finder, skill.name, tree):
+        if like := near_duplicates(home.finder, skill.name, tree):
             raise Invalid(f"There is such a skill: {like[0]}.", mend="Put the lesson into that one.")
         rests = f"lesson {lesson.id}, {lesson.source}: {lesson.text}"
         by = "from the facts alone" if model is None else f"by {model.name}"
-        reasons = [climb.why, rests, f"drafted {by}", *habitus.scan(tree)]
+        reasons = [climb.why, rests, f"drafted {by}", *home.scan(tree)]
         change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, details=_details(climb))
-        made = habitus.review.propose(change, author, reasons)
+        made = home.review.propose(change, author, reasons)
         return replace(climb, skill=skill.name, text=skill.body, proposal=made.id)
 
     async def _drafted(self, lesson: Engram, model: Model) -> Skill:
         """From the lesson and the turn that taught it, where that is still there."""
         facts = Asked(parts=(Text(text=_from_facts(lesson, lambda name: False).body),))
         return await saving.draft(
-            self._habitus, model, [*self._taught(lesson), facts], lesson.text, spending=self._habitus.spending
+            self._home, model, [*self._taught(lesson), facts], lesson.text, spending=self._home.spending
         )
 
     def _taught(self, lesson: Engram) -> Sequence[Message]:
-        turn = self._habitus.journal.brief(lesson.evidence.trace)
-        kept = self._habitus.journal.turn(turn.id).messages if turn is not None else ()
+        turn = self._home.journal.brief(lesson.evidence.trace)
+        kept = self._home.journal.turn(turn.id).messages if turn is not None else ()
         return [message for one in kept if (message := unpack(one)) is not None]
 
     def _is_taken(self, name: str) -> bool:
-        waiting = {proposal.change.name for proposal in self._habitus.review.list(with_contents=False)}
-        return name in waiting or self._habitus.skills.is_taken(name)
+        waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}
+        return name in waiting or self._home.skills.is_taken(name)
 
     async def _as_code(self, climb: Climb, author: Author, model: Model | None) -> Climb:
         if model is None:
             mend = f"Name one: habitus skills climb {climb.skill} --model provider:model"
             return replace(climb, problem=f"A model has to draft its code. {mend}")
-        uses = self._uses(self._habitus.skills.find(climb.item), is_asked=True)
+        uses = self._uses(self._home.skills.find(climb.item), is_asked=True)
         assert uses is not None  # what is followed with nothing can still be asked for
         cases = f"{len(uses.cases)} recorded cases" if uses.cases else "the case it came with"
         passed = f"drafted by {model.name}; it passed {cases} in the sandbox"
         grounds = Grounds(cases=uses.cases, reasons=(climb.why, uses.evidence, passed), details=_details(climb))
-        async with self._habitus.tools:
-            made = await coding.tried(self._habitus, climb.skill, uses, model, author, grounds)
+        async with self._home.tools:
+            made = await coding.tried(self._home, climb.skill, uses, model, author, grounds)
         return replace(climb, proposal=made.proposal)
 
 

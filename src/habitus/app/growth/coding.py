@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from habitus.agent.tools.recipe_tools import last_said
 from habitus.app.growth import observing
 from habitus.app.growth.mining import MOST_TURNS
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import ToolFailed
 from habitus.journal.model import Turn
 from habitus.learning.coding import draft_code
@@ -41,22 +41,22 @@ class Uses:
     cases: tuple[Case, ...] = ()
 
 
-def of_recipe(habitus: Habitus, recipe: SkillRecipe) -> Uses | None:
+def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
     """The recipe, the programs it calls, and what it was called with and came to; nothing if no call went well."""
     calls = [
         (turn, call)
-        for turn in _past(habitus)
+        for turn in _past(home)
         for call in observing.observed(turn).calls
         if call.name == recipe.name and call.ok and _can_be_a_case(call)
     ]
     if not calls:
         return None
-    ours = {tool.callable_name for tool in habitus.tools.active()}
-    programs = {name: habitus.tools.code(name) for name in sorted(recipe.plan.tools & ours)}
+    ours = {tool.callable_name for tool in home.tools.active()}
+    programs = {name: home.tools.code(name) for name in sorted(recipe.plan.tools & ours)}
     different = {_written(call): call for _, call in calls}
     latest = list(different.values())[-_CASES:]
     told = [
-        *_procedure(habitus, f"{recipe.skill}@{recipe.layer}"),
+        *_procedure(home, f"{recipe.skill}@{recipe.layer}"),
         f"# What it takes\n\n{json.dumps(recipe.plan.schema, ensure_ascii=False)}",
         *(f"# The program `{name}`\n\n```python\n{code}\n```" for name, code in programs.items()),
         *(_use(call, last_said(call.result)) for call in latest[-_SHOWN_USES:]),
@@ -79,10 +79,10 @@ def _written(call: ObservedCall) -> str:
     return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
 
 
-def of_steps(habitus: Habitus, skill: Listed, *, is_asked: bool = False) -> Uses | None:
+def of_steps(home: Home, skill: Listed, *, is_asked: bool = False) -> Uses | None:
     """The steps, and the cells that were run where they were followed; nothing for too few such turns, unless asked."""
     cells: list[tuple[Turn, list[ObservedCall]]] = []
-    for turn in _past(habitus):
+    for turn in _past(home):
         seen = observing.observed(turn)
         ran = [call for call in seen.calls if call.name == "scratchpad" and call.ok and call.arguments.get("code")]
         if seen.ok and ran and skill.name in observing.chosen(turn):
@@ -91,7 +91,7 @@ def of_steps(habitus: Habitus, skill: Listed, *, is_asked: bool = False) -> Uses
     is_habit = len(turns) >= TURNS and len({turn.session for turn in turns}) >= SESSIONS
     if not is_habit and not is_asked:
         return None
-    told = _procedure(habitus, f"{skill.name}@{skill.layer}")
+    told = _procedure(home, f"{skill.name}@{skill.layer}")
     for turn, ran in cells[-_SHOWN_USES:]:
         told += [f"# A request: {observing.quoted(turn)}", *(_use(call, call.result) for call in ran)]
     evidence = (
@@ -100,12 +100,12 @@ def of_steps(habitus: Habitus, skill: Listed, *, is_asked: bool = False) -> Uses
     return Uses(told="\n\n".join(told), evidence=evidence)
 
 
-def _past(habitus: Habitus) -> Iterator[Turn]:
-    return habitus.journal.past(limit=MOST_TURNS, user=habitus.settings.user)
+def _past(home: Home) -> Iterator[Turn]:
+    return home.journal.past(limit=MOST_TURNS, user=home.settings.user)
 
 
-def _procedure(habitus: Habitus, address: str) -> list[str]:
-    tree, skill = habitus.skills.tree(address), habitus.skills.load(address)
+def _procedure(home: Home, address: str) -> list[str]:
+    tree, skill = home.skills.tree(address), home.skills.load(address)
     chunks = tree.get(trees.CHUNKS_FILE)
     recipes = (chunks.content or b"").decode("utf-8", "replace") if chunks is not None else ""
     told = [f"# {skill.name}: {skill.description}\n\n{skill.cue}", f"# Its steps\n\n{skill.body.strip()}"]
@@ -117,17 +117,15 @@ def _use(call: ObservedCall, result: str) -> str:
     return f"# A use that went well\n\n{call.name} {given}\n\ncame to:\n\n{result[:_LONGEST]}"
 
 
-async def tried(habitus: Habitus, skill: str, uses: Uses, model: Model, author: Author, grounds: Grounds) -> Created:
+async def tried(home: Home, skill: str, uses: Uses, model: Model, author: Author, grounds: Grounds) -> Created:
     """Have it drafted, and proposed if the draft passes; `ToolFailed` says why none did."""
     refused = ""
     for _ in range(_ATTEMPTS):
-        draft = await draft_code(
-            model, uses.told, refused=refused, spending=habitus.spending, redactor=habitus.redactor
-        )
+        draft = await draft_code(model, uses.told, refused=refused, spending=home.spending, redactor=home.redactor)
         if not draft.code.strip():
             raise ToolFailed(f"{model.name} says that no program can do it alone.")
         try:
-            return await habitus.tools.create(
+            return await home.tools.create(
                 skill,
                 draft.description,
                 uses.parameters or draft.parameters,

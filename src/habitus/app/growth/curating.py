@@ -21,7 +21,7 @@ from habitus.tools.model import ToolStatus
 if TYPE_CHECKING:
     from habitus.app.growth.climbing import Climb
     from habitus.app.growth.verdicts import Due
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
     from habitus.app.library.duplicates import Duplicate
     from habitus.memory.cortex import Cortex
     from habitus.skills.review import Proposal
@@ -58,7 +58,7 @@ class Curation:
     steps: tuple[CuratorStep, ...]
 
 
-async def curate(habitus: Habitus, *, apply: bool, model: str = "") -> Curation:
+async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
     """Look at everything that ages; without `apply` nothing is changed and nothing is run.
 
     `model`, as provider:model, drafts what climbs; without one what takes no model does.
@@ -68,38 +68,38 @@ async def curate(habitus: Habitus, *, apply: bool, model: str = "") -> Curation:
     from habitus.app.growth.climbing import Climbing, drafting
     from habitus.app.library import duplicates
 
-    climbing = Climbing(habitus)
+    climbing = Climbing(home)
     if not apply:
-        due = verdicts.due(habitus)
+        due = verdicts.due(home)
         known = (_proved(one) for one in due if one.transition is not Transition.CLIMB)
-        same = (_merged(pair) for pair in duplicates.found(habitus))
+        same = (_merged(pair) for pair in duplicates.found(home))
         climbs = map(_climb, climbing.due(due))
-        aged = tidy(habitus.memory, dry_run=True, is_thorough=True)
-        tools = _due_tools(habitus)
-        return Curation(is_done=False, steps=(*tools, *_missed(habitus), *known, *same, *climbs, *aged))
-    habitus.refuse_if_read_only()
-    async with drafting(habitus, model) as drafter:
-        looked_at = await _curated_tools(habitus)
-        due = verdicts.due(habitus)
+        aged = tidy(home.memory, dry_run=True, is_thorough=True)
+        tools = _due_tools(home)
+        return Curation(is_done=False, steps=(*tools, *_missed(home), *known, *same, *climbs, *aged))
+    home.refuse_if_read_only()
+    async with drafting(home, model) as drafter:
+        looked_at = await _curated_tools(home)
+        due = verdicts.due(home)
         steps = [one for one in due if one.transition is not Transition.CLIMB]
-        proposed = [_proved(one, proposal) for one, proposal in verdicts.carry_out(habitus, steps)]
-        pairs = duplicates.found(habitus)
-        merged = [_merged(pair, made) for pair in pairs if (made := duplicates.propose(habitus, pair))]
+        proposed = [_proved(one, proposal) for one, proposal in verdicts.carry_out(home, steps)]
+        pairs = duplicates.found(home)
+        merged = [_merged(pair, made) for pair in pairs if (made := duplicates.propose(home, pair))]
         climbed = [_climb(await climbing.carry_out(one, drafter)) for one in climbing.due(due)]
-    aged = tidy(habitus.memory, is_thorough=True)
-    return Curation(is_done=True, steps=(*looked_at, *_missed(habitus), *proposed, *merged, *climbed, *aged))
+    aged = tidy(home.memory, is_thorough=True)
+    return Curation(is_done=True, steps=(*looked_at, *_missed(home), *proposed, *merged, *climbed, *aged))
 
 
-def _missed(habitus: Habitus) -> list[CuratorStep]:
+def _missed(home: Home) -> list[CuratorStep]:
     """Requests that should bring a skill up, as it says itself, and do not."""
     from habitus.app.library.evaluating import tried
 
     steps = []
-    for item in habitus.skills.listing():
-        if item.state is not State.OK or not habitus.skills.layer(item.layer).can_write:
+    for item in home.skills.listing():
+        if item.state is not State.OK or not home.skills.layer(item.layer).can_write:
             continue
         try:
-            missed = [f"'{one.query}': {one.detail}" for one in tried(habitus, item) if not one.passed]
+            missed = [f"'{one.query}': {one.detail}" for one in tried(home, item) if not one.passed]
         except Invalid as problem:
             missed = [str(problem)]
         reason = "its own case in evals/evals.json fails"
@@ -153,8 +153,8 @@ def _step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:
 _STALE = "code, dependencies or interpreter are not those that its cases passed with"
 
 
-def _due_tools(habitus: Habitus) -> list[CuratorStep]:
-    return [*_degraded(habitus.tools), *_unproved(habitus)]
+def _due_tools(home: Home) -> list[CuratorStep]:
+    return [*_degraded(home.tools), *_unproved(home)]
 
 
 def _degraded(tools: Tools) -> list[CuratorStep]:
@@ -162,23 +162,23 @@ def _degraded(tools: Tools) -> list[CuratorStep]:
     return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=f"degraded: {tool.reason}") for tool in found]
 
 
-def _unproved(habitus: Habitus) -> list[CuratorStep]:
+def _unproved(home: Home) -> list[CuratorStep]:
     """Tools whose cases did not pass as they are, or passed long ago."""
-    long_ago = habitus.clock() - timedelta(days=habitus.settings.retention.proof_days)
+    long_ago = home.clock() - timedelta(days=home.settings.retention.proof_days)
     steps = []
-    for tool in habitus.tools.all():
+    for tool in home.tools.all():
         if tool.status is ToolStatus.ACTIVE and tool.cases and (tool.proved_on is None or tool.proved_on <= long_ago):
             reason = f"its cases last passed on {tool.proved_on:%Y-%m-%d}" if tool.proved_on else _STALE
             steps.append(CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=reason))
     return steps
 
 
-async def _curated_tools(habitus: Habitus) -> list[CuratorStep]:
-    async with habitus.tools as tools:
-        degraded, unproved = _degraded(tools), _unproved(habitus)
+async def _curated_tools(home: Home) -> list[CuratorStep]:
+    async with home.tools as tools:
+        degraded, unproved = _degraded(tools), _unproved(home)
         steps = [
             CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
-            for gone in await tools.curate(habitus.person())
+            for gone in await tools.curate(home.person())
         ]
         left = {tool.name: tool.status for tool in tools.all()}
         for due in degraded:

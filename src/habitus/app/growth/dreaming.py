@@ -13,8 +13,9 @@ from habitus.agent.conversation import new_id
 from habitus.agent.stream import Done, ToolFinished, ToolStarted
 from habitus.app.conversations import models
 from habitus.app.conversations.running_code import open_scratchpads, readable
-from habitus.app.habitus import Habitus
-from habitus.app.home import PADS
+from habitus.app.conversations.sessions import open_session
+from habitus.app.home import Home
+from habitus.app.home_directory import PADS
 from habitus.events import OK, Outcome, failed, infra
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
@@ -45,23 +46,23 @@ class Soundness:
     reason: str = ""
 
 
-def challenges(habitus: Habitus, path: Path | None = None) -> tuple[Challenge, ...]:
+def challenges(home: Home, path: Path | None = None) -> tuple[Challenge, ...]:
     """Those of a file or folder; else those that come along, and the home's own, which win under one name."""
     if path is not None:
         return read(path)
-    own = habitus.settings.home / OWN
+    own = home.settings.home / OWN
     found = {each.name: each for each in (*starters(), *(read(own) if own.is_dir() else ()))}
     return tuple(found.values())
 
 
-async def checked(habitus: Habitus, challenge: Challenge) -> Soundness:
+async def checked(home: Home, challenge: Challenge) -> Soundness:
     """Run the right solution, a wrong one and none: only the first may pass."""
     for solution, should_pass, what in (
         (challenge.reference, True, "its reference solution"),
         (challenge.wrong, False, "its wrong solution"),
         ("", False, "doing nothing"),
     ):
-        async with laid_out(habitus, challenge) as arena:
+        async with laid_out(home, challenge) as arena:
             if not arena.laid.is_ok:
                 return Soundness(challenge=challenge.name, is_sound=False, reason=arena.laid.reason)
             await arena.run(solution)
@@ -76,15 +77,15 @@ async def checked(habitus: Habitus, challenge: Challenge) -> Soundness:
 class Arena:
     """A folder in the sandbox with what a challenge lays out; `laid` says whether that went well."""
 
-    habitus: Habitus
+    home: Home
     challenge: Challenge
     session: str  # whose scratchpads can work there
     laid: Outcome = OK
 
     async def run(self, code: str) -> Cell:
         """In a process of its own, which is gone when somebody else wants the folder."""
-        read = _programs(self.habitus, self.challenge)
-        pads = open_scratchpads(self.habitus, f"{PADS}/{self.session}", read=read)
+        read = _programs(self.home, self.challenge)
+        pads = open_scratchpads(self.home, f"{PADS}/{self.session}", read=read)
         try:
             return await pads.exec(PAD, code)
         finally:
@@ -96,60 +97,60 @@ class Arena:
 
 
 @asynccontextmanager
-async def laid_out(habitus: Habitus, challenge: Challenge) -> AsyncIterator[Arena]:
-    arena = Arena(habitus=habitus, challenge=challenge, session=f"dream-{new_id()}")
+async def laid_out(home: Home, challenge: Challenge) -> AsyncIterator[Arena]:
+    arena = Arena(home=home, challenge=challenge, session=f"dream-{new_id()}")
     try:
         setup = await arena.run(challenge.setup)
         yield (
             arena if setup.error is None else replace(arena, laid=infra(f"its setup failed: {_last_line(setup.error)}"))
         )
     finally:
-        await asyncio.to_thread(folders.remove, str(habitus.place / PADS / arena.session))
+        await asyncio.to_thread(folders.remove, str(home.place / PADS / arena.session))
 
 
-def _programs(habitus: Habitus, challenge: Challenge) -> tuple[Path, ...]:
+def _programs(home: Home, challenge: Challenge) -> tuple[Path, ...]:
     """What a shell needs is not in the sandbox unless somebody says so."""
-    is_for_shell = challenge.domain == "bash" and habitus.settings.sandbox.runtime == "local"
-    return readable(habitus, [Path("/usr")]) if is_for_shell else ()
+    is_for_shell = challenge.domain == "bash" and home.settings.sandbox.runtime == "local"
+    return readable(home, [Path("/usr")]) if is_for_shell else ()
 
 
 def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2].strip()[:500]
 
 
-async def dream(habitus: Habitus, challenge: Challenge, *, key: str, model: str = "") -> Dreamt:
+async def dream(home: Home, challenge: Challenge, *, key: str, model: str = "") -> Dreamt:
     """One cycle over one challenge, its lesson kept; under a key whose lesson is kept already, only that is told."""
-    habitus.refuse_if_read_only()
-    habitus.pause.refuse_if_paused()
-    if habitus.memory.taught_by([key]):
+    home.refuse_if_read_only()
+    home.pause.refuse_if_paused()
+    if home.memory.taught_by([key]):
         return Dreamt(challenge=challenge.name, verdict=DreamVerdict.NOTHING, reason="it was dreamt already")
-    opened = models.models_named(habitus, model) if model else habitus.models
+    opened = models.models_named(home.settings, model) if model else home.models
     try:
-        return await dream_with(habitus, challenge, SessionSolver(habitus, opened.main), opened.main, key=key)
+        return await dream_with(home, challenge, SessionSolver(home, opened.main), opened.main, key=key)
     finally:
         await opened.close()
 
 
-async def dream_with(habitus: Habitus, challenge: Challenge, solver: Solver, model: Model, *, key: str) -> Dreamt:
+async def dream_with(home: Home, challenge: Challenge, solver: Solver, model: Model, *, key: str) -> Dreamt:
     """The same with any solver; `model` draws the lesson."""
     if challenge not in starters():
-        sound = await checked(habitus, challenge)
+        sound = await checked(home, challenge)
         if not sound.is_sound:
             return Dreamt(challenge=challenge.name, verdict=DreamVerdict.UNSOUND, reason=sound.reason)
-    draw = partial(extract, model=model, spending=habitus.spending, redactor=habitus.redactor)
+    draw = partial(extract, model=model, spending=home.spending, redactor=home.redactor)
     try:
         dreamt = await cycle(challenge, solver, draw)
     except NoUsableAnswer as fault:
         return Dreamt(challenge=challenge.name, verdict=DreamVerdict.REJECTED, reason=str(fault))
     except (ProviderFault, TimeoutError) as fault:
         return Dreamt(challenge=challenge.name, verdict=DreamVerdict.INFRA, reason=str(fault) or "it took too long")
-    return await asyncio.to_thread(_kept, habitus, challenge, dreamt, key)
+    return await asyncio.to_thread(_kept, home, challenge, dreamt, key)
 
 
-def _kept(habitus: Habitus, challenge: Challenge, dreamt: Dreamt, key: str) -> Dreamt:
+def _kept(home: Home, challenge: Challenge, dreamt: Dreamt, key: str) -> Dreamt:
     if dreamt.lesson is None or not dreamt.is_kept:
         return dreamt
-    encoded = habitus.open_memory(user=habitus.settings.user).encode(
+    encoded = home.open_memory(user=home.settings.user).encode(
         Draft(
             text=dreamt.lesson.text,
             kind=Kind.LESSON,
@@ -157,9 +158,9 @@ def _kept(habitus: Habitus, challenge: Challenge, dreamt: Dreamt, key: str) -> D
             confidence=dreamt.confidence,
             topic=challenge.domain,
             source=f"{_PLAYED}{challenge.name}",
-            evidence=Evidence(trace=key, user=habitus.settings.user),
+            evidence=Evidence(trace=key, user=home.settings.user),
             body=dreamt.lesson,
-            user=habitus.settings.user,
+            user=home.settings.user,
             produced_by=Producer.DREAM,
             verified=dreamt.verdict is DreamVerdict.VERIFIED,
         )
@@ -169,29 +170,29 @@ def _kept(habitus: Habitus, challenge: Challenge, dreamt: Dreamt, key: str) -> D
     return Dreamt(challenge=challenge.name, verdict=DreamVerdict.REJECTED, reason=f"memory: {encoded.reason}")
 
 
-def candidates(habitus: Habitus) -> tuple[str, ...]:
+def candidates(home: Home) -> tuple[str, ...]:
     """The ids of the lessons that self-play has drawn and nothing has shown yet."""
-    memory = habitus.open_memory(user=habitus.settings.user)
+    memory = home.open_memory(user=home.settings.user)
     drawn = [one for one in memory.list_lessons("self-play", limit=_MOST_TRIED) if one.source.startswith(_PLAYED)]
     return tuple(one.id for one in drawn if not one.verified and one.body is not None)
 
 
-async def verify(habitus: Habitus, id: str, *, model: str = "") -> Dreamt:
+async def verify(home: Home, id: str, *, model: str = "") -> Dreamt:
     """Try a lesson once more on the challenge that it was drawn from; what was verified meanwhile stays so."""
-    habitus.refuse_if_read_only()
-    habitus.pause.refuse_if_paused()
-    opened = models.models_named(habitus, model) if model else habitus.models
+    home.refuse_if_read_only()
+    home.pause.refuse_if_paused()
+    opened = models.models_named(home.settings, model) if model else home.models
     try:
-        return await verify_with(habitus, id, SessionSolver(habitus, opened.main))
+        return await verify_with(home, id, SessionSolver(home, opened.main))
     finally:
         await opened.close()
 
 
-async def verify_with(habitus: Habitus, id: str, solver: Solver) -> Dreamt:
+async def verify_with(home: Home, id: str, solver: Solver) -> Dreamt:
     """The same with any solver."""
-    lesson = await asyncio.to_thread(habitus.open_memory(user=habitus.settings.user).get, id)
+    lesson = await asyncio.to_thread(home.open_memory(user=home.settings.user).get, id)
     name = lesson.source.removeprefix(_PLAYED)
-    found = {each.name: each for each in challenges(habitus)}
+    found = {each.name: each for each in challenges(home)}
     tried = Dreamt(challenge=name, verdict=DreamVerdict.NOTHING, reason="it is verified already")
     if lesson.verified or lesson.body is None:
         return tried
@@ -201,19 +202,19 @@ async def verify_with(habitus: Habitus, id: str, solver: Solver) -> Dreamt:
     dreamt = await verified(found[name], solver, lesson.body, drawn)
     if dreamt.verdict is not DreamVerdict.VERIFIED:
         return dreamt
-    return await asyncio.to_thread(_kept, habitus, found[name], dreamt, lesson.evidence.trace)
+    return await asyncio.to_thread(_kept, home, found[name], dreamt, lesson.evidence.trace)
 
 
 class SessionSolver:
     """Our own agent, in a session that nobody's memory learns from but by this."""
 
-    def __init__(self, habitus: Habitus, model: Model, *, longest_s: float = _LONGEST_S) -> None:
-        self._habitus = habitus
+    def __init__(self, home: Home, model: Model, *, longest_s: float = _LONGEST_S) -> None:
+        self._home = home
         self._model = model
         self._longest_s = longest_s
 
     async def solve(self, challenge: Challenge, *, playbook: str = "", feedback: str = "") -> Attempt:
-        async with laid_out(self._habitus, challenge) as arena:
+        async with laid_out(self._home, challenge) as arena:
             if not arena.laid.is_ok:
                 return Attempt(outcome=arena.laid)
             try:
@@ -230,11 +231,13 @@ class SessionSolver:
 
     async def _asked(self, session: str, challenge: Challenge, request: str) -> tuple[str, int]:
         """What was done, in words, and the tokens it took."""
-        habitus, done = self._habitus, []
-        quiet = Cerebellum(None, habitus.memory.encode, spending=habitus.spending, redactor=habitus.redactor)
-        learner = Learner(habitus.memory, quiet, mode=Mode.OFF, redactor=habitus.redactor)
-        read = _programs(habitus, challenge)
-        async with habitus.session(self._model, id=session, source_type="dream", learner=learner, read=read) as opened:
+        home, done = self._home, []
+        quiet = Cerebellum(None, home.memory.encode, spending=home.spending, redactor=home.redactor)
+        learner = Learner(home.memory, quiet, mode=Mode.OFF, redactor=home.redactor)
+        read = _programs(home, challenge)
+        async with open_session(
+            home, self._model, id=session, source_type="dream", learner=learner, read=read
+        ) as opened:
             async for seen in opened.turn_stream(request):
                 match seen:
                     case ToolStarted(tool=tool, arguments=arguments):
@@ -258,31 +261,31 @@ def _request(challenge: Challenge, playbook: str, feedback: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-async def invent(habitus: Habitus, *, model: str = "") -> tuple[Challenge, Soundness]:
+async def invent(home: Home, *, model: str = "") -> tuple[Challenge, Soundness]:
     """A challenge that a model makes up about what failed here; one that tells right from wrong is kept in the home."""
-    habitus.refuse_if_read_only()
-    habitus.pause.refuse_if_paused()
-    opened = models.models_named(habitus, model) if model else habitus.models
+    home.refuse_if_read_only()
+    home.pause.refuse_if_paused()
+    opened = models.models_named(home.settings, model) if model else home.models
     try:
-        return await invent_with(habitus, opened.main)
+        return await invent_with(home, opened.main)
     finally:
         await opened.close()
 
 
-async def invent_with(habitus: Habitus, model: Model) -> tuple[Challenge, Soundness]:
+async def invent_with(home: Home, model: Model) -> tuple[Challenge, Soundness]:
     """The same with any model."""
-    failures = await asyncio.to_thread(_failures, habitus)
-    made = await propose(failures, model=model, spending=habitus.spending, redactor=habitus.redactor)
-    sound = await checked(habitus, made)
+    failures = await asyncio.to_thread(_failures, home)
+    made = await propose(failures, model=model, spending=home.spending, redactor=home.redactor)
+    sound = await checked(home, made)
     if sound.is_sound:
-        folder = habitus.settings.home / OWN
+        folder = home.settings.home / OWN
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / f"{made.name}.toml").write_text(written(made), "utf-8")
     return made, sound
 
 
-def _failures(habitus: Habitus) -> list[str]:
+def _failures(home: Home) -> list[str]:
     """What went wrong lately, as memory has it."""
-    memory = habitus.open_memory(user=habitus.settings.user)
+    memory = home.open_memory(user=home.settings.user)
     found = [one for one in memory.list_lessons(limit=200) if one.evidence.error_signature or one.evidence.detector]
     return [f"{one.text} [{one.evidence.error_signature or one.evidence.detector}]" for one in found[:20]]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from habitus.errors import NotFound, did_you_mean
 from habitus.evidence.findings import Finding, Findings, findings
 from habitus.evidence.model import Item, ItemKind, Observation
+from habitus.journal.journal import Journal
 from habitus.journal.model import KeptExposure
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
 
 USUAL_SHARE = 0.1  # what a plan reckons with while nothing is withheld
 
@@ -25,20 +22,18 @@ USUAL_SHARE = 0.1  # what a plan reckons with while nothing is withheld
 class Evidence:
     """Everything is worked out anew from what is kept, so that it follows every outcome that comes later."""
 
-    habitus: Habitus
-
-    @property
-    def share(self) -> float:
-        """The share of offers that is withheld at random; 0 is off."""
-        return self.habitus.settings.evidence.withhold
+    journal: Journal
+    clock: Callable[[], datetime]
+    share: float  # of offers that is withheld at random; 0 is off
+    refuse_changes: Callable[[], None]  # where nothing can be kept
 
     def exposures(self) -> list[KeptExposure]:
         """All that is kept, oldest first."""
-        return self.habitus.journal.exposures()
+        return self.journal.exposures()
 
     def findings(self, kept: Sequence[KeptExposure] | None = None) -> Findings:
         """Of every skill version, lesson, recipe and tool that was offered or withheld, what is known."""
-        rows = observed(self.exposures() if kept is None else kept, self.habitus.clock())
+        rows = observed(self.exposures() if kept is None else kept, self.clock())
         return findings(rows, withhold=self.share or USUAL_SHARE)
 
     def of(self, name: str) -> tuple[Finding, ...]:
@@ -58,8 +53,8 @@ class Evidence:
 
     def forget_user(self, user: str) -> int:
         """Erase what a user's conversations were offered and how they went; how many entries went."""
-        self.habitus.refuse_if_read_only()
-        return self.habitus.journal.erase_evidence(user)
+        self.refuse_changes()
+        return self.journal.erase_evidence(user)
 
 
 def chosen(kept: Iterable[KeptExposure]) -> set[tuple[str, str]]:

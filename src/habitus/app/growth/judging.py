@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from habitus.agent.memory import SessionMemory
 from habitus.agent.outcome import explicit
 from habitus.agent.recorder import judge as keep_judgement
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.events import OutcomeKind
 from habitus.journal.model import TurnOutcome
 from habitus.text import one_line
@@ -20,17 +20,17 @@ class Judged:
     outcome: TurnOutcome
 
 
-def judge(habitus: Habitus, turn: str, *, ok: bool, by: str, reason: str = "") -> Judged:
+def judge(home: Home, turn: str, *, ok: bool, by: str, reason: str = "") -> Judged:
     """`turn` is its id, or the one that the caller gave it. An admin may judge everybody's."""
-    habitus.refuse_if_read_only()
-    user = None if habitus.settings.is_admin else habitus.settings.user
+    home.refuse_if_read_only()
+    user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
-    said = explicit(kind, one_line(by), habitus.redacted(one_line(reason)))
-    judged = habitus.journal.brief(turn, user=user)
+    said = explicit(kind, one_line(by), home.redacted(one_line(reason)))
+    judged = home.journal.brief(turn, user=user)
     if judged is None:  # its words may have gone, and still it counts
-        return Judged(turn=habitus.journal.judge(turn, said, user=user), request="", outcome=said)
-    is_own = judged.user == habitus.settings.user
-    cortex = habitus.memory if is_own else habitus.open_memory(user=judged.user)
-    memory = SessionMemory(cortex=cortex, user=judged.user, project=habitus.project)
-    keep_judgement(habitus.journal, habitus.finder, memory, judged.id, said, user=judged.user)
+        return Judged(turn=home.journal.judge(turn, said, user=user), request="", outcome=said)
+    is_own = judged.user == home.settings.user
+    cortex = home.memory if is_own else home.open_memory(user=judged.user)
+    memory = SessionMemory(cortex=cortex, user=judged.user, project=home.project)
+    keep_judgement(home.journal, home.finder, memory, judged.id, said, user=judged.user)
     return Judged(turn=judged.id, request=judged.request, outcome=said)

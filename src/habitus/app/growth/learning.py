@@ -19,11 +19,11 @@ from habitus.redact import Redactor
 from habitus.settings import AccMode, MemoryMode
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 
 def open_learner(
-    habitus: Habitus,
+    home: Home,
     keeper: LessonKeeper,
     model: Model | None,
     lessons: Cortex | None = None,
@@ -34,26 +34,26 @@ def open_learner(
 
     `lessons` is where remedies for what fails are looked up.
     """
-    settings = habitus.settings
+    settings = home.settings
     is_off = not learns or settings.memory is MemoryMode.OFF
     mode = Mode.OFF if is_off else Mode(settings.acc_mode.value)
-    cells = Cerebellum(model, keeper.encode, spending=habitus.spending, redactor=habitus.redactor)
+    cells = Cerebellum(model, keeper.encode, spending=home.spending, redactor=home.redactor)
 
     def remedy(call: Call) -> str:
-        return remedy_of(lessons, call, habitus.project) if lessons else ""
+        return remedy_of(lessons, call, home.project) if lessons else ""
 
-    return Learner(keeper, cells, mode=mode, redactor=habitus.redactor, remedy=remedy)
+    return Learner(keeper, cells, mode=mode, redactor=home.redactor, remedy=remedy)
 
 
-def open_adviser(habitus: Habitus) -> Learner:
+def open_adviser(home: Home) -> Learner:
     """What says beside a failure what it shows, and learns nothing: it sees only a part of what happens."""
-    settings = habitus.settings
+    settings = home.settings
     is_off = settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF
-    cells = Cerebellum(None, TakesNothing().encode, spending=habitus.spending, redactor=habitus.redactor)
-    return Learner(TakesNothing(), cells, mode=Mode.OFF if is_off else Mode.ACTIVE, redactor=habitus.redactor)
+    cells = Cerebellum(None, TakesNothing().encode, spending=home.spending, redactor=home.redactor)
+    return Learner(TakesNothing(), cells, mode=Mode.OFF if is_off else Mode.ACTIVE, redactor=home.redactor)
 
 
-def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> Applier:
+def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applier:
     """What teaches memory from transcripts."""
 
     def count_skill(use: SkillUse) -> bool:
@@ -61,23 +61,23 @@ def open_applier(habitus: Habitus, keeper: LessonKeeper, redactor: Redactor) -> 
         if use.success is False:  # it was not loaded, so it was neither shown nor used
             return False
         try:
-            habitus.skills.find(name)  # counting does not look at the directories
-            habitus.skills.count_recommended(name)
-            habitus.skills.count_use(name)
+            home.skills.find(name)  # counting does not look at the directories
+            home.skills.count_recommended(name)
+            home.skills.count_use(name)
         except NotFound:
             return False
         return True
 
     return Applier(
         keeper,
-        turn_ledger(habitus),
+        turn_ledger(home),
         redactor=redactor,
         count_skill=count_skill,
-        user=habitus.settings.user,
-        project=habitus.project,
+        user=home.settings.user,
+        project=home.project,
     )
 
 
-def turn_ledger(habitus: Habitus) -> TurnLedger:
+def turn_ledger(home: Home) -> TurnLedger:
     """Which turns of transcripts have been learned from."""
-    return TurnLedger(habitus.shared, clock=habitus.clock)
+    return TurnLedger(home.shared, clock=home.clock)

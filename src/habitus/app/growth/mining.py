@@ -17,7 +17,7 @@ from typing import Any
 
 from habitus.agent.history import unpack
 from habitus.app.growth import observing
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library import saving
 from habitus.app.library.content import near_duplicates
 from habitus.errors import HabitusError
@@ -90,29 +90,29 @@ class Mining:
     """One look at the journal of the person, or at turns of other agents that it was given to `take`: `look`, perhaps
     `draft` and `propose`, then `report`."""
 
-    def __init__(self, habitus: Habitus) -> None:
-        self._habitus = habitus
+    def __init__(self, home: Home) -> None:
+        self._home = home
         self._turns: dict[str, Turn] = {}
         self._elsewhere: dict[str, ObservedTurn] = {}
         self._drafts: list[_Draft] = []
         self._stopped = ""
         self._earlier = [
             proposal
-            for proposal in habitus.review.list(None, with_contents=False)
+            for proposal in home.review.list(None, with_contents=False)
             if _MINED in proposal.change.details and proposal.state is not ProposalState.STALE
         ]
-        self._ours = names.BUILT_IN_TOOLS | {tool.callable_name for tool in habitus.tools.active()}
-        self._recipes = habitus.recipes.all()
+        self._ours = names.BUILT_IN_TOOLS | {tool.callable_name for tool in home.tools.active()}
+        self._recipes = home.recipes.all()
         self._taken = {*self._ours, *(recipe.name for recipe in self._recipes)}
 
     def read(self, transcripts: Sequence[Path]) -> None:
         for path in transcripts:
-            study(path, self._habitus.redactor, self.take)
+            study(path, self._home.redactor, self.take)
 
     def take(self, studied: Studied) -> None:
         """A turn of another agent."""
         if len(self._elsewhere) < MOST_TURNS:
-            turn, seen = observing.observed_elsewhere(studied, self._habitus.clock())
+            turn, seen = observing.observed_elsewhere(studied, self._home.clock())
             self._turns[turn.id], self._elsewhere[turn.id] = turn, seen
 
     def look(self) -> None:
@@ -136,7 +136,7 @@ class Mining:
     def _journalled(self) -> dict[str, ObservedTurn]:
         recipes = {recipe.name for recipe in self._recipes}
         done: dict[str, ObservedTurn] = {}
-        for turn in self._habitus.journal.past(limit=MOST_TURNS, user=self._habitus.settings.user):
+        for turn in self._home.journal.past(limit=MOST_TURNS, user=self._home.settings.user):
             done[turn.id] = observing.observed(turn, without=recipes)
             self._turns[turn.id] = replace(turn, messages=(), events=())  # all that was said would fill the memory
         return done
@@ -187,11 +187,11 @@ class Mining:
 
     def _place(self, name: str) -> tuple[str, Tree] | None:
         """Where the skill that the turns used can take a recipe: its layer and its files."""
-        item = self._habitus.skills.snapshot().by_name.get(names.canonical(name))
+        item = self._home.skills.snapshot().by_name.get(names.canonical(name))
         if item is None or item.summary is None or item.state is not State.OK:
             return None
-        is_own = item.summary.source is not Source.IMPORTED and self._habitus.skills.layer(item.layer).can_write
-        tree = self._habitus.skills.tree(f"{item.name}@{item.layer}") if is_own else {}
+        is_own = item.summary.source is not Source.IMPORTED and self._home.skills.layer(item.layer).can_write
+        tree = self._home.skills.tree(f"{item.name}@{item.layer}") if is_own else {}
         chunks, notes = tree.get(trees.CHUNKS_FILE), Notes(trees.CHUNKS_FILE)
         recipes_md.parse(chunks.content or b"" if chunks is not None else b"", notes)
         return (item.layer, tree) if is_own and not notes.found else None
@@ -203,9 +203,9 @@ class Mining:
         )
 
     def _new_skill(self, title: str, turns: Sequence[Turn], body: str) -> Skill:
-        waiting = {proposal.change.name for proposal in self._habitus.review.list(with_contents=False)}
+        waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}
         made = {draft.suggestion.skill for draft in self._drafts}
-        name = names.unique_name(title, lambda name: name in waiting | made or self._habitus.skills.is_taken(name))
+        name = names.unique_name(title, lambda name: name in waiting | made or self._home.skills.is_taken(name))
         described = f"{title[:1].upper()}{title[1:]}, as it was done {len(turns)} times."
         return Skill(name=name, title=title, description=described, when_to_use=observing.wanted(turns), body=body)
 
@@ -215,7 +215,7 @@ class Mining:
         """Requests for the same that were served well without a skill, often enough."""
         proposed = {turn for one in self._earlier for turn in one.change.details[_MINED].get("turns", ())}
         without = [turn for turn in turns if turn.request.strip() and not observing.chosen(turn)]
-        for group in alike([turn.request for turn in without], encoder(self._habitus.settings.search.encoder)):
+        for group in alike([turn.request for turn in without], encoder(self._home.settings.search.encoder)):
             members = [without[number] for number in group]
             is_habit = len(members) >= TURNS and len({turn.session for turn in members}) >= SESSIONS
             if is_habit and proposed.isdisjoint(turn.id for turn in members):
@@ -249,7 +249,7 @@ class Mining:
         return sum(map(len, texts)) // 4
 
     def _messages_of(self, turns: Sequence[str]) -> list[Any]:
-        return [kept for id in turns[-_DRAFTED_FROM:] for kept in self._habitus.journal.turn(id).messages]
+        return [kept for id in turns[-_DRAFTED_FROM:] for kept in self._home.journal.turn(id).messages]
 
     async def draft(self, model: Model) -> None:
         """Have the skills of requests written by a model, within the tokens of the day."""
@@ -261,7 +261,7 @@ class Mining:
             asked = [observing.quoted(self._turns[id]) for id in draft.suggestion.turns[-_LISTED:]]
             hint = f"How to serve requests like these: {'; '.join(asked)}"
             try:
-                skill = await saving.draft(self._habitus, model, messages, hint, spending=self._habitus.spending)
+                skill = await saving.draft(self._home, model, messages, hint, spending=self._home.spending)
             except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError, HabitusError) as error:
                 self._stopped = str(error) or f"{model.name} took too long"
                 continue
@@ -272,7 +272,7 @@ class Mining:
     def propose(self) -> None:
         """Put everything that was found before the person."""
         author = Author(actor=Actor.JOB, name="mining", reason="it was done again and again")
-        self._habitus.allow(author)
+        self._home.allow(author)
         self._drafts = [replace(draft, suggestion=self._proposed(draft, author)) for draft in self._drafts]
 
     def propose_for(self, skill: str, author: Author) -> Suggestion:
@@ -291,9 +291,9 @@ class Mining:
             details={_MINED: {"labels": draft.labels, "turns": draft.suggestion.turns}},
         )
         new = sorted(str(power) for power in powers(name, draft.tree))
-        like = near_duplicates(self._habitus.finder, name, draft.tree)
-        reasons = [*draft.suggestion.evidence, *new, *self._habitus.scan(draft.tree), *like]
-        return replace(draft.suggestion, proposal=self._habitus.review.propose(change, author, reasons).id)
+        like = near_duplicates(self._home.finder, name, draft.tree)
+        reasons = [*draft.suggestion.evidence, *new, *self._home.scan(draft.tree), *like]
+        return replace(draft.suggestion, proposal=self._home.review.propose(change, author, reasons).id)
 
     def report(self) -> MiningReport:
         found = tuple(draft.suggestion for draft in self._drafts)

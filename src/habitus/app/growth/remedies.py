@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.learning.remedies import known, wording
 from habitus.learning.remedies.calls import Call
 from habitus.learning.remedies.commands import written
@@ -75,7 +75,7 @@ class Repeated:
 class Gathering:
     """The facts of the sessions that are read, and those that earlier runs have kept."""
 
-    habitus: Habitus
+    home: Home
     only_new: bool = False  # go on from the last run that kept something
     _readers: dict[tuple[str, str], SessionReader] = field(default_factory=dict)
     _stamps: dict[str, Stamp] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Gathering:
 
     def take_journal(self, limit: int = 10_000) -> int:
         """Our own sessions, and those of other loops that took turns of ours, the latest; how many there are."""
-        user, journal = self.habitus.settings.user, self.habitus.journal
+        user, journal = self.home.settings.user, self.home.journal
         sessions = journal.sessions(limit=limit, user=user)
         for kept in sessions:
             if not self._is_wanted(f"{JOURNAL}{kept.id}", (kept.turns, int(kept.last_turn_on.timestamp() * 1e6))):
@@ -118,7 +118,7 @@ class Gathering:
         return self._found
 
     def told(self) -> ToldRemedies:
-        found, now = self.found(), self.habitus.clock()
+        found, now = self.found(), self.home.clock()
         return ToldRemedies(
             failures=tuple(map(_failure, found.failures[:MOST_FAILURES])),
             lessons=tuple(_lesson(held, wording.evidence(held, now)) for held in found.lessons),
@@ -129,7 +129,7 @@ class Gathering:
 
     def proposals(self) -> list[Taught]:
         """The lessons that held and the rules that were meant for good, each to be decided once."""
-        found, now, user = self.found(), self.habitus.clock(), self.habitus.settings.user
+        found, now, user = self.found(), self.home.clock(), self.home.settings.user
         made = [(known.drafted(each, now=now, user=user, project=each.project), each.traces) for each in found.lessons]
         made += [
             (known.drafted_rule(each, now=now, user=user, project=each.project), each.traces)
@@ -154,13 +154,13 @@ class Gathering:
         return self._store().stamps()
 
     def _store(self) -> StudiedFiles:
-        kept_for = timedelta(days=self.habitus.settings.retention.turn_days)
-        return StudiedFiles(self.habitus.local, clock=self.habitus.clock, kept_for=kept_for)
+        kept_for = timedelta(days=self.home.settings.retention.turn_days)
+        return StudiedFiles(self.home.local, clock=self.home.clock, kept_for=kept_for)
 
 
-def repeated(habitus: Habitus, most: int = 10) -> tuple[Repeated, ...]:
+def repeated(home: Home, most: int = 10) -> tuple[Repeated, ...]:
     """What cost most in the last sessions here and in all transcripts that were studied. Nothing is kept by looking."""
-    gathering = Gathering(habitus, only_new=True)
+    gathering = Gathering(home, only_new=True)
     gathering.take_journal(_LATEST)
     found = gathering.found()
     again = [each for each in found.failures if each.sessions >= ENOUGH][:most]
@@ -173,13 +173,13 @@ def _way(failure: Recurring, ways: Iterable[Held]) -> str:
     return next((wording.lesson(way) for way in fitting), "")
 
 
-def remedy_for(habitus: Habitus, tool: str, arguments: object, error: str, project: str = "") -> str:
+def remedy_for(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
     """What memory knows to help against this failure, in a sentence; empty where it knows nothing.
 
     `arguments` is what the tool was called with, parsed or as JSON; `project` a directory, the current one by default.
     """
-    where = located(project) if project else habitus.project
-    return known.remedy_for(_in_sight(habitus.memory, where), tool, arguments, error)
+    where = located(project) if project else home.project
+    return known.remedy_for(_in_sight(home.memory, where), tool, arguments, error)
 
 
 def remedy_of(memory: Cortex, call: Call, project: str) -> str:

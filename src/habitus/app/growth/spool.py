@@ -5,20 +5,21 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from habitus.app.growth.studying import Study
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import HabitusError, Refused
 from habitus.hosts.hook import SPOOL
 from habitus.settings import Settings
 
 log = logging.getLogger(__name__)
 
+OpenAt = Callable[[Path], AbstractContextManager[Home]]  # the home as seen from a working directory
 _LOCK = "learning.lock"
 TAKEN = "hooks.learning"  # the spool while it is learned from; what a killed process left is taken up again
 
@@ -30,23 +31,23 @@ class Noted:
     cwd: Path
 
 
-def learn_from(settings: Settings, *, live: Collection[str] = ()) -> int:
-    """Learn from the sessions that are over; those that go on stay noted. How many transcripts were read; none while
-    another process learns."""
+def learn_from(settings: Settings, open_at: OpenAt, *, live: Collection[str] = ()) -> int:
+    """Learn from the sessions that are over, each seen from its own project; those that go on stay noted. How many
+    transcripts were read; none while another process learns."""
     with (settings.home / _LOCK).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
-        return _learned_from(settings, live)
+        return _learned_from(settings, open_at, live)
 
 
-def _learned_from(settings: Settings, live: Collection[str]) -> int:
+def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) -> int:
     noted = {one.session: one for one in map(_noted, _taken(settings.home)) if one is not None}
     over = [one for one in noted.values() if one.session not in live]
     later = [one for one in noted.values() if one.session in live]
     try:
-        read = sum(_learned(settings, one) for one in over)
+        read = sum(_learned(settings, open_at, one) for one in over)
     except Refused as refused:  # nobody learns while that holds
         log.info("Nothing is learned now: %s", refused)
         read, later = 0, list(noted.values())
@@ -54,13 +55,13 @@ def _learned_from(settings: Settings, live: Collection[str]) -> int:
     return read
 
 
-def _learned(settings: Settings, noted: Noted) -> bool:
+def _learned(settings: Settings, open_at: OpenAt, noted: Noted) -> bool:
     if not noted.transcript.is_file():
         return False  # Claude Code removes old ones
     cwd = noted.cwd if noted.cwd.is_dir() else settings.user_home
     try:
-        with Habitus.open(settings.model_copy(update={"cwd": cwd})) as habitus:
-            study = Study(habitus, apply=True, wants_failures=False)
+        with open_at(cwd) as home:
+            study = Study(home, apply=True, wants_failures=False)
             study.read(noted.transcript)
             study.keep()
     except Refused:

@@ -14,7 +14,7 @@ from habitus.app.conversations import models
 from habitus.app.growth import learning
 from habitus.app.growth.mining import Mining, Suggestion
 from habitus.app.growth.remedies import Gathering, ToldRemedies
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import given_path
 from habitus.hosts.table import STUDIED
@@ -136,12 +136,12 @@ def _is_something_else(path: Path) -> bool:
         return False
 
 
-def open_models(habitus: Habitus, name: str) -> Models:
+def open_models(home: Home, name: str) -> Models:
     """The model that looks at failed calls, where learning may ask one at all."""
-    if habitus.settings.memory is MemoryMode.OFF:
+    if home.settings.memory is MemoryMode.OFF:
         raise Refused("Memory is off, so no model is asked for learning.", mend="Set HABITUS_MEMORY=autopilot.")
-    habitus.pause.refuse_if_paused()
-    return models.models_named(habitus, name)
+    home.pause.refuse_if_paused()
+    return models.models_named(home.settings, name)
 
 
 @dataclass(slots=True)
@@ -158,23 +158,23 @@ class Study:
 
     def __init__(
         self,
-        habitus: Habitus,
+        home: Home,
         *,
         apply: bool,
         wants_failures: bool,
         since: datetime | None = None,
         only_new: bool = False,
     ) -> None:
-        self._habitus = habitus
-        self._redactor = CountingRedactor(habitus.redactor)
+        self._home = home
+        self._redactor = CountingRedactor(home.redactor)
         self._wants_failures = wants_failures
         self._since = since
         if apply:
-            habitus.refuse_if_read_only()
-            habitus.pause.refuse_if_paused()
-        self._applier = learning.open_applier(habitus, habitus.memory, self._redactor) if apply else None
-        self._gathering = Gathering(habitus, only_new=only_new)
-        self._mining = Mining(habitus)
+            home.refuse_if_read_only()
+            home.pause.refuse_if_paused()
+        self._applier = learning.open_applier(home, home.memory, self._redactor) if apply else None
+        self._gathering = Gathering(home, only_new=only_new)
+        self._mining = Mining(home)
         self._files: list[FileRead] = []
         self._unchanged = self._own = 0
         self._seen: dict[str, _Seen] = {}
@@ -197,7 +197,7 @@ class Study:
             if self._is_too_old(studied):
                 return
             self._take(studied)
-            ledger = learning.turn_ledger(self._habitus)
+            ledger = learning.turn_ledger(self._home)
             if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
                 failures.take(studied)
 
@@ -249,7 +249,7 @@ class Study:
         for failures in self._failures:
             cells = list(failures.cells.values())
             try:
-                found = await post_mortem(cells, model=model, spending=self._habitus.spending, redactor=self._redactor)
+                found = await post_mortem(cells, model=model, spending=self._home.spending, redactor=self._redactor)
             except CapReached as reached:
                 self._stopped = str(reached)
                 return

@@ -25,7 +25,7 @@ from habitus.skills.model import State, Summary
 from habitus.skills.selection import Request
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 TRIAL = "trial"  # the source of a trial's outcomes, and how its requests come
 _FORM = 'Write [{"request": "…", "expect": "a part of a good answer"}].'
@@ -99,30 +99,30 @@ def _case(row: Any, about: str) -> TrialCase:
     return TrialCase(request=request, expect=tuple(parts), matches=str(matches or ""))
 
 
-async def prepare(habitus: Habitus, name: str, cases: Sequence[TrialCase], runs: int, model: Model) -> Trial:
+async def prepare(home: Home, name: str, cases: Sequence[TrialCase], runs: int, model: Model) -> Trial:
     """What a trial would take; no model is asked yet."""
-    item = habitus.skills.find(name)
+    item = home.skills.find(name)
     if item.summary is None or item.state is not State.OK:
         raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", mend=f"{item.reason or 'Mend it'} first.")
     if item.summary.manifest.disable_model_invocation:
         raise Invalid(f"'{item.name}' is offered to no model.", mend="Take disable-model-invocation away first.")
-    asked = await _prompt_tokens(habitus) * len(cases) + sum(tokens(case.request) for case in cases)
+    asked = await _prompt_tokens(home) * len(cases) + sum(tokens(case.request) for case in cases)
     return Trial(skill=item.summary, cases=tuple(cases), runs=runs, model=model.name, prompt_tokens=2 * runs * asked)
 
 
-async def _prompt_tokens(habitus: Habitus) -> int:
+async def _prompt_tokens(home: Home) -> int:
     """What every conversation begins with: the system prompt and the tools."""
-    user, learner = habitus.user(), open_learner(habitus, habitus.memory, None, learns=False)
-    conversation = open_conversation(habitus, habitus.tools, id=new_id(), user=user, source_type=TRIAL, learner=learner)
+    user, learner = home.user(), open_learner(home, home.memory, None, learns=False)
+    conversation = open_conversation(home, home.tools, id=new_id(), user=user, source_type=TRIAL, learner=learner)
     specs = conversation.parts.tools.registry(Request(text="", user=user)).specs()
     told = sum(section.tokens for section in conversation.sections())
     await conversation.close()
     return told + sum(tokens(spec.description) + tokens(str(spec.parameters)) for spec in specs)
 
 
-def own_cases(habitus: Habitus, name: str) -> tuple[TrialCase, ...]:
+def own_cases(home: Home, name: str) -> tuple[TrialCase, ...]:
     """The cases that a skill carries beside it, of those that say what is expected."""
-    file = habitus.skills.tree(name).get(evals.FILE)
+    file = home.skills.tree(name).get(evals.FILE)
     if file is None or file.content is None:
         raise Invalid(f"'{name}' has no cases of its own.", mend="Give some with --cases FILE.")
     try:
@@ -136,22 +136,22 @@ def own_cases(habitus: Habitus, name: str) -> tuple[TrialCase, ...]:
     return read_cases(json.dumps(named), about=f"{evals.FILE} of '{name}'")
 
 
-async def run(habitus: Habitus, trial: Trial, model: Model) -> AsyncIterator[TrialRun]:
+async def run(home: Home, trial: Trial, model: Model) -> AsyncIterator[TrialRun]:
     """One conversation after another, pair by pair, the arms in turn; each is judged and kept at once."""
-    habitus.refuse_if_read_only()
+    home.refuse_if_read_only()
     for number, (_, case) in enumerate(itertools.product(range(trial.runs), trial.cases)):
         for is_offered in (True, False) if number % 2 else (False, True):
-            yield await _converse(habitus, trial.skill, case, is_offered, model)
+            yield await _converse(home, trial.skill, case, is_offered, model)
 
 
-async def _converse(habitus: Habitus, skill: Summary, case: TrialCase, is_offered: bool, model: Model) -> TrialRun:
-    user = habitus.user()
-    keeper = habitus.open_memory(user=user.name)
+async def _converse(home: Home, skill: Summary, case: TrialCase, is_offered: bool, model: Model) -> TrialRun:
+    user = home.user()
+    keeper = home.open_memory(user=user.name)
     item = of_skill(skill)
-    recipes = [(ItemKind.RECIPE, recipe.name) for recipe in habitus.recipes.all() if recipe.skill == skill.name]
+    recipes = [(ItemKind.RECIPE, recipe.name) for recipe in home.recipes.all() if recipe.skill == skill.name]
     fixed: Fixed = dict.fromkeys([(item.kind, item.name), (ItemKind.TOOL, skill.name), *recipes], is_offered)
     session = open_session(
-        habitus,
+        home,
         model,
         id=None,
         resume=False,
@@ -160,7 +160,7 @@ async def _converse(habitus: Habitus, skill: Summary, case: TrialCase, is_offere
         ask=nobody,
         observers=(),
         cheap=None,
-        learner=open_learner(habitus, keeper, None, learns=False),
+        learner=open_learner(home, keeper, None, learns=False),
         read=(),
         fixed=fixed,
     )

@@ -20,7 +20,7 @@ from habitus.skills.model import Actor, Author, Counters, Stage, State
 from habitus.skills.review import Action, Change, Proposal
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 MOST_LESSONS = 10_000
 
@@ -38,10 +38,10 @@ class Due:
 class _Now:
     """What is in use at one moment."""
 
-    def __init__(self, habitus: Habitus) -> None:
-        self.habitus = habitus
-        self._seen = habitus.skills.snapshot()
-        self._recipes = {recipe.name: recipe for recipe in habitus.recipes.all(at=self._seen)}
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self._seen = home.skills.snapshot()
+        self._recipes = {recipe.name: recipe for recipe in home.recipes.all(at=self._seen)}
 
     def skill_of(self, item: Item) -> Listed | None:
         """The skill whose version, code or recipe it is, if it is still there."""
@@ -49,7 +49,7 @@ class _Now:
         if item.kind is ItemKind.RECIPE and recipe is None:
             return None
         try:
-            return self.habitus.skills.find(recipe.skill if recipe else item.name, at=self._seen)
+            return self.home.skills.find(recipe.skill if recipe else item.name, at=self._seen)
         except HabitusError:
             return None
 
@@ -57,7 +57,7 @@ class _Now:
         """How the uses of this version went; the calls of a tool count for its health instead."""
         match found.item.kind:
             case ItemKind.SKILL if found.estimate.used:
-                counted = self.habitus.skills.layer(skill.layer).store.counters(skill.name, version=found.item.version)
+                counted = self.home.skills.layer(skill.layer).store.counters(skill.name, version=found.item.version)
                 return counted.get(Stage.STEPS, Counters())
             case ItemKind.RECIPE:
                 counts = self._recipes[found.item.name].counts
@@ -66,17 +66,17 @@ class _Now:
                 return Counters()
 
 
-def due(habitus: Habitus) -> tuple[Due, ...]:
+def due(home: Home) -> tuple[Due, ...]:
     """What is known now of what is in use now, and what that leads to."""
-    kept, now = habitus.evidence.exposures(), _Now(habitus)
-    found, by_request = habitus.evidence.findings(kept), chosen(kept)
+    kept, now = home.evidence.exposures(), _Now(home)
+    found, by_request = home.evidence.findings(kept), chosen(kept)
     back = {one.item: one for one in found.rollbacks}
-    lessons = {(lesson.id, lesson.version): lesson for lesson in habitus.memory.list_lessons(limit=MOST_LESSONS)}
+    lessons = {(lesson.id, lesson.version): lesson for lesson in home.memory.list_lessons(limit=MOST_LESSONS)}
     steps = []
     for one in found.items:
         is_chosen = (one.item.kind, one.item.name) in by_request
         if _is_lesson(one.item):
-            steps.append(_of_lesson(habitus, one, lessons.get((one.item.name, one.item.version))))
+            steps.append(_of_lesson(home, one, lessons.get((one.item.name, one.item.version))))
         else:
             steps.append(_of_skill(now, one, back.get(one.item), is_chosen))
     return tuple(step for step in steps if step is not None)
@@ -86,14 +86,14 @@ def _is_lesson(item: Item) -> bool:
     return item.kind is ItemKind.LESSON
 
 
-def _of_lesson(habitus: Habitus, found: Finding, lesson: Engram | None) -> Due | None:
+def _of_lesson(home: Home, found: Finding, lesson: Engram | None) -> Due | None:
     if lesson is None:
         return None
     counted = lesson.counters
     uses = Counters(succeeded=counted.helpful, failed=max(counted.retrievals - counted.helpful, 0))
     worth = _worth(found, uses)
     is_verified = lesson.verified and lesson.kind.is_lesson
-    then = lesson_transition(worth, is_verified=is_verified, reliable=habitus.settings.reliable)
+    then = lesson_transition(worth, is_verified=is_verified, reliable=home.settings.reliable)
     if then is Transition.STAY:
         return None
     shown = (
@@ -107,14 +107,14 @@ def _of_skill(now: _Now, found: Finding, back: Rollback | None, is_chosen: bool)
 
     What only stood on menus hardly changes a session, however much it helps where it is needed: that is not useless.
     """
-    item, skill, habitus = found.item, now.skill_of(found.item), now.habitus
+    item, skill, home = found.item, now.skill_of(found.item), now.home
     if skill is None or skill.summary is None or (skill.state, skill.summary.version) != (State.OK, item.version):
         return None
-    if not habitus.skills.layer(skill.layer).can_write:
+    if not home.skills.layer(skill.layer).can_write:
         back = None
     uses = now.uses(found, skill)
     worth = _worth(found, uses, is_chosen=is_chosen or is_ignored(found.estimate), is_worse=back is not None)
-    then = transition(worth, reliable=habitus.settings.reliable)
+    then = transition(worth, reliable=home.settings.reliable)
     is_of_skill = item.kind is ItemKind.SKILL or then is not Transition.RETIRE or worth.does_harm
     if then is Transition.STAY or not is_of_skill:  # below a recipe that fails there are steps that may serve
         return None
@@ -141,34 +141,34 @@ def _proved(worth: Worth, found: Finding) -> str:
     return found.judgement.reason if worth.helps or worth.is_useless or worth.does_harm else ""
 
 
-def carry_out(habitus: Habitus, steps: Sequence[Due]) -> Iterator[tuple[Due, Proposal | None]]:
+def carry_out(home: Home, steps: Sequence[Due]) -> Iterator[tuple[Due, Proposal | None]]:
     """Propose what changes skills, and put harmful lessons away; what a person has turned down is left alone."""
-    now = _Now(habitus)
+    now = _Now(home)
     for step in steps:
         if _is_lesson(step.item):
-            habitus.memory.remove(step.item.name, by=habitus.settings.signature, why=step.reason)
+            home.memory.remove(step.item.name, by=home.settings.signature, why=step.reason)
             yield step, None
         elif (proposal := _proposed(now, step)) is not None:
             yield step, proposal
 
 
 def _proposed(now: _Now, step: Due) -> Proposal | None:
-    habitus, skill = now.habitus, now.skill_of(step.item)
+    home, skill = now.home, now.skill_of(step.item)
     assert skill is not None  # due says so
     author = Author(actor=Actor.JOB, name="evidence", reason=step.reason)
     try:
-        return habitus.review.propose(_change(habitus, step, skill), author, [step.reason])
+        return home.review.propose(_change(home, step, skill), author, [step.reason])
     except Refused:
         return None
 
 
-def _change(habitus: Habitus, step: Due, skill: Listed) -> Change:
+def _change(home: Home, step: Due, skill: Listed) -> Change:
     match step.transition:
         case Transition.ROLL_BACK:
-            tree = habitus.skills.tree(f"{skill.name}@{skill.layer}", step.to)
+            tree = home.skills.tree(f"{skill.name}@{skill.layer}", step.to)
             return Change(action=Action.WRITE, name=skill.name, layer=skill.layer, tree=tree)
         case Transition.HIDE:
-            layer, tree, whole = habitus.skills.own_copy(skill)
+            layer, tree, whole = home.skills.own_copy(skill)
             hidden = replace(whole, manifest=replace(whole.manifest, disable_model_invocation=True))
             return Change(action=Action.WRITE, name=skill.name, layer=layer, tree=trees.with_skill(tree, hidden))
         case Transition.RETIRE | Transition.STAY | Transition.CLIMB:

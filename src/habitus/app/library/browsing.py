@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.listing import listing, used
 from habitus.evidence.policy import Verdict
 from habitus.memory.model import Engram, Kind, TrustLevel
@@ -62,11 +62,11 @@ class Browsed:
     fits: bool  # whether what was searched for fits anything well
 
 
-def browse(habitus: Habitus, filters: Filters, limit: int) -> Browsed:
-    everything = listing(habitus)
-    chosen, fits = found(habitus, filters, everything)
+def browse(home: Home, filters: Filters, limit: int) -> Browsed:
+    everything = listing(home)
+    chosen, fits = found(home, filters, everything)
     page = chosen[:limit]
-    counted, known = used(habitus, page), _known(habitus, page)
+    counted, known = used(home, page), _known(home, page)
     tags = Counter(tag for item in everything if item.summary is not None for tag in item.summary.tags)
     return Browsed(
         rows=tuple(
@@ -84,21 +84,21 @@ def browse(habitus: Habitus, filters: Filters, limit: int) -> Browsed:
     )
 
 
-def found(habitus: Habitus, filters: Filters, everything: Sequence[Listed]) -> tuple[list[Listed], bool]:
+def found(home: Home, filters: Filters, everything: Sequence[Listed]) -> tuple[list[Listed], bool]:
     """What fits the filters, in order, and whether what was searched for fits anything well."""
     if filters.layer is not None:
-        habitus.skills.layer(filters.layer)  # an unknown one is said
+        home.skills.layer(filters.layer)  # an unknown one is said
     chosen = [item for item in everything if filters.fits(item)]
-    return _searched(habitus, filters.q, chosen) if filters.q.strip() else (chosen, True)
+    return _searched(home, filters.q, chosen) if filters.q.strip() else (chosen, True)
 
 
-def _known(habitus: Habitus, items: Sequence[Listed]) -> dict[str, Verdict]:
+def _known(home: Home, items: Sequence[Listed]) -> dict[str, Verdict]:
     """Of the version that is there now, what evidence says; its arithmetic is done where anybody has judged."""
     versions = {address(item.name, item.layer): item.summary.version for item in items if item.summary is not None}
-    kept = habitus.journal.exposures(list(versions))
+    kept = home.journal.exposures(list(versions))
     if not any(one.said for one in kept):
         return {}
-    found = ((one.item, one.judgement.verdict) for one in habitus.evidence.findings(kept).items)
+    found = ((one.item, one.judgement.verdict) for one in home.evidence.findings(kept).items)
     return {
         item.name: verdict
         for item, verdict in found
@@ -106,12 +106,12 @@ def _known(habitus: Habitus, items: Sequence[Listed]) -> dict[str, Verdict]:
     }
 
 
-def _searched(habitus: Habitus, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:
+def _searched(home: Home, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:
     """Those whose name holds the words, then those that mean the same."""
     wanted = q.strip().lower().replace(" ", "-")
     named = [item for item in items if wanted in item.name]
     by_name = {item.name: item for item in items if wanted not in item.name}
-    results = habitus.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
+    results = home.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
     found = [by_name[hit.id] for hit in results.hits] if results is not None else []
     return [*named, *found], bool(named) or (results is not None and results.fits)
 
@@ -137,8 +137,8 @@ class BrowsedLessons:
     archived: tuple[Engram, ...]
 
 
-def browse_lessons(habitus: Habitus, filters: LessonFilters) -> BrowsedLessons:
-    everything = habitus.memory.list_lessons("all", _LESSONS)
+def browse_lessons(home: Home, filters: LessonFilters) -> BrowsedLessons:
+    everything = home.memory.list_lessons("all", _LESSONS)
     chosen = [lesson for lesson in everything if filters.fits(lesson)]
     if filters.by_use:
         chosen.sort(key=lambda lesson: (lesson.counters.retrievals, lesson.counters.helpful), reverse=True)
@@ -146,5 +146,5 @@ def browse_lessons(habitus: Habitus, filters: LessonFilters) -> BrowsedLessons:
     return BrowsedLessons(
         groups={kind: lessons for kind, lessons in groups.items() if lessons},
         total=len(everything),
-        archived=habitus.memory.archived(),
+        archived=home.memory.archived(),
     )

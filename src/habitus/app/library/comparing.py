@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.content import said_to_be_near
 from habitus.files import File, Tree
 from habitus.skills.review import Action, Proposal
@@ -29,34 +29,34 @@ class VersionChange:
     files: tuple[FileChange, ...]
 
 
-def made_by(habitus: Habitus, name: str, version: int) -> VersionChange:
-    kept = (one.number for one in habitus.skills.history(name))
+def made_by(home: Home, name: str, version: int) -> VersionChange:
+    kept = (one.number for one in home.skills.history(name))
     before = max((number for number in kept if number < version), default=0)
-    return VersionChange(before=before, after=version, files=versions(habitus, name, before, version))
+    return VersionChange(before=before, after=version, files=versions(home, name, before, version))
 
 
-def versions(habitus: Habitus, name: str, before: int, after: int) -> tuple[FileChange, ...]:
+def versions(home: Home, name: str, before: int, after: int) -> tuple[FileChange, ...]:
     """What became of a skill's files from one version to another; version 0 has none."""
-    old = habitus.skills.tree(name, before) if before else {}
-    return changes(old, habitus.skills.tree(name, after))
+    old = home.skills.tree(name, before) if before else {}
+    return changes(old, home.skills.tree(name, after))
 
 
-def proposed(habitus: Habitus, proposal: Proposal) -> tuple[FileChange, ...]:
+def proposed(home: Home, proposal: Proposal) -> tuple[FileChange, ...]:
     """What approving it would do to the files."""
     match proposal.change.action:
         case Action.WRITE:
-            return changes(habitus.review.before(proposal), proposal.change.tree)
+            return changes(home.review.before(proposal), proposal.change.tree)
         case Action.REMOVE:
-            return changes(habitus.review.before(proposal), {})
+            return changes(home.review.before(proposal), {})
         case Action.ENABLE | Action.DISABLE:
             return ()
 
 
-def twins(habitus: Habitus, proposal: Proposal) -> dict[str, tuple[FileChange, ...]]:
+def twins(home: Home, proposal: Proposal) -> dict[str, tuple[FileChange, ...]]:
     """The skills that say much the same as a proposal, each with how the proposal differs from it."""
-    there = habitus.skills.snapshot().by_name
+    there = home.skills.snapshot().by_name
     near = [name for name in said_to_be_near(proposal.reasons) if name in there]
-    return {name: changes(habitus.skills.tree(name), proposal.change.tree) for name in near}
+    return {name: changes(home.skills.tree(name), proposal.change.tree) for name in near}
 
 
 def changes(old: Tree, new: Tree) -> tuple[FileChange, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from habitus.agent.explaining import Why, explain
 from habitus.agent.session import Session
 from habitus.agent.user_input import inside
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.selecting import select
 from habitus.errors import Invalid
 from habitus.journal.model import Place, Selected
@@ -59,46 +59,44 @@ class PastWhy:
     selected: tuple[Selected, ...]
 
 
-def request_of(
-    habitus: Habitus, text: str, user: str | None = None, *, paths: Sequence[str] = (), **around: Any
-) -> Request:
+def request_of(home: Home, text: str, user: str | None = None, *, paths: Sequence[str] = (), **around: Any) -> Request:
     """A request as somebody would make it now; `around` are more fields of it."""
-    found = tuple(inside(path, habitus.project) for path in paths)
-    return Request(text=text, user=habitus.user(user), now=habitus.clock(), paths=found, **around)
+    found = tuple(inside(path, home.project) for path in paths)
+    return Request(text=text, user=home.user(user), now=home.clock(), paths=found, **around)
 
 
-def prospect(habitus: Habitus, request: Request) -> Prospect:
+def prospect(home: Home, request: Request) -> Prospect:
     """With the menu of a session, which is the same for every request."""
-    counters = habitus.skills.all_counters()
-    drawn = menu.offered(select(habitus, request.bare()), counters, habitus.settings.context_tokens)
-    return Prospect(selection=select(habitus, request), menu=drawn)
+    counters = home.skills.all_counters()
+    drawn = menu.offered(select(home, request.bare()), counters, home.settings.context_tokens)
+    return Prospect(selection=select(home, request), menu=drawn)
 
 
-def tried(habitus: Habitus, text: str, most: int = 8) -> Tried:
+def tried(home: Home, text: str, most: int = 8) -> Tried:
     """What an agent would get for these words."""
-    seen = prospect(habitus, request_of(habitus, text))
-    found = habitus.finder.search(text, k=most, among=seen.selection.eligible())
+    seen = prospect(home, request_of(home, text))
+    found = home.finder.search(text, k=most, among=seen.selection.eligible())
     known = {summary.name: summary for summary in seen.selection.menu}
     known |= {choice.name: choice.summary for choice in seen.selection.eager}
     return Tried(prospect=seen, best=tuple(known[hit.id] for hit in found.hits), fits=found.fits)
 
 
-def why(habitus: Habitus, name: str, request: Request) -> Why:
+def why(home: Home, name: str, request: Request) -> Why:
     """Why a skill would, or would not, reach the prompt of this request."""
-    seen = prospect(habitus, request)
-    return _why(habitus, habitus.skills.find(name), request.text, seen.selection, seen.menu)
+    seen = prospect(home, request)
+    return _why(home, home.skills.find(name), request.text, seen.selection, seen.menu)
 
 
-def why_in_turn(habitus: Habitus, name: str, turn: str, *, user: str | None) -> PastWhy:
+def why_in_turn(home: Home, name: str, turn: str, *, user: str | None) -> PastWhy:
     """Why a skill did, or did not, reach the prompt of a turn of this user; None is anybody's."""
-    item = habitus.skills.find(name)
-    found = tuple(entry for entry in habitus.journal.turn(turn, user=user).selected if entry.name == item.name)
+    item = home.skills.find(name)
+    found = tuple(entry for entry in home.journal.turn(turn, user=user).selected if entry.name == item.name)
     return PastWhy(name=item.name, turn=turn, selected=found)
 
 
-def why_in_session(habitus: Habitus, session: Session, name: str) -> tuple[Why, PastWhy]:
+def why_in_session(home: Home, session: Session, name: str) -> tuple[Why, PastWhy]:
     """Why a skill did, or did not, reach the prompt of the last turn, and what the model did with it then."""
-    item = habitus.skills.find(name)
+    item = home.skills.find(name)
     last = session.last
     if last is None or last.selection is None:
         raise Invalid("Nothing was asked yet.", mend=f"Ask something first; then /why {item.name}.")
@@ -106,16 +104,16 @@ def why_in_session(habitus: Habitus, session: Session, name: str) -> tuple[Why, 
         raise Invalid(f"'{item.name}' was not there yet when the last turn began.", mend="Ask again; then look.")
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or Menu(text="", tokens=0, budget=0, shown=())
-    found = _why(habitus, item, last.said.request.text, last.selection, drawn)
-    past = why_in_turn(habitus, item.name, last.id, user=last.said.request.user.name)
+    found = _why(home, item, last.said.request.text, last.selection, drawn)
+    past = why_in_turn(home, item.name, last.id, user=last.said.request.user.name)
     withheld = next((entry for entry in past.selected if entry.place is Place.WITHHELD), None)
     return found if withheld is None else replace(found, place=withheld.place, reason=withheld.reason), past
 
 
-def _why(habitus: Habitus, item: Listed, text: str, selection: Selection, drawn: Menu) -> Why:
+def _why(home: Home, item: Listed, text: str, selection: Selection, drawn: Menu) -> Why:
     eligible = selection.eligible()
-    found = explain(item, selection, drawn, habitus.finder.search(text, k=len(eligible) or 1, among=eligible))
-    front = habitus.skills.find(item.name)
+    found = explain(item, selection, drawn, home.finder.search(text, k=len(eligible) or 1, among=eligible))
+    front = home.skills.find(item.name)
     if front.layer == item.layer:
         return found
     if item.layer in front.waiting:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from statistics import fmean
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.evidence.findings import Finding
 from habitus.journal.model import KeptExposure
 from habitus.skills.layers import address
@@ -42,23 +42,21 @@ class Fared:
     findings: tuple[Finding, ...]
 
 
-def fared(habitus: Habitus, item: Listed) -> Fared:
-    kept = habitus.journal.exposures([address(item.name, item.layer), item.name])
+def fared(home: Home, item: Listed) -> Fared:
+    kept = home.journal.exposures([address(item.name, item.layer), item.name])
     return Fared(
-        versions=tuple(
-            (version.number, _of_version(habitus, item, version.number)) for version in _last(habitus, item)
-        ),
-        weeks=_weeks([one for one in kept if one.exposure.is_used], habitus.clock()),
-        findings=habitus.evidence.of_skill(item),
+        versions=tuple((version.number, _of_version(home, item, version.number)) for version in _last(home, item)),
+        weeks=_weeks([one for one in kept if one.exposure.is_used], home.clock()),
+        findings=home.evidence.of_skill(item),
     )
 
 
-def _last(habitus: Habitus, item: Listed) -> Iterable[Version]:
-    return habitus.skills.history(address(item.name, item.layer))[-_VERSIONS:]
+def _last(home: Home, item: Listed) -> Iterable[Version]:
+    return home.skills.history(address(item.name, item.layer))[-_VERSIONS:]
 
 
-def _of_version(habitus: Habitus, item: Listed, number: int) -> Uses:
-    stages = habitus.skills.counters(address(item.name, item.layer), version=number).values()
+def _of_version(home: Home, item: Listed, number: int) -> Uses:
+    stages = home.skills.counters(address(item.name, item.layer), version=number).values()
     good, bad, used = (sum(getattr(each, key) for each in stages) for key in ("succeeded", "failed", "used"))
     return Uses(good=good, bad=bad, unknown=max(used - good - bad, 0))
 

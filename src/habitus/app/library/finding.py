@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from habitus import search
-from habitus.app import home
+from habitus.app import home_directory
 from habitus.errors import StorageFailed
 from habitus.skills.finding import Finder
 from habitus.skills.layers import USER
 from habitus.skills.shared_index import SharedIndex
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 
-def open_finder(habitus: Habitus) -> Finder:
+def open_finder(home: Home) -> Finder:
     """One view of the directories makes one index, so it is kept with what is known of this machine."""
-    settings, local = habitus.settings, habitus.local
+    settings, local = home.settings, home.local
     return Finder(
-        habitus.skills,
+        home.skills,
         local,
-        partial(home.open_index, settings, local),
-        redacted=habitus.redacted,
-        shared=_shared_index(habitus),
+        partial(home_directory.open_index, settings, local),
+        redacted=home.redacted,
+        shared=_shared_index(home),
     )
 
 
-def _shared_index(habitus: Habitus) -> SharedIndex | None:
+def _shared_index(home: Home) -> SharedIndex | None:
     """Only PostgreSQL searches by itself."""
-    url = habitus.settings.database
+    url = home.settings.database
     if not url or sa.make_url(url).get_backend_name() != "postgresql":
         return None
-    open_server = partial(_open_server, habitus.shared)
-    return SharedIndex(USER, above=habitus.settings.search.server_above, open_server=open_server)
+    open_server = partial(_open_server, home.shared)
+    return SharedIndex(USER, above=home.settings.search.server_above, open_server=open_server)
 
 
 def _open_server(shared: sa.Engine, embedder: search.Embedder) -> search.ServerIndex:

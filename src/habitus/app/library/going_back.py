@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.undoing import of_lessons, undo_of
 from habitus.memory.past import LessonStep as LessonStep
 from habitus.skills.stores.base import Step as SkillStep
@@ -31,22 +31,22 @@ class RolledBack:
     undo: tuple[str, ...] = ()
 
 
-def return_to(habitus: Habitus, moment: datetime, reason: str, *, dry_run: bool) -> WayBack:
+def return_to(home: Home, moment: datetime, reason: str, *, dry_run: bool) -> WayBack:
     """Return lessons, and the skills of every layer that can be written, to a moment, or only say what that takes."""
-    author = habitus.person(reason)
-    skills = habitus.skills.return_to(moment, author, dry_run=True)
+    author = home.person(reason)
+    skills = home.skills.return_to(moment, author, dry_run=True)
     for layer in {layer for layer, step in skills if step.action == "archive"}:
-        habitus.skills.layer(layer).allow_removal(author)
+        home.skills.layer(layer).allow_removal(author)
     if not dry_run:
-        skills = habitus.skills.return_to(moment, author)
-    with habitus.memory.noting() as changed:
-        lessons = habitus.memory.return_to(moment, by=author.name, dry_run=dry_run)
+        skills = home.skills.return_to(moment, author)
+    with home.memory.noting() as changed:
+        lessons = home.memory.return_to(moment, by=author.name, dry_run=dry_run)
     targets = (*([author.change] if skills else []), *of_lessons(changed))
     return WayBack(to=moment, skills=tuple(skills), lessons=lessons, undo=("undo", *targets) if targets else ())
 
 
-def roll_back(habitus: Habitus, name: str, to: int, reason: str) -> RolledBack:
-    author = habitus.person(reason or f"back to version {to}")
-    version = habitus.skills.rollback(name, to, author)
-    item = habitus.skills.find(name)
-    return RolledBack(name=item.name, layer=item.layer, version=version, undo=undo_of(habitus, item, author))
+def roll_back(home: Home, name: str, to: int, reason: str) -> RolledBack:
+    author = home.person(reason or f"back to version {to}")
+    version = home.skills.rollback(name, to, author)
+    item = home.skills.find(name)
+    return RolledBack(name=item.name, layer=item.layer, version=version, undo=undo_of(home, item, author))

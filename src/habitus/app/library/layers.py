@@ -11,16 +11,12 @@ import sqlalchemy as sa
 
 import habitus as package
 from habitus.app.whose import refuse_unless_admin
-from habitus.settings import Settings
-from habitus.skills import names
-from habitus.skills.gates import GateContext
 from habitus.skills.importing import forget, origins
 from habitus.skills.layers import AGENTS, PROMPT, USER, Layer, project_places
 from habitus.skills.ledger import has_more_than_steps, newest_generation
 from habitus.skills.library import Library
 from habitus.skills.model import Source
 from habitus.skills.outside import OutsideContent
-from habitus.skills.selection import User
 from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.noticing import Inspect
 from habitus.skills.stores.sql import SqlShelf
@@ -28,49 +24,38 @@ from habitus.skills.stores.versioned import VersionedStore
 from habitus.sql.news import Topic, news_of
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 CHANGELOG = "CHANGELOG.md"  # beside the skill folders of a layer that is the person's own or the operator's
 
 
-def open_library(habitus: Habitus, *, only: str = "") -> Library:
+def open_library(home: Home, *, only: str = "") -> Library:
     """The library of a home, or what it knows of only one name: as if there were no other skills."""
-    local, shared = habitus.local, habitus.shared
+    local, shared = home.local, home.shared
     return Library(
-        _layers(habitus, only),
-        gate_context=habitus.gates(habitus.user()),
-        fill=habitus.fill,
-        allow=habitus.allow,
+        _layers(home, only),
+        gate_context=home.gates(home.user()),
+        fill=home.fill,
+        allow=home.allow,
         newest=partial(_newest, local, shared),
         outside=OutsideContent(
-            habitus.trust,
+            home.trust,
             imported=lambda layer: origins(shared, layer),
             forget=lambda layer, name: forget(shared, layer, name),
         ),
     )
 
 
-def gates_of(settings: Settings, user: User) -> GateContext:
-    """What is switched off or closed for somebody, whoever the process belongs to."""
-    known = settings.model_copy(update={"user": user.name})
-    return GateContext(
-        disabled=frozenset(names.canonical(name) for name in known.switched_off),
-        is_admin=user.is_admin,
-        features=frozenset(known.experimental.features),
-        layers=frozenset(known.layers),
-    )
-
-
-def may_have_tools(habitus: Habitus) -> bool:
+def may_have_tools(home: Home) -> bool:
     """Whether any skill is known to have code or recipes; it costs no look at the library."""
-    return any(map(has_more_than_steps, dict.fromkeys((habitus.local, habitus.shared))))
+    return any(map(has_more_than_steps, dict.fromkeys((home.local, home.shared))))
 
 
-def revision(habitus: Habitus) -> Hashable:
+def revision(home: Home) -> Hashable:
     """Changes with every change to a skill and to what somebody trusts; it costs no look either."""
-    newest = _newest(habitus.local, habitus.shared)
-    is_one = habitus.local is habitus.shared
-    return newest, habitus.trust.revision(), None if is_one else habitus.approvals.revision()
+    newest = _newest(home.local, home.shared)
+    is_one = home.local is home.shared
+    return newest, home.trust.revision(), None if is_one else home.approvals.revision()
 
 
 def _newest(local: sa.Engine, shared: sa.Engine) -> Hashable:
@@ -80,9 +65,9 @@ def _newest(local: sa.Engine, shared: sa.Engine) -> Hashable:
     return here, news_of(shared).fresh(Topic.SKILLS, partial(newest_generation, shared))
 
 
-def _layers(habitus: Habitus, only: str) -> list[Layer]:
+def _layers(home: Home, only: str) -> list[Layer]:
     """Lowest first; a higher layer wins."""
-    settings, opened = habitus.settings, partial(_open_store, habitus, only=only)
+    settings, opened = home.settings, partial(_open_store, home, only=only)
     bundled = opened("bundled", Path(package.__file__).parent / "bundled", can_write=False)
     layers = [Layer(name="bundled", store=bundled, source=Source.BUNDLED, fills_placeholders=True)]
     if settings.operator_skills is not None:
@@ -99,14 +84,14 @@ def _layers(habitus: Habitus, only: str) -> list[Layer]:
         )
     for agent in AGENTS:
         root = settings.user_home / f".{agent}" / "skills"
-        store = opened(agent, root, follow_links=True, inspect=habitus.scan)
+        store = opened(agent, root, follow_links=True, inspect=home.scan)
         layers.append(Layer(name=agent, store=store, claims_root=str(root)))
     layers.append(
         Layer(
             name=USER,
-            store=_user_store(habitus, only),
+            store=_user_store(home, only),
             changelog=settings.home / "skills" / CHANGELOG,
-            allow_removal=partial(refuse_unless_admin, habitus, "remove a skill that everybody uses"),
+            allow_removal=partial(refuse_unless_admin, home, "remove a skill that everybody uses"),
         )
     )
     for place in project_places(settings.cwd, settings.user_home):
@@ -116,25 +101,25 @@ def _layers(habitus: Habitus, only: str) -> list[Layer]:
     return [*layers, Layer(name=PROMPT, store=identity, is_listed=False)]
 
 
-def _user_store(habitus: Habitus, only: str) -> VersionedStore:
+def _user_store(home: Home, only: str) -> VersionedStore:
     """The person's own layer: a directory, or a table where a database is shared."""
-    settings, shared = habitus.settings, habitus.shared
-    if shared is habitus.local:
-        return _open_store(habitus, USER, settings.home / "skills", only=only)
-    shelf = SqlShelf(shared, habitus.place / "cache" / "skills", only=only)
+    settings, shared = home.settings, home.shared
+    if shared is home.local:
+        return _open_store(home, USER, settings.home / "skills", only=only)
+    shelf = SqlShelf(shared, home.place / "cache" / "skills", only=only)
     return VersionedStore(
         shelf,
         shared,
         layer=USER,
         only=only,
-        clock=habitus.clock,
+        clock=home.clock,
         look_every=settings.look_every,
         heard=partial(news_of(shared).heard, Topic.ROWS),
     )
 
 
 def _open_store(
-    habitus: Habitus,
+    home: Home,
     layer: str,
     root: Path,
     *,
@@ -144,11 +129,11 @@ def _open_store(
     follow_links: bool = False,
     inspect: Inspect = lambda tree: (),
 ) -> VersionedStore:
-    settings = habitus.settings
+    settings = home.settings
     shelf = DirectoryShelf(
         root,
         settings.home / "archive",
-        can_write=can_write and not habitus.is_read_only,
+        can_write=can_write and not home.is_read_only,
         follow_links=follow_links,
         is_durable=settings.durable,
         is_private=root.is_relative_to(settings.home),
@@ -156,11 +141,11 @@ def _open_store(
     )
     return VersionedStore(
         shelf,
-        habitus.local,
+        home.local,
         layer=layer,
         key=key,
         only=only,
-        clock=habitus.clock,
+        clock=home.clock,
         look_every=settings.look_every,
         inspect=inspect,
     )

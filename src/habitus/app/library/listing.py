@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.layers import open_library
 from habitus.errors import NotFound, did_you_mean
 from habitus.files import content_of
@@ -73,24 +73,24 @@ class Place:
 
 
 def listing(
-    habitus: Habitus, *, tag: str | None = None, state: str | None = None, layer: str | None = None
+    home: Home, *, tag: str | None = None, state: str | None = None, layer: str | None = None
 ) -> tuple[Listed, ...]:
     """Every skill, with those that wait for a person, that fits the filters."""
     if layer is not None:
-        habitus.skills.layer(layer)  # an unknown one is said
+        home.skills.layer(layer)  # an unknown one is said
     return tuple(
         item
-        for item in (*habitus.skills.listing(), *_held(habitus))
+        for item in (*home.skills.listing(), *_held(home))
         if (tag is None or (item.summary is not None and tag in item.summary.tags))
         and (state is None or item.state == state)
         and (layer is None or item.layer == layer)
     )
 
 
-def places(habitus: Habitus) -> tuple[Place, ...]:
+def places(home: Home) -> tuple[Place, ...]:
     """Where skills come from, the strongest first."""
-    counted = Counter(item.layer for item in habitus.skills.listing())
-    layers = [layer for layer in reversed(habitus.skills.layers) if layer.is_listed and counted[layer.name]]
+    counted = Counter(item.layer for item in home.skills.listing())
+    layers = [layer for layer in reversed(home.skills.layers) if layer.is_listed and counted[layer.name]]
     return tuple(Place(name=layer.name, skills=counted[layer.name], whose=_whose(layer)) for layer in layers)
 
 
@@ -105,9 +105,9 @@ def _whose(layer: Layer) -> Whose:
 Counted = Mapping[tuple[str, str], Counters]  # (layer, name) → all stages together
 
 
-def used(habitus: Habitus, items: Sequence[Listed]) -> Counted:
+def used(home: Home, items: Sequence[Listed]) -> Counted:
     """How those of these skills have fared that were ever shown or used."""
-    layers = [habitus.skills.layer(name) for name in dict.fromkeys(item.layer for item in items)]
+    layers = [home.skills.layer(name) for name in dict.fromkeys(item.layer for item in items)]
     return {
         (layer.name, name): _together(stages) for layer in layers for name, stages in layer.store.all_counters().items()
     }
@@ -117,18 +117,18 @@ def _together(stages: Mapping[Stage, Counters]) -> Counters:
     return functools.reduce(operator.add, stages.values(), Counters())
 
 
-def stated_manifest(habitus: Habitus, item: Listed) -> Manifest:
+def stated_manifest(home: Home, item: Listed) -> Manifest:
     """The manifest as the file states it, whatever force it has."""
     if item.summary is not None and not (item.inert or item.hidden or item.fills):
         return item.summary.manifest  # nothing was taken from it or added to it
-    own = habitus.skills.layer(item.layer).store.summary(item.name)
+    own = home.skills.layer(item.layer).store.summary(item.name)
     found = own or item.summary
     return found.manifest if found is not None else Manifest()
 
 
-def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill:
+def shown(home: Home, name: str, version: int | None = None) -> ShownSkill:
     """A skill as a model reads it, or one of its versions as it is kept."""
-    skills = _library_of(habitus, name)
+    skills = _library_of(home, name)
     item = skills.find(name)
     tree = skills.tree(name, version)
     if version is not None:
@@ -149,58 +149,58 @@ def shown(habitus: Habitus, name: str, version: int | None = None) -> ShownSkill
             for stage, counted in told.items()
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
-        known=_known(habitus, item),
+        known=_known(home, item),
     )
 
 
-def _known(habitus: Habitus, item: Listed) -> tuple[str, ...]:
+def _known(home: Home, item: Listed) -> tuple[str, ...]:
     """What evidence says of each version; its arithmetic is loaded where somebody has judged one."""
-    if not any(one.said for one in habitus.journal.exposures([address(item.name, item.layer)])):
+    if not any(one.said for one in home.journal.exposures([address(item.name, item.layer)])):
         return ()
-    return tuple(f"version {one.item.version}: {one.sentence}" for one in habitus.evidence.of_skill(item))
+    return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.of_skill(item))
 
 
-def file_of(habitus: Habitus, name: str, path: str, version: int | None = None) -> bytes:
+def file_of(home: Home, name: str, path: str, version: int | None = None) -> bytes:
     """One of its files, whole."""
-    tree = habitus.skills.tree(name, version)
+    tree = home.skills.tree(name, version)
     if path not in tree:
         near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
         raise NotFound(f"'{name}' has no file '{path}'.", mend=near)
     try:
-        return content_of(path, tree[path], habitus.skills.directory(name))
+        return content_of(path, tree[path], home.skills.directory(name))
     except OSError as error:
         raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", mend="") from None
 
 
-def history(habitus: Habitus, name: str) -> tuple[str, str, History]:
+def history(home: Home, name: str) -> tuple[str, str, History]:
     """The name and the layer of a skill, of one in the archive too, and everything that was done to it."""
     item: Listed | Archived
     try:
-        item = habitus.skills.find(name)
+        item = home.skills.find(name)
     except NotFound as unknown:
         try:
-            item = habitus.skills.newest_archived(name)
+            item = home.skills.newest_archived(name)
         except NotFound:
             raise unknown from None
-    return item.name, item.layer, habitus.skills.layer(item.layer).store.whole_history(item.name)
+    return item.name, item.layer, home.skills.layer(item.layer).store.whole_history(item.name)
 
 
-def _library_of(habitus: Habitus, name: str) -> Library:
+def _library_of(home: Home, name: str) -> Library:
     """A library that knows this skill alone, whatever the size of the whole; the whole where it does not know it."""
     wanted = names.parse_address(name).name
-    if not names.is_legal(wanted) or habitus.skills.last.listing:  # a server knows the whole already
-        return habitus.skills
-    skills = open_library(habitus, only=wanted)
-    return skills if skills.snapshot().listing else habitus.skills
+    if not names.is_legal(wanted) or home.skills.last.listing:  # a server knows the whole already
+        return home.skills
+    skills = open_library(home, only=wanted)
+    return skills if skills.snapshot().listing else home.skills
 
 
-def stats(habitus: Habitus, name: str | None = None) -> tuple[StageStats, ...]:
+def stats(home: Home, name: str | None = None) -> tuple[StageStats, ...]:
     """The counters of one skill, or of all that have any."""
     if name is not None:
-        item = habitus.skills.find(name)
-        found = {(item.layer, item.name): habitus.skills.counters(name)}
+        item = home.skills.find(name)
+        found = {(item.layer, item.name): home.skills.counters(name)}
     else:
-        found = habitus.skills.all_counters()
+        found = home.skills.all_counters()
     return tuple(
         StageStats(
             name=skill,
@@ -214,9 +214,9 @@ def stats(habitus: Habitus, name: str | None = None) -> tuple[StageStats, ...]:
     )
 
 
-def _held(habitus: Habitus) -> list[Listed]:
+def _held(home: Home) -> list[Listed]:
     """Skills that wait for a person before they are there at all."""
-    waiting = habitus.review.list(with_contents=False) if habitus.review.waiting_count() else []
+    waiting = home.review.list(with_contents=False) if home.review.waiting_count() else []
     return [
         Listed(
             name=proposal.change.name,

@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 
 from habitus.agent.background import in_thread
 from habitus.agent.consent import AskPerson, Consent, Question
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.skills.trust import PACKAGES
 
 _CHOICES = (Consent.YES, Consent.NO, Consent.ALWAYS)
@@ -20,21 +20,21 @@ def root_of(project: str) -> str:
     return f"{PACKAGES}{project}"
 
 
-def allowed(habitus: Habitus) -> tuple[str, ...]:
+def allowed(home: Home) -> tuple[str, ...]:
     """What every new scratchpad of this project begins with."""
-    return habitus.trust.names(root_of(habitus.project))
+    return home.trust.names(root_of(home.project))
 
 
-def asking(habitus: Habitus, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:
+def asking(home: Home, ask: AskPerson) -> Callable[[str], Awaitable[bool]]:
     """Whether a package may be installed: as said before for this project, or as the person who is there says now."""
 
     async def may_install(package: str) -> bool:
         name = _name(package)
-        if name in await in_thread(lambda: allowed(habitus)):
+        if name in await in_thread(lambda: allowed(home)):
             return True
         answer = await ask(Question(text=f"Install the package '{package}'?", choices=_CHOICES))
         if answer is Consent.ALWAYS:
-            await in_thread(lambda: _allow(habitus, name))
+            await in_thread(lambda: _allow(home, name))
         return answer in (Consent.YES, Consent.ALWAYS)
 
     return may_install
@@ -49,5 +49,5 @@ def _name(package: str) -> str:
     return package if wanted.url else canonicalize_name(wanted.name)
 
 
-def _allow(habitus: Habitus, name: str) -> None:
-    habitus.trust.trust(root_of(habitus.project), {name: {}}, habitus.settings.signature)
+def _allow(home: Home, name: str) -> None:
+    home.trust.trust(root_of(home.project), {name: {}}, home.settings.signature)

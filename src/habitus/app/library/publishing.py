@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from habitus.agent.view import loadable
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.explaining import request_of
 from habitus.app.library.selecting import select
 from habitus.errors import NotFound
@@ -24,20 +24,20 @@ class Published:
 
 
 class Publisher:
-    def __init__(self, habitus: Habitus, user: User) -> None:
-        self._habitus = habitus
+    def __init__(self, home: Home, user: User) -> None:
+        self._home = home
         self._user = user
 
     def summaries(self) -> list[Summary]:
         """Every skill that this user's agent may load, by name."""
-        seen = self._habitus.skills.snapshot(user=self._user.name)
-        chosen = select(self._habitus, request_of(self._habitus, "", self._user.name))
+        seen = self._home.skills.snapshot(user=self._user.name)
+        chosen = select(self._home, request_of(self._home, "", self._user.name))
         names = loadable(seen) & chosen.eligible()
         return [item.summary for item in seen.listing if item.name in names and item.summary is not None]
 
     def skill(self, name: str) -> Published:
         found = next((one for one in self.summaries() if one.name == name), None)
-        tree = None if found is None else self._habitus.skills.layer(found.layer).store.tree(name)
+        tree = None if found is None else self._home.skills.layer(found.layer).store.tree(name)
         if found is None or tree is None:
             raise NotFound(f"No skill '{name}' is served here.", mend="It may have been renamed; list them again.")
         read = {path: self._read(found, path, file) for path, file in sorted(tree.items())}
@@ -46,7 +46,7 @@ class Publisher:
     def _read(self, skill: Summary, path: str, file: File) -> bytes | None:
         content = file.content
         if content is None:  # too large to be kept beside the database
-            folder = self._habitus.skills.layer(skill.layer).store.directory(skill.name)
+            folder = self._home.skills.layer(skill.layer).store.directory(skill.name)
             try:
                 content = None if folder is None else (folder / path).read_bytes()
             except OSError:
@@ -55,6 +55,6 @@ class Publisher:
 
     def _without_secrets(self, content: bytes) -> bytes:
         try:
-            return self._habitus.redacted(content.decode()).encode()
+            return self._home.redacted(content.decode()).encode()
         except UnicodeDecodeError:
             return content

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.app.habitus import Habitus
+from habitus.agent.turn_door import TurnDoor
+from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.events import ToolResult
 from habitus.files import Tree
@@ -27,34 +28,36 @@ class CheckedRecipe:
     problems: tuple[str, ...]
 
 
-def open_recipes(habitus: Habitus) -> RecipeCatalogue:
+def open_recipes(home: Home) -> RecipeCatalogue:
     return RecipeCatalogue(
-        habitus.skills,
-        RecipeCounter(habitus.shared),
-        code_objection=lambda item: habitus.tools.objection(item),
-        code_tools=lambda seen: (tool.callable_name for tool in habitus.tools.active(at=seen)),
-        clock=habitus.clock,
+        home.skills,
+        RecipeCounter(home.shared),
+        code_objection=lambda item: home.tools.objection(item),
+        code_tools=lambda seen: (tool.callable_name for tool in home.tools.active(at=seen)),
+        clock=home.clock,
     )
 
 
-def planned(habitus: Habitus, name: str, params: Mapping[str, Any]) -> list[StepRun]:
+def planned(recipes: RecipeCatalogue, name: str, params: Mapping[str, Any]) -> list[StepRun]:
     """The calls that a run would make."""
-    return foreseen(_runnable(habitus, name).plan, params)
+    return foreseen(_runnable(recipes, name).plan, params)
 
 
-def run(habitus: Habitus, name: str, params: Mapping[str, Any]) -> ToolResult:
+def run(
+    recipes: RecipeCatalogue, open_turn: Callable[..., TurnDoor], name: str, params: Mapping[str, Any]
+) -> ToolResult:
     """Run one as a model would, in a turn of its own that is written down."""
-    recipe = _runnable(habitus, name)
+    recipe = _runnable(recipes, name)
     given(recipe.plan, params)  # what is missing is said before anything begins
-    with habitus.turn(f"Run the recipe {recipe.plan.name}.", source_type="cli") as turn:
+    with open_turn(f"Run the recipe {recipe.plan.name}.", source_type="cli") as turn:
         result = turn.run(recipe.name, json.dumps(params, ensure_ascii=False, default=str))
         turn.done(result.content, ok=result.outcome.is_ok, reason=result.outcome.reason)
     return result
 
 
-def checked(habitus: Habitus, names: tuple[str, ...] = ()) -> list[CheckedRecipe]:
+def checked(recipes: RecipeCatalogue, names: tuple[str, ...] = ()) -> list[CheckedRecipe]:
     """Every recipe, or those that are named, with all that keeps it from running."""
-    wanted = [habitus.recipes.get(name) for name in names] or habitus.recipes.all()
+    wanted = [recipes.get(name) for name in names] or recipes.all()
     return [CheckedRecipe(name=one.name, skill=one.skill, problems=_problems(one)) for one in wanted]
 
 
@@ -75,8 +78,8 @@ def linted(name: str, tree: Tree) -> list[Diagnostic]:
     ]
 
 
-def _runnable(habitus: Habitus, name: str) -> SkillRecipe:
-    recipe = habitus.recipes.get(name)
+def _runnable(recipes: RecipeCatalogue, name: str) -> SkillRecipe:
+    recipe = recipes.get(name)
     if recipe.status is not RecipeStatus.ACTIVE:
         raise Invalid(f"The recipe '{recipe.name}' can't run: {recipe.reason}.", mend="")
     return recipe

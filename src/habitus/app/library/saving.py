@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from habitus.agent.consent import Consent
 from habitus.agent.prompt import is_context
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import Refused
 from habitus.learning.drafting import draft_skill
 from habitus.learning.spending import Spending
@@ -32,34 +32,34 @@ class Saved:
 
 
 async def draft(
-    habitus: Habitus, model: Model, messages: Sequence[Message], hint: str, *, spending: Spending | None = None
+    home: Home, model: Model, messages: Sequence[Message], hint: str, *, spending: Spending | None = None
 ) -> Skill:
     """A skill of what the messages worked out, saved by nobody yet."""
-    waiting = {proposal.change.name for proposal in habitus.review.list(with_contents=False)}
+    waiting = {proposal.change.name for proposal in home.review.list(with_contents=False)}
     return await draft_skill(
         model,
         cells=_cells(messages),
         messages=_conversation(messages),
         hint=hint,
-        is_taken=lambda name: name in waiting or habitus.skills.is_taken(name),
-        redactor=habitus.redactor,
+        is_taken=lambda name: name in waiting or home.skills.is_taken(name),
+        redactor=home.redactor,
         spending=spending,
     )
 
 
-def save(habitus: Habitus, skill: Skill, answer: Consent, conversation: str) -> Saved:
+def save(home: Home, skill: Skill, answer: Consent, conversation: str) -> Saved:
     """Do what the person said about a draft; what a scan finds in it waits all the same."""
     if answer is Consent.NO:
         raise Refused("Nothing was saved.", mend="/skill save HINT drafts it anew.")
-    skill = replace(skill, name=names.unique_name(skill.name, habitus.skills.is_taken))  # somebody may have been faster
+    skill = replace(skill, name=names.unique_name(skill.name, home.skills.is_taken))  # somebody may have been faster
     tree = trees.with_skill({}, skill)
-    change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, findings=tuple(habitus.scan(tree)))
-    author = habitus.person("saved from a conversation")
+    change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, findings=tuple(home.scan(tree)))
+    author = home.person("saved from a conversation")
     if answer is Consent.LATER:
         reasons = ["it was put off", *change.findings]
-        made = habitus.review.propose(change, author, reasons, conversation=conversation)
+        made = home.review.propose(change, author, reasons, conversation=conversation)
         return Saved(name=skill.name, proposal=made.id)
-    done = habitus.review.submit(change, author, conversation=conversation)
+    done = home.review.submit(change, author, conversation=conversation)
     return Saved(name=skill.name, version=done.version, proposal=None if done.proposal is None else done.proposal.id)
 
 

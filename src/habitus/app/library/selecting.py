@@ -5,28 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from habitus.agent.choosing import choose
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.skills import names
 from habitus.skills.gates import GateContext, is_barred
 from habitus.skills.listing import Snapshot
 from habitus.skills.selection import Request, Selection, User
 
 
-def select(habitus: Habitus, request: Request) -> Selection:
+def select(home: Home, request: Request) -> Selection:
     """With stickiness from the journal, and with the tools that a session has."""
-    snapshot = habitus.skills.snapshot(user=request.user.name)
-    return choose(snapshot, request, gates_at(habitus, snapshot, request.user), habitus.journal)
+    snapshot = home.skills.snapshot(user=request.user.name)
+    return choose(snapshot, request, gates_at(home, snapshot, request.user), home.journal)
 
 
-def gates_at(habitus: Habitus, snapshot: Snapshot, user: User) -> GateContext:
+def gates_at(home: Home, snapshot: Snapshot, user: User) -> GateContext:
     """What is open to somebody who has the tools of a session."""
-    gates = habitus.gates(user)
-    tools = names.BUILT_IN_TOOLS | _code_tools(habitus, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS))
+    gates = home.gates(user)
+    tools = names.BUILT_IN_TOOLS | _code_tools(home, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS))
     return replace(gates, tools=tools)
 
 
-def _code_tools(habitus: Habitus, snapshot: Snapshot, gates: GateContext) -> frozenset[str]:
+def _code_tools(home: Home, snapshot: Snapshot, gates: GateContext) -> frozenset[str]:
     open_here = {item.name for item in snapshot.with_code if item.summary and not is_barred(item.summary, gates)}
     if not open_here:
         return frozenset()
-    return frozenset(tool.name for tool in habitus.tools.active(at=snapshot) if tool.name in open_here)
+    return frozenset(tool.name for tool in home.tools.active(at=snapshot) if tool.name in open_here)

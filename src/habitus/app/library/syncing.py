@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import Invalid, Stale
 from habitus.files import Tree, content_of, file_of, tree_hash
 from habitus.hosts.connections import locked
@@ -80,12 +80,12 @@ class _Chosen:
     behind: list[str] = field(default_factory=list)
 
 
-def plan(habitus: Habitus, wish: Wish, environ: Mapping[str, str]) -> SyncPlan:
+def plan(home: Home, wish: Wish, environ: Mapping[str, str]) -> SyncPlan:
     """What a sync would do; nothing is written."""
     found = host(wish.agent)
     if wish.manner is Manner.LINK and not found.follows_links:
         raise Invalid(f"{found.title} does not follow links to skills.", mend="Leave --link out.")
-    settings = habitus.settings
+    settings = home.settings
     folder = found.path(found.skills[wish.scope], environ, settings.user_home, project_root(settings.cwd))
     put = lock.entries(folder / LOCK, Synced)
     there = {name: _there(folder, name, put.get(name)) for name in {*put, *wish.only, *_folders(folder)}}
@@ -93,13 +93,13 @@ def plan(habitus: Habitus, wish: Wish, environ: Mapping[str, str]) -> SyncPlan:
         gone = [name for name in put if not wish.only or name in wish.only]
         steps = [_step(name, _removed(folder, there[name], put[name], name)) for name in sorted(gone)]
         return SyncPlan(wish=wish, folder=folder, steps=tuple(steps))
-    return _planned(habitus, wish, found, folder, put, there)
+    return _planned(home, wish, found, folder, put, there)
 
 
 def _planned(
-    habitus: Habitus, wish: Wish, found: Host, folder: Path, put: Mapping[str, Synced], there: Mapping[str, Tree]
+    home: Home, wish: Wish, found: Host, folder: Path, put: Mapping[str, Synced], there: Mapping[str, Tree]
 ) -> SyncPlan:
-    chosen = _chosen(habitus, wish, found, put, {name: tree for name, tree in there.items() if name not in put})
+    chosen = _chosen(home, wish, found, put, {name: tree for name, tree in there.items() if name not in put})
     steps = [_step(name, (Step.LEAVE_OUT, why)) for name, why in chosen.left_out.items() if name not in put]
     for name in sorted({*chosen.here, *put}):
         mine, yours = chosen.here[name].tree if name in chosen.here else {}, there.get(name, {})
@@ -116,27 +116,27 @@ def _removed(folder: Path, there: Tree, put: Synced, name: str) -> tuple[Step, s
     return removed(_hash(there), put, is_link=(folder / name).is_symlink())
 
 
-def carry_out(habitus: Habitus, planned: SyncPlan, environ: Mapping[str, str]) -> SyncPlan:
+def carry_out(home: Home, planned: SyncPlan, environ: Mapping[str, str]) -> SyncPlan:
     """Do what was planned, unless something changed since; what is risky comes back only after a review."""
     done: list[Planned] = []
     with locked(planned.folder):
-        if plan(habitus, planned.wish, environ) != planned:
+        if plan(home, planned.wish, environ) != planned:
             raise Stale("The skills have changed meanwhile.", mend="Nothing was done; look again.")
         for one in planned.steps:
-            done.append(_done(habitus, planned, one))
+            done.append(_done(home, planned, one))
     return replace(planned, steps=tuple(done))
 
 
-def _done(habitus: Habitus, planned: SyncPlan, one: Planned) -> Planned:
+def _done(home: Home, planned: SyncPlan, one: Planned) -> Planned:
     """One step. The lockfile is written first: a copy that nobody knows of would never be removed."""
     place = planned.folder / one.name
     match one.step:
         case Step.PUT | Step.UPDATE:
-            here = _whole(habitus, habitus.skills.find(f"{one.name}@{USER}"))
+            here = _whole(home, home.skills.find(f"{one.name}@{USER}"))
             _note(planned.folder, one.name, _synced(here, planned.wish.manner))
-            _put(habitus, here, place, planned.wish.manner)
+            _put(home, here, place, planned.wish.manner)
         case Step.TAKE_BACK:
-            return _take_back(habitus, planned, one)
+            return _take_back(home, planned, one)
         case Step.REMOVE:
             _remove(place)
             _note(planned.folder, one.name, None)
@@ -149,17 +149,17 @@ def _done(habitus: Habitus, planned: SyncPlan, one: Planned) -> Planned:
     return one
 
 
-def _take_back(habitus: Habitus, planned: SyncPlan, one: Planned) -> Planned:
+def _take_back(home: Home, planned: SyncPlan, one: Planned) -> Planned:
     tree, folder = _there(planned.folder, one.name, None), planned.folder
-    author = habitus.person(f"edited in {folder}")
+    author = home.person(f"edited in {folder}")
     problem = trees.parse(one.name, tree)
     if problem.skill is None:
         return replace(one, step=Step.CONFLICT, reason=f"as it is there, it can't be loaded: {problem.diagnostics[-1]}")
-    if findings := habitus.scan(tree):
+    if findings := home.scan(tree):
         change = Change(action=Action.WRITE, name=one.name, layer=USER, tree=tree)
-        proposal = habitus.review.propose(change, author, findings)
+        proposal = home.review.propose(change, author, findings)
         return replace(one, step=Step.CONFLICT, reason=f"it waits: habitus review show {proposal.id} ({findings[0]})")
-    version = habitus.skills.write_tree(USER, one.name, tree, author)
+    version = home.skills.write_tree(USER, one.name, tree, author)
     put = lock.entries(folder / LOCK, Synced)[one.name]
     _note(folder, one.name, replace(put, version=version, sha256=tree_hash(tree)))
     return one
@@ -168,24 +168,22 @@ def _take_back(habitus: Habitus, planned: SyncPlan, one: Planned) -> Planned:
 # The library
 
 
-def _chosen(
-    habitus: Habitus, wish: Wish, found: Host, put: Mapping[str, Synced], others: Mapping[str, Tree]
-) -> _Chosen:
+def _chosen(home: Home, wish: Wish, found: Host, put: Mapping[str, Synced], others: Mapping[str, Tree]) -> _Chosen:
     """The person's own skills that may go there, as many as its list has room for beside what others put there."""
     for name in wish.only:
-        habitus.skills.find(name)  # an error that names the nearest
-    wanted = [one for one in habitus.skills.listing() if _is_wanted(one, wish, put)]
+        home.skills.find(name)  # an error that names the nearest
+    wanted = [one for one in home.skills.listing() if _is_wanted(one, wish, put)]
     chosen = _Chosen()
     names = {one.name for one in wanted}
     room = found.listing_chars - sum(_characters(name, tree) for name, tree in others.items() if name not in names)
-    for item in _in_order(habitus, wanted, wish, put):
+    for item in _in_order(home, wanted, wish, put):
         said = item.summary
         cost = len(item.name) + _LINE + (len(said.description) + len(said.when_to_use) if said else 0)
         if found.listing_chars and cost > room and item.name not in put:
             chosen.behind.append(item.name)
             continue
-        whole = _whole(habitus, item)
-        if reason := _objection(habitus, found, wish, whole):
+        whole = _whole(home, item)
+        if reason := _objection(home, found, wish, whole):
             chosen.left_out[item.name] = reason
         else:
             chosen.here[item.name] = whole
@@ -198,7 +196,7 @@ def _is_wanted(item: Listed, wish: Wish, put: Mapping[str, Synced]) -> bool:
     return is_meant and (item.layer == USER or item.name in wish.only)
 
 
-def _objection(habitus: Habitus, found: Host, wish: Wish, here: _Here) -> str:
+def _objection(home: Home, found: Host, wish: Wish, here: _Here) -> str:
     item = here.item
     if item.layer != USER:
         return f"it is in the layer '{item.layer}', not in your own"
@@ -206,28 +204,28 @@ def _objection(habitus: Habitus, found: Host, wish: Wish, here: _Here) -> str:
         return item.reason or item.state.value
     if item.summary.manifest.extends:
         return "it extends another skill, and is not whole without it"
-    if reason := habitus.skills.unreviewed(item) or habitus.skills.untrusted(item):
+    if reason := home.skills.unreviewed(item) or home.skills.untrusted(item):
         return f"{reason}, and nobody has looked at it"
     if missing := disk.missing_content(here.tree):
         return missing
-    if findings := habitus.scan(here.tree):
+    if findings := home.scan(here.tree):
         return findings[0]
-    if any(_has_secret(habitus, file.content or b"") for file in here.tree.values()):
+    if any(_has_secret(home, file.content or b"") for file in here.tree.values()):
         return "there is a secret in it"
     if found.description_chars and len(item.summary.description) > found.description_chars:
         return f"{found.title} takes no description of more than {found.description_chars:,} characters"
-    if wish.manner is Manner.LINK and habitus.skills.directory(f"{item.name}@{USER}") is None:
+    if wish.manner is Manner.LINK and home.skills.directory(f"{item.name}@{USER}") is None:
         return "it has no folder that a link could lead to"
     return ""
 
 
-def _has_secret(habitus: Habitus, content: bytes) -> bool:
+def _has_secret(home: Home, content: bytes) -> bool:
     text = content.decode("utf-8", "ignore")
-    return habitus.redacted(text) != text
+    return home.redacted(text) != text
 
 
-def _whole(habitus: Habitus, item: Listed) -> _Here:
-    store = habitus.skills.layer(item.layer).store
+def _whole(home: Home, item: Listed) -> _Here:
+    store = home.skills.layer(item.layer).store
     tree, folder = store.tree(item.name) or {}, store.directory(item.name)
     found = dict(tree)
     for path, file in tree.items():
@@ -238,9 +236,9 @@ def _whole(habitus: Habitus, item: Listed) -> _Here:
     return _Here(item=item, tree=found)
 
 
-def _in_order(habitus: Habitus, items: Sequence[Listed], wish: Wish, put: Mapping[str, Synced]) -> list[Listed]:
+def _in_order(home: Home, items: Sequence[Listed], wish: Wish, put: Mapping[str, Synced]) -> list[Listed]:
     """Those that were named, those that are there already, then the most used."""
-    counters = habitus.skills.all_counters()
+    counters = home.skills.all_counters()
 
     def used(name: str) -> int:
         return sum(counted.used + counted.recommended for counted in counters.get((USER, name), {}).values())
@@ -268,12 +266,12 @@ def _there(folder: Path, name: str, put: Synced | None) -> Tree:
         return {"?": file_of(b"")}
 
 
-def _put(habitus: Habitus, here: _Here, place: Path, manner: Manner) -> None:
+def _put(home: Home, here: _Here, place: Path, manner: Manner) -> None:
     with disk.disk_errors(place):
         _remove(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         if manner is Manner.LINK:
-            place.symlink_to(habitus.skills.layer(USER).store.directory(here.item.name) or place)
+            place.symlink_to(home.skills.layer(USER).store.directory(here.item.name) or place)
         else:
             with disk.exported(place, overwrite=False) as aside:
                 disk.write_tree(aside, here.tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library import packages
 from habitus.errors import NotFound
 from habitus.files import Tree, given_path, tree_hash
@@ -38,17 +38,17 @@ class Dangers:
     findings: tuple[str, ...]
 
 
-def trustable(habitus: Habitus, target: str | None) -> Trustable:
+def trustable(home: Home, target: str | None) -> Trustable:
     """The skills of the project at a path, by default this one; those of another agent; one skill; or one package."""
     if target in AGENTS:
-        layer = habitus.skills.layer(target)
+        layer = home.skills.layer(target)
         return Trustable(roots={layer.claims_root: _all(layer)})
-    if target in packages.allowed(habitus) and not habitus.skills.is_taken(target):
-        return Trustable(roots={packages.root_of(habitus.project): {target: {}}}, is_part=True)
+    if target in packages.allowed(home) and not home.skills.is_taken(target):
+        return Trustable(roots={packages.root_of(home.project): {target: {}}}, is_part=True)
     if target is not None and "/" not in target and not given_path(target).is_dir():
-        return trustable_skill(habitus, target)
-    with habitus.at(given_path(target).resolve() if target else habitus.settings.cwd) as there:
-        roots = {layer.trust_root: _all(layer) for layer in there.skills.layers if layer.trust_root}
+        return trustable_skill(home, target)
+    there = home.seen_from(given_path(target).resolve() if target else home.settings.cwd)
+    roots = {layer.trust_root: _all(layer) for layer in there.skills.layers if layer.trust_root}
     if not roots:
         where = target or "this directory"
         raise NotFound(
@@ -57,19 +57,19 @@ def trustable(habitus: Habitus, target: str | None) -> Trustable:
     return Trustable(roots=roots)
 
 
-def trustable_skill(habitus: Habitus, name: str) -> Trustable:
+def trustable_skill(home: Home, name: str) -> Trustable:
     """One skill, whatever directory is called the same: for those who may not name directories."""
-    return Trustable(roots=_one(habitus, name), is_part=True)
+    return Trustable(roots=_one(home, name), is_part=True)
 
 
 def _all(layer: Layer) -> dict[str, Tree]:
     return {summary.name: layer.store.tree(summary.name) or {} for summary in layer.store.list_summaries()}
 
 
-def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
-    item = habitus.skills.find(name)
-    tree = habitus.skills.tree(f"{item.name}@{item.layer}")
-    if claims_root := habitus.skills.layer(item.layer).claims_root:
+def _one(home: Home, name: str) -> dict[str, dict[str, Tree]]:
+    item = home.skills.find(name)
+    tree = home.skills.tree(f"{item.name}@{item.layer}")
+    if claims_root := home.skills.layer(item.layer).claims_root:
         return {claims_root: {item.name: tree}}
     if item.summary is not None and item.summary.source is Source.IMPORTED:
         return {IMPORTED: {item.name: tree}}
@@ -78,55 +78,55 @@ def _one(habitus: Habitus, name: str) -> dict[str, dict[str, Tree]]:
     raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
 
 
-def is_trusted(habitus: Habitus, found: Trustable) -> bool:
+def is_trusted(home: Home, found: Trustable) -> bool:
     """Whether all of them are trusted as they are, by whichever process."""
     for root in found.roots:
-        _kept(habitus, root).revision()
+        _kept(home, root).revision()
     return all(
-        _kept(habitus, root).is_trusted_as_it_is(root, name, tree_hash(tree))
+        _kept(home, root).is_trusted_as_it_is(root, name, tree_hash(tree))
         for root, skills in found.roots.items()
         for name, tree in skills.items()
     )
 
 
-def dangers(habitus: Habitus, found: Trustable) -> tuple[Dangers, ...]:
+def dangers(home: Home, found: Trustable) -> tuple[Dangers, ...]:
     """What each of them can do, and what a scan finds in it."""
     return tuple(
         Dangers(
             root=root,
             name=name,
             powers=tuple(sorted(map(str, powers(name, tree)))),
-            findings=tuple(habitus.scan(tree)),
+            findings=tuple(home.scan(tree)),
         )
         for root, skills in found.roots.items()
         for name, tree in sorted(skills.items())
     )
 
 
-def trust(habitus: Habitus, found: Trustable) -> None:
+def trust(home: Home, found: Trustable) -> None:
     for root, skills in found.roots.items():
         if found.is_part:
             for name, tree in skills.items():
                 trees.refuse_clash(name, tree)
-        _kept(habitus, root).trust(root, skills, habitus.settings.signature, adds=found.is_part)
+        _kept(home, root).trust(root, skills, home.settings.signature, adds=found.is_part)
 
 
-def revoke(habitus: Habitus, found: Trustable) -> tuple[str, ...]:
+def revoke(home: Home, found: Trustable) -> tuple[str, ...]:
     """Trust them no longer; says which roots, or skills, were trusted."""
     revoked: list[str] = []
     for root, skills in found.roots.items():
         if found.is_part:
-            revoked += [name for name in skills if _kept(habitus, root).revoke(root, name)]
-        elif habitus.trust.revoke(root):
+            revoked += [name for name in skills if _kept(home, root).revoke(root, name)]
+        elif home.trust.revoke(root):
             revoked.append(root)
     return tuple(revoked)
 
 
-def trusted(habitus: Habitus) -> tuple[Trusted, ...]:
-    shared = habitus.approvals.list() if habitus.settings.database else []
-    return (*habitus.trust.list(), *shared)
+def trusted(home: Home) -> tuple[Trusted, ...]:
+    shared = home.approvals.list() if home.settings.database else []
+    return (*home.trust.list(), *shared)
 
 
-def _kept(habitus: Habitus, root: str) -> Trust:
+def _kept(home: Home, root: str) -> Trust:
     """Where trust in a root is kept: approved code with the skills it belongs to, all else with this machine."""
-    return habitus.approvals if root == APPROVED else habitus.trust
+    return home.approvals if root == APPROVED else home.trust

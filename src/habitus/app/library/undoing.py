@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused, UserError
 from habitus.files import is_same
 from habitus.memory.model import Engram
@@ -45,9 +45,9 @@ def of_version(address: str, version: int) -> tuple[str, ...]:
     return ("undo", f"{address}:{version}")
 
 
-def undo_of(habitus: Habitus, item: Listed, author: Author) -> tuple[str, ...]:
+def undo_of(home: Home, item: Listed, author: Author) -> tuple[str, ...]:
     """The command that takes back what an author has just made of a skill; nothing where nothing was changed."""
-    history = habitus.skills.layer(item.layer).store.history(item.name)
+    history = home.skills.layer(item.layer).store.history(item.name)
     made = [version.number for version in history if version.author.change == author.change]
     return of_version(f"{item.name}@{item.layer}", made[-1]) if made else ()
 
@@ -62,13 +62,13 @@ def of_lessons(changed: Iterable[Engram]) -> tuple[str, ...]:
     return tuple(f"{engram.id}:{engram.version}" for engram in reversed(list(changed)))
 
 
-def undo(habitus: Habitus, targets: Sequence[str], reason: str) -> Undoing:
+def undo(home: Home, targets: Sequence[str], reason: str) -> Undoing:
     """Take back versions (`name@layer:7`, of a lesson `ID:2`) and whole changes, whatever each of them did.
 
     Where others have changed the same place since, theirs is kept, and that is said. An unknown target is said first.
     """
-    author = habitus.person(reason)
-    steps = [step for target in targets for step in _steps(habitus, target, author)]
+    author = home.person(reason)
+    steps = [step for target in targets for step in _steps(home, target, author)]
     done: list[Undone] = []
     kept: list[str] = []
     for step in steps:
@@ -82,69 +82,69 @@ def undo(habitus: Habitus, targets: Sequence[str], reason: str) -> Undoing:
 Step = Callable[[], list[Undone]]
 
 
-def _steps(habitus: Habitus, target: str, author: Author) -> list[Step]:
+def _steps(home: Home, target: str, author: Author) -> list[Step]:
     address, _, number = target.rpartition(":")
     if not address:
-        return _steps_of_change(habitus, target, author)
+        return _steps_of_change(home, target, author)
     if not number.removeprefix("v").isdecimal():
         raise Invalid(f"'{target}' names no version.", mend=f"Write {address}:VERSION.")
     version = int(number.removeprefix("v"))
-    if "@" not in address and (lesson := _lesson(habitus, address)) is not None:
-        return [lambda: [_undone_lesson(habitus, lesson, version, author)]]
-    item = habitus.skills.find(address)
-    known = [one.number for one in habitus.skills.history(address)]
+    if "@" not in address and (lesson := _lesson(home, address)) is not None:
+        return [lambda: [_undone_lesson(home, lesson, version, author)]]
+    item = home.skills.find(address)
+    known = [one.number for one in home.skills.history(address)]
     if version not in known:
         raise NotFound(f"'{item.name}' has no version {version}.", mend=f"It has: {', '.join(map(str, known))}.")
-    layer = habitus.skills.layer(item.layer)
-    return [lambda: [_without(habitus, layer, item.name, version, version, author)]]
+    layer = home.skills.layer(item.layer)
+    return [lambda: [_without(home, layer, item.name, version, version, author)]]
 
 
-def _lesson(habitus: Habitus, id: str) -> Engram | None:
+def _lesson(home: Home, id: str) -> Engram | None:
     with suppress(NotFound):
-        return habitus.memory.get(id)
+        return home.memory.get(id)
     return None
 
 
-def _undone_lesson(habitus: Habitus, lesson: Engram, version: int, author: Author) -> Undone:
-    with habitus.memory.noting() as made:
-        after = habitus.memory.undo(lesson.id, version, by=author.name)
+def _undone_lesson(home: Home, lesson: Engram, version: int, author: Author) -> Undone:
+    with home.memory.noting() as made:
+        after = home.memory.undo(lesson.id, version, by=author.name)
     said = f"is without version {version}: {after.text}" if made else f"has nothing of version {version} any more"
     return Undone(
         what=lesson.id, said="is in the archive" if after.state.is_put_away else said, targets=of_lessons(made)
     )
 
 
-def _steps_of_change(habitus: Habitus, change: str, author: Author) -> list[Step]:
-    writable = [layer for layer in habitus.skills.layers if layer.can_write]
+def _steps_of_change(home: Home, change: str, author: Author) -> list[Step]:
+    writable = [layer for layer in home.skills.layers if layer.can_write]
     found = [(layer, each) for layer in writable for each in layer.store.changed_in(change)] if change else []
     if not found:
         raise NotFound(f"No change '{change}' is known.", mend="Write NAME:VERSION; see 'habitus skills history NAME'.")
     found.sort(key=lambda each: not _is_new_there(each[1]))  # what must make room goes first
-    return [partial(_taken_back, habitus, layer, changed, author) for layer, changed in found]
+    return [partial(_taken_back, home, layer, changed, author) for layer, changed in found]
 
 
 def _is_new_there(changed: Changed) -> bool:
     return changed.first == 1 or Switched.RESTORED in changed.switches
 
 
-def _taken_back(habitus: Habitus, layer: Layer, changed: Changed, author: Author) -> list[Undone]:
+def _taken_back(home: Home, layer: Layer, changed: Changed, author: Author) -> list[Undone]:
     name, store, address = changed.name, layer.store, f"{changed.name}@{layer.name}"
     done: list[Undone] = []
     moves = [action for action in changed.switches if action in (Switched.REMOVED, Switched.RESTORED)]
     if moves[:1] == [Switched.REMOVED] and moves[-1] is Switched.REMOVED:
-        habitus.allow(author)
+        home.allow(author)
         name = store.restore(changed.skill, author)
         done.append(Undone(what=address, said="is back", targets=(author.change,)))
     if changed.first:
-        done.append(_without(habitus, layer, name, changed.first, changed.last, author))
+        done.append(_without(home, layer, name, changed.first, changed.last, author))
     if moves[:1] == [Switched.RESTORED] and moves[-1] is Switched.RESTORED:
         _refuse_newer(layer, name, changed, author)
-        habitus.skills.remove(address, author)
+        home.skills.remove(address, author)
         done.append(Undone(what=address, said="is in the archive again", targets=(author.change,)))
     turns = [action for action in changed.switches if action not in (Switched.REMOVED, Switched.RESTORED)]
     if turns:
         is_on = turns[0] is Switched.DISABLED
-        habitus.skills.set_enabled(address, is_on, author)
+        home.skills.set_enabled(address, is_on, author)
         done.append(
             Undone(what=address, said=f"is switched {'on' if is_on else 'off'} again", targets=(author.change,))
         )
@@ -157,7 +157,7 @@ def _refuse_newer(layer: Layer, name: str, changed: Changed, author: Author) -> 
         raise _was_changed(layer, name, newest)
 
 
-def _without(habitus: Habitus, layer: Layer, name: str, first: int, last: int, author: Author) -> Undone:
+def _without(home: Home, layer: Layer, name: str, first: int, last: int, author: Author) -> Undone:
     """The skill without what was done from one version to another."""
     store, address = layer.store, f"{name}@{layer.name}"
     history, now = store.history(name), store.tree(name) or {}
@@ -166,7 +166,7 @@ def _without(habitus: Habitus, layer: Layer, name: str, first: int, last: int, a
     if not earlier:
         if newest.number > last:
             raise _was_changed(layer, name, newest)
-        habitus.skills.remove(address, replace(author, reason=author.reason or f"{what} taken back"))
+        home.skills.remove(address, replace(author, reason=author.reason or f"{what} taken back"))
         return Undone(what=address, said="is in the archive: there was nothing before it", targets=(author.change,))
     before, after = store.tree(name, earlier[-1]) or {}, store.tree(name, last) or {}
     merged = merging.without_change(before, after, now)
@@ -178,7 +178,7 @@ def _without(habitus: Habitus, layer: Layer, name: str, first: int, last: int, a
             mend=f"Compare 'habitus skills diff {address} {earlier[-1]} {last}' and edit it; nothing was changed.",
         )
     author = replace(author, reason=author.reason or f"{what} taken back")
-    version = habitus.skills.write_tree(layer.name, name, merged.tree, author, expected_version=newest.number)
+    version = home.skills.write_tree(layer.name, name, merged.tree, author, expected_version=newest.number)
     if version == newest.number:
         return Undone(what=address, said=f"has nothing of {what} any more")
     return Undone(what=address, said=f"is without {what}, as version {version}", targets=(f"{address}:{version}",))

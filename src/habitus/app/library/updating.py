@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.content import near_duplicates
 from habitus.app.library.undoing import of_change, of_lessons
 from habitus.errors import Invalid, NotFound
@@ -82,25 +82,25 @@ class Exported:
     lost: tuple[NotTaken, ...]
 
 
-def take_in(habitus: Habitus, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
+def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, manner: Manner) -> TakenIn:
     """Take in skills of any known layout, or only those named."""
     entries = _chosen(detect.read(source, keep_both=manner.keep_both), only)
-    return _run(habitus, entries, layer, manner)
+    return _run(home, entries, layer, manner)
 
 
-def add(habitus: Habitus, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
+def add(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
     """Fetch skills, take them in, and lock where they came from and at which commit."""
-    with _fetched(habitus, source) as fetched:
+    with _fetched(home, source) as fetched:
         found = detect.read(fetched.path, origin=fetched.path.name, keep_both=manner.keep_both)
         entries = list(_chosen(found, only))
-        taken = _run(habitus, entries, USER, manner)
-        _lock(habitus, taken.results, entries, fetched)
+        taken = _run(home, entries, USER, manner)
+        _lock(home, taken.results, entries, fetched)
     return taken
 
 
-def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
+def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
     """Fetch added skills again and take in what changed; `is_check` only looks."""
-    locked = lock.read(_lock_file(habitus))
+    locked = lock.read(_lock_file(home))
     for name in wanted:
         if name not in locked:
             raise NotFound(f"'{name}' was not added from anywhere.", mend=f"Added: {', '.join(locked) or 'none'}.")
@@ -110,16 +110,16 @@ def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check:
     gone: list[str] = []
     undo: list[str] = []
     for address in dict.fromkeys(entry.address for entry in chosen.values()):
-        with _fetched(habitus, address) as fetched:
+        with _fetched(home, address) as fetched:
             mine = {name for name, entry in chosen.items() if entry.address == address}
             found = detect.read(fetched.path, origin=fetched.path.name, keep_both=True)
             entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
             gone += sorted(mine - {entry.name for entry in entries})
             moved = [entry for entry in entries if hash_of(entry.tree) != locked[entry.name].tree_hash]
-            changes += [SkillDiff(name=entry.name, diff=diff) for entry in moved if (diff := _diff(habitus, entry))]
+            changes += [SkillDiff(name=entry.name, diff=diff) for entry in moved if (diff := _diff(home, entry))]
             if not is_check:
-                taken = _run(habitus, entries, USER, manner)
-                _lock(habitus, taken.results, entries, fetched)
+                taken = _run(home, entries, USER, manner)
+                _lock(home, taken.results, entries, fetched)
                 results += taken.results
                 undo += taken.undo[1:]
     taken = TakenIn(results=tuple(results), undo=("undo", *undo) if undo else ())
@@ -127,7 +127,7 @@ def update(habitus: Habitus, wanted: Sequence[str], manner: Manner, *, is_check:
 
 
 def export(
-    habitus: Habitus,
+    home: Home,
     name: str | None,
     format_name: str,
     to: Path,
@@ -137,29 +137,29 @@ def export(
 ) -> Exported:
     """Write one skill, or all of the person's, in another system's layout."""
     form = detect.named(format_name)
-    library = habitus.skills
+    library = home.skills
     chosen = [library.find(name)] if name else [item for item in library.listing() if _is_own(item)]
     if not chosen or chosen[0].summary is None:
         raise Invalid("There is nothing to export.", mend="See 'habitus skills list'.")
     counters = library.all_counters(with_told=True)
     outgoing = []
     for item in chosen:
-        outgoing.append(_outgoing(habitus, item, counters.get((item.layer, item.name), {})))
+        outgoing.append(_outgoing(home, item, counters.get((item.layer, item.name), {})))
         progress(len(outgoing))
     written = form.write(outgoing, to, overwrite=overwrite)
     count = len(chosen) - len(written.left_out)
     return Exported(count=count, format=form.name, written=written, lost=tuple(carried.lost(form, outgoing, to)))
 
 
-def likenesses(habitus: Habitus, taken: TakenIn) -> list[tuple[str, str]]:
+def likenesses(home: Home, taken: TakenIn) -> list[tuple[str, str]]:
     """(name, what it is much like) of what was taken in; of a large library that would take too long to find out."""
     new = taken.new_skills if len(taken.new_skills) <= 50 else ()
-    return [(name, found) for name in new for found in near_duplicates(habitus.finder, name, habitus.skills.tree(name))]
+    return [(name, found) for name in new for found in near_duplicates(home.finder, name, home.skills.tree(name))]
 
 
-def landed(habitus: Habitus, lesson: PlaybookLesson) -> Result:
+def landed(home: Home, lesson: PlaybookLesson) -> Result:
     """A lesson of another system's playbook, handed to memory."""
-    done = land(habitus.memory, replace(lesson, trigger=habitus.redacted(lesson.trigger)))
+    done = land(home.memory, replace(lesson, trigger=home.redacted(lesson.trigger)))
     return Result(
         name=done.name, verdict=Verdict(done.verdict), reason=done.reason, origin=lesson.origin, kind="lesson"
     )
@@ -170,8 +170,8 @@ def _is_own(item: Listed) -> bool:
     return item.summary is not None and item.layer != "bundled" and item.state is not State.UNTRUSTED
 
 
-def _outgoing(habitus: Habitus, item: Listed, counters: Mapping[Stage, Counters]) -> Outgoing:
-    store = habitus.skills.layer(item.layer).store
+def _outgoing(home: Home, item: Listed, counters: Mapping[Stage, Counters]) -> Outgoing:
+    store = home.skills.layer(item.layer).store
     skill, tree = store.load(item.name, look=False), store.tree(item.name, look=False)
     if skill is None or tree is None:
         raise Invalid(f"'{item.name}' can't be loaded.", mend="See 'habitus skills lint'.")
@@ -207,11 +207,11 @@ def _chosen(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[Entry]:
         raise NotFound(f"There is no skill '{missing[0]}' in it.", mend=f"There are: {shown or 'none'}.")
 
 
-def _run(habitus: Habitus, entries: Iterable[Entry], layer: str, manner: Manner) -> TakenIn:
+def _run(home: Home, entries: Iterable[Entry], layer: str, manner: Manner) -> TakenIn:
     results: list[Result] = []
-    author = habitus.person("imported")
-    with habitus.memory.noting() as lessons:
-        for result in habitus.importer.run(
+    author = home.person("imported")
+    with home.memory.noting() as lessons:
+        for result in home.importer.run(
             entries, author, layer=layer, overwrite=manner.overwrite, is_trusted=manner.is_trusted
         ):
             results.append(result)
@@ -226,19 +226,19 @@ def _is_new(result: Result) -> bool:
     return result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
 
 
-def _fetched(habitus: Habitus, wanted: str) -> AbstractContextManager[fetching.Fetched]:
-    settings = habitus.settings
+def _fetched(home: Home, wanted: str) -> AbstractContextManager[fetching.Fetched]:
+    settings = home.settings
     host = settings.git_host or fetching.DEFAULT_HOST
     return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host)
 
 
-def _lock_file(habitus: Habitus) -> Path:
-    return habitus.settings.home / lock.FILE
+def _lock_file(home: Home) -> Path:
+    return home.settings.home / lock.FILE
 
 
-def _lock(habitus: Habitus, results: Sequence[Result], entries: Iterable[Entry], fetched: fetching.Fetched) -> None:
+def _lock(home: Home, results: Sequence[Result], entries: Iterable[Entry], fetched: fetching.Fetched) -> None:
     hashes = {entry.name: hash_of(entry.tree) for entry in entries if isinstance(entry, Incoming)}
-    locked = lock.read(_lock_file(habitus))
+    locked = lock.read(_lock_file(home))
     for result in results:
         if result.verdict is Verdict.REFUSED or result.name not in hashes:
             continue
@@ -247,14 +247,14 @@ def _lock(habitus: Habitus, results: Sequence[Result], entries: Iterable[Entry],
             commit=fetched.commit,
             origin=result.origin,
             tree_hash=hashes[result.name],
-            added_on=habitus.clock().isoformat(timespec="seconds"),
+            added_on=home.clock().isoformat(timespec="seconds"),
         )
         earlier = locked.get(result.name)
         is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry
         locked[result.name] = earlier if is_same and earlier is not None else entry
-    lock.write(_lock_file(habitus), locked)
+    lock.write(_lock_file(home), locked)
 
 
-def _diff(habitus: Habitus, entry: Incoming) -> str:
-    here = habitus.skills.layer(USER).store.tree(entry.name) or {}
+def _diff(home: Home, entry: Incoming) -> str:
+    here = home.skills.layer(USER).store.tree(entry.name) or {}
     return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")

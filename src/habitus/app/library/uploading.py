@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.scanning import Scanned, look_at
 from habitus.app.library.updating import Manner, TakenIn, take_in
 from habitus.errors import Invalid
@@ -37,19 +37,19 @@ class Looked:
     known: tuple[str, ...]
 
 
-def look(habitus: Habitus, sent: Upload) -> Looked:
+def look(home: Home, sent: Upload) -> Looked:
     """Nothing is saved by looking."""
     with _of_skills(sent) as path:
-        report = look_at(habitus, str(path))
-    here = habitus.skills.snapshot().by_name
+        report = look_at(home, str(path))
+    here = home.skills.snapshot().by_name
     known = tuple(one.name for one in report.scanned if one.name in here)
     return Looked(scanned=report.scanned, not_read=report.not_read, known=known)
 
 
-def take(habitus: Habitus, sent: Upload, *, overwrite: bool) -> TakenIn:
+def take(home: Home, sent: Upload, *, overwrite: bool) -> TakenIn:
     """Take it in as an import would: what a scan would hold, waits for a person."""
     with _of_skills(sent) as path:
-        return take_in(habitus, path, (), USER, Manner(overwrite=overwrite))
+        return take_in(home, path, (), USER, Manner(overwrite=overwrite))
 
 
 @contextmanager

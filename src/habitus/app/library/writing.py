@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from habitus.agent.identity import NAME, identity_skill
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.undoing import of_change, of_version, undo_of
 from habitus.errors import Invalid
 from habitus.files import Tree, file_of
@@ -121,7 +121,7 @@ class IdentityText:
 
 
 def new(
-    habitus: Habitus,
+    home: Home,
     name: str,
     fields: Fields,
     layer: str | None,
@@ -135,21 +135,21 @@ def new(
     files = {trees.CLI_CODE: file_of(_COMMAND_LINE)} if cli else None
     if cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
-    made = habitus.skills.create(skill, habitus.person("new"), layer=layer, files=files)
-    return _made(habitus, made.name, made.layer, made.version)
+    made = home.skills.create(skill, home.person("new"), layer=layer, files=files)
+    return _made(home, made.name, made.layer, made.version)
 
 
-def made_since(habitus: Habitus, name: str, since: datetime, layer: str | None = None) -> NewSkill | None:
+def made_since(home: Home, name: str, since: datetime, layer: str | None = None) -> NewSkill | None:
     """The skill of this name, if this person has made it since then."""
-    item, person = habitus.skills.find(f"{name}@{layer}" if layer else name), habitus.person()
-    history = habitus.skills.history(f"{item.name}@{item.layer}")
+    item, person = home.skills.find(f"{name}@{layer}" if layer else name), home.person()
+    history = home.skills.history(f"{item.name}@{item.layer}")
     own = [one.number for one in history if one.made_on >= since and one.author.name == person.name]
-    return _made(habitus, item.name, item.layer, own[0]) if own else None
+    return _made(home, item.name, item.layer, own[0]) if own else None
 
 
-def _made(habitus: Habitus, name: str, layer: str, version: int) -> NewSkill:
+def _made(home: Home, name: str, layer: str, version: int) -> NewSkill:
     address = f"{name}@{layer}"
-    directory = None if habitus.settings.database else habitus.skills.directory(address)
+    directory = None if home.settings.database else home.skills.directory(address)
     return NewSkill(name=name, version=version, layer=layer, directory=directory, undo=of_version(address, version))
 
 
@@ -176,19 +176,19 @@ def _text(content: bytes, file: str) -> str:
         raise Invalid(f"{file} is not UTF-8 at byte {error.start}.", mend="Save it as UTF-8.") from None
 
 
-def edit(habitus: Habitus, name: str, change: Edit, fields: Fields, expect: int | None, reason: str) -> Edited:
+def edit(home: Home, name: str, change: Edit, fields: Fields, expect: int | None, reason: str) -> Edited:
     """Change a skill's steps by one operation, and its fields."""
-    before, author = habitus.skills.find(name), habitus.person(reason)
-    version = habitus.skills.edit(name, change, author, fields=fields, expected_version=expect).version
-    return _edited(habitus, name, before, version, author)
+    before, author = home.skills.find(name), home.person(reason)
+    version = home.skills.edit(name, change, author, fields=fields, expected_version=expect).version
+    return _edited(home, name, before, version, author)
 
 
-def edit_by_hand(habitus: Habitus, name: str, by_hand: ByHand, expect: int | None, reason: str) -> Edited:
+def edit_by_hand(home: Home, name: str, by_hand: ByHand, expect: int | None, reason: str) -> Edited:
     """Have a skill's main file changed in an editor; refused where somebody changed the skill meanwhile."""
-    item, tree = habitus.skills.find(name), habitus.skills.tree(name)
-    borrowed = _borrowed(habitus, item, tree)
+    item, tree = home.skills.find(name), home.skills.tree(name)
+    borrowed = _borrowed(home, item, tree)
     path, content = editable(_with_body(item, tree, borrowed) if borrowed else tree)
-    version, author = _version(item), habitus.person(reason)
+    version, author = _version(item), home.person(reason)
     with by_hand(content, f"{item.name}.md") as written:
         if written != content:
             changed = {**tree, path: file_of(written)}
@@ -196,15 +196,15 @@ def edit_by_hand(habitus: Habitus, name: str, by_hand: ByHand, expect: int | Non
             if borrowed and left is not None and left.body == borrowed:
                 _, written = editable(_with_body(item, changed, ""))
             expected = expect or version or None
-            version = habitus.skills.edit_file(name, path, written, author, expected_version=expected)
-    return _edited(habitus, name, item, version, author)
+            version = home.skills.edit_file(name, path, written, author, expected_version=expected)
+    return _edited(home, name, item, version, author)
 
 
-def _borrowed(habitus: Habitus, item: Listed, tree: Tree) -> str:
+def _borrowed(home: Home, item: Listed, tree: Tree) -> str:
     """The text that a skill shows and has from the one it extends."""
     own = trees.parse(item.name, tree).skill
     is_borrowed = own is not None and own.manifest.extends and "body" not in own.stated
-    return habitus.skills.text_above(item) if is_borrowed else ""
+    return home.skills.text_above(item) if is_borrowed else ""
 
 
 def _with_body(item: Listed, tree: Tree, body: str) -> Tree:
@@ -218,52 +218,52 @@ def editable(tree: Tree) -> tuple[str, bytes]:
     return path, (tree[path].content if path in tree else b"") or b""
 
 
-def _edited(habitus: Habitus, name: str, before: Listed, version: int, author: Author) -> Edited:
-    after = habitus.skills.find(name)
-    return Edited(before=before, after=after, version=version, undo=undo_of(habitus, after, author))
+def _edited(home: Home, name: str, before: Listed, version: int, author: Author) -> Edited:
+    after = home.skills.find(name)
+    return Edited(before=before, after=after, version=version, undo=undo_of(home, after, author))
 
 
 def _version(item: Listed) -> int:
     return item.summary.version if item.summary is not None else 0
 
 
-def switch(habitus: Habitus, names: Sequence[str], *, on: bool) -> Switching:
+def switch(home: Home, names: Sequence[str], *, on: bool) -> Switching:
     """Switch skills on or off; an unknown one is said before anything is done."""
-    items, author = [habitus.skills.find(name) for name in names], habitus.person()
+    items, author = [home.skills.find(name) for name in names], home.person()
     turned = [f"{item.name}@{item.layer}" for item in items if item.summary is None or item.summary.enabled != on]
-    after = tuple(habitus.skills.set_enabled(f"{item.name}@{item.layer}", on, author) for item in items)
+    after = tuple(home.skills.set_enabled(f"{item.name}@{item.layer}", on, author) for item in items)
     return Switching(after=after, undo=("skills", "disable" if on else "enable", *turned) if turned else ())
 
 
-def remove(habitus: Habitus, names: Sequence[str], reason: str) -> Removal:
+def remove(home: Home, names: Sequence[str], reason: str) -> Removal:
     """Move skills to the archive; an unknown one is said before anything is done."""
-    items, author = [habitus.skills.find(name) for name in names], habitus.person(reason)
-    gone = tuple(_removed(habitus, item, author) for item in items)
+    items, author = [home.skills.find(name) for name in names], home.person(reason)
+    gone = tuple(_removed(home, item, author) for item in items)
     return Removal(skills=gone, undo=gone[0].undo if len(gone) == 1 else of_change(author))
 
 
-def _removed(habitus: Habitus, item: Listed, author: Author) -> Removed:
+def _removed(home: Home, item: Listed, author: Author) -> Removed:
     address = f"{item.name}@{item.layer}"
-    habitus.skills.remove(address, author)
-    entry = habitus.skills.newest_archived(address)
+    home.skills.remove(address, author)
+    entry = home.skills.newest_archived(address)
     return Removed(item=item, undo=("skills", "restore", f"{address}#{entry.id}"))
 
 
-def identity(habitus: Habitus) -> IdentityText:
-    now = identity_skill(habitus.skills)
+def identity(home: Home) -> IdentityText:
+    now = identity_skill(home.skills)
     return IdentityText(text=now.body, version=now.version)
 
 
-def set_identity(habitus: Habitus, text: str) -> IdentityText:
+def set_identity(home: Home, text: str) -> IdentityText:
     """Make this the text that says who the assistant is."""
     if not text.strip():
         raise Invalid("The identity can't be empty.", mend="Say in a sentence who the assistant is.")
-    library, address = habitus.skills, f"{NAME}@{PROMPT}"
+    library, address = home.skills, f"{NAME}@{PROMPT}"
     before = identity_skill(library)
-    author = habitus.person("changed who the assistant is")
+    author = home.person("changed who the assistant is")
     store = library.layer(PROMPT).store
     if store.load(NAME) is None:
         library.create(replace(before, body=text.strip()), author, layer=PROMPT)
     else:
         store.change(NAME, lambda old: replace(old, body=text.strip()), author)
-    return replace(identity(habitus), undo=undo_of(habitus, library.find(address), author))
+    return replace(identity(home), undo=undo_of(home, library.find(address), author))

@@ -25,9 +25,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from habitus import sql
-from habitus.app.habitus import Habitus
-from habitus.app.home import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
+from habitus.app.home_directory import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
 from habitus.app.operation import replacing, tombstones
+from habitus.app.wiring import open_home
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.settings import Settings
 
@@ -129,7 +129,7 @@ def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
         before = create(settings, now=now, name="before-restore")
         tombstones.write(new / tombstones.FILE, tombstones.read(home / tombstones.FILE))
         replacing.replace(home, (path.name for path in _kept(home)))
-    Habitus.open(settings).close()  # which migrates it, and forgets again whom the backup brought back
+    open_home(settings).close()  # which migrates it, and forgets again whom the backup brought back
     return Restored(backup=backup, before=before)
 
 

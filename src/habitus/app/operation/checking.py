@@ -14,8 +14,8 @@ from pathlib import Path
 from habitus import sql
 from habitus.agent.budget import EAGER_SHARE
 from habitus.app.conversations.command_lines import CommandLines
-from habitus.app.habitus import Habitus
-from habitus.app.home import why_read_only
+from habitus.app.home import Home
+from habitus.app.home_directory import why_read_only
 from habitus.app.library import recipes
 from habitus.app.library.selecting import select
 from habitus.app.operation.check_state import Check, CheckState
@@ -58,30 +58,30 @@ class LintReport:
         return sum(bool(skill.diagnostics) for skill in self.skills)
 
 
-def doctor(habitus: Habitus) -> tuple[Check, ...]:
+def doctor(home: Home) -> tuple[Check, ...]:
     """What works, what is missing, and the exact mend."""
     return (
         _python(),
-        *_home(habitus),
-        _user(habitus),
-        *_skills(habitus),
-        _search(habitus),
-        _model(habitus),
-        _memory(habitus),
-        _spending(habitus),
-        _withholding(habitus),
-        *operation(habitus),
+        *_home(home),
+        _user(home),
+        *_skills(home),
+        _search(home),
+        _model(home),
+        _memory(home),
+        _spending(home),
+        _withholding(home),
+        *operation(home),
         _git(),
-        *_sandbox(habitus),
-        _runtime(habitus),
-        _command_lines(habitus),
-        *_vault(habitus),
-        *_screening(habitus),
+        *_sandbox(home),
+        _runtime(home),
+        _command_lines(home),
+        *_vault(home),
+        *_screening(home),
     )
 
 
-def _user(habitus: Habitus) -> Check:
-    settings = habitus.settings
+def _user(home: Home) -> Check:
+    settings = home.settings
     role = "admin" if settings.is_admin else "no admin"
     claim = f", claimed by a setting or HABITUS_USER; the account is {account_name()}" if settings.is_claimed else ""
     return Check(name="user", state=CheckState.OK, detail=f"{settings.user} ({role}){claim}")
@@ -97,44 +97,44 @@ def _python() -> Check:
     return Check(name="python", state=CheckState.OK, detail=detail)
 
 
-def _home(habitus: Habitus) -> list[Check]:
-    home = habitus.settings.home
-    free = shutil.disk_usage(home).free
+def _home(home: Home) -> list[Check]:
+    folder = home.settings.home
+    free = shutil.disk_usage(folder).free
     space = f"{free / 1e9:.1f} GB free"
     checks = [
         Check(
             name="home",
             state=CheckState.MISSING,
-            detail=f"{why_read_only(home)}.",
+            detail=f"{why_read_only(folder)}.",
             mend="Make it writable to change skills.",
         )
-        if habitus.is_read_only
-        else Check(name="home", state=CheckState.OK, detail=f"{home}, {space}"),
-        _database(habitus),
+        if home.is_read_only
+        else Check(name="home", state=CheckState.OK, detail=f"{folder}, {space}"),
+        _database(home),
     ]
     if free < 50e6:
         checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, mend="Free some space."))
     checks += [
-        Check(name="settings", state=CheckState.MISSING, detail=warning, mend=f"Correct {home}/habitus.toml.")
-        for warning in habitus.settings.warnings
+        Check(name="settings", state=CheckState.MISSING, detail=warning, mend=f"Correct {folder}/habitus.toml.")
+        for warning in home.settings.warnings
     ]
-    paused = habitus.pause.state()
+    paused = home.pause.state()
     if paused is not None:
         detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
         checks.append(Check(name="learning", state=CheckState.PAUSED, detail=detail, mend="Run 'habitus resume'."))
     return checks
 
 
-def _database(habitus: Habitus) -> Check:
+def _database(home: Home) -> Check:
     """By the database's own check, which looks at every page."""
-    if (damage := damaged(habitus.settings)) is not None:
+    if (damage := damaged(home.settings)) is not None:
         return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
-    return Check(name="database", state=CheckState.OK, detail=sql.place(habitus.shared))
+    return Check(name="database", state=CheckState.OK, detail=sql.place(home.shared))
 
 
-def _skills(habitus: Habitus) -> list[Check]:
+def _skills(home: Home) -> list[Check]:
     checks = []
-    for layer in habitus.skills.layers:
+    for layer in home.skills.layers:
         if not layer.is_listed:
             continue
         loadable, broken = len(layer.store.list_summaries()), len(layer.store.list_broken())
@@ -152,29 +152,29 @@ def _skills(habitus: Habitus) -> list[Check]:
     return checks
 
 
-def _search(habitus: Habitus) -> Check:
+def _search(home: Home) -> Check:
     try:
-        return Check(name="search", state=CheckState.OK, detail=habitus.finder.describe())
+        return Check(name="search", state=CheckState.OK, detail=home.finder.describe())
     except Invalid as error:
         return Check(name="search", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
 
 
-def _model(habitus: Habitus) -> Check:
+def _model(home: Home) -> Check:
     """Which model would answer. Nothing is asked of it: that costs money, and this is a look."""
     try:
-        return Check(name="model", state=CheckState.OK, detail=habitus.models.main.name)
+        return Check(name="model", state=CheckState.OK, detail=home.models.main.name)
     except UserError as error:
         return Check(name="model", state=CheckState.MISSING, detail=error.message, mend=error.mend)
 
 
-def _memory(habitus: Habitus) -> Check:
-    lessons, waiting = len(habitus.memory.list_lessons("all", limit=100_000)), len(habitus.memory.waiting())
+def _memory(home: Home) -> Check:
+    lessons, waiting = len(home.memory.list_lessons("all", limit=100_000)), len(home.memory.waiting())
     wait = f", {waiting} waiting for you" if waiting else ""
-    return Check(name="memory", state=CheckState.OK, detail=f"{habitus.settings.memory.value}, {lessons} kept{wait}")
+    return Check(name="memory", state=CheckState.OK, detail=f"{home.settings.memory.value}, {lessons} kept{wait}")
 
 
-def _spending(habitus: Habitus) -> Check:
-    settings, spent = habitus.settings, habitus.spending.today()
+def _spending(home: Home) -> Check:
+    settings, spent = home.settings, home.spending.today()
     if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
         return Check(name="learning tokens", state=CheckState.OK, detail="learning from errors is off")
     if spent.tokens >= spent.cap:
@@ -183,8 +183,8 @@ def _spending(habitus: Habitus) -> Check:
     return Check(name="learning tokens", state=CheckState.OK, detail=spent.line)
 
 
-def _withholding(habitus: Habitus) -> Check:
-    share = habitus.settings.evidence.withhold
+def _withholding(home: Home) -> Check:
+    share = home.settings.evidence.withhold
     detail = f"{share:.0%} of all offers are withheld at random (evidence.withhold)" if share else "nothing is withheld"
     return Check(name="evidence", state=CheckState.OK, detail=detail)
 
@@ -197,118 +197,116 @@ def _git() -> Check:
     )
 
 
-def _sandbox(habitus: Habitus) -> list[Check]:
+def _sandbox(home: Home) -> list[Check]:
     """Each protection, on or missing. A required one is in use, and so broken, where there are tools to run."""
-    is_needed = bool(habitus.tools.all()) and not habitus.settings.allow_weaker_sandbox
+    is_needed = bool(home.tools.all()) and not home.settings.allow_weaker_sandbox
     checks = []
-    for protection in describe(habitus.machine):
+    for protection in describe(home.machine):
         name = f"sandbox: {protection.name}"
         if protection.is_on:
             checks.append(Check(name=name, state=CheckState.OK, detail=protection.why))
             continue
         state = CheckState.BROKEN if protection.required and is_needed else CheckState.MISSING
-        is_open = protection.required and habitus.settings.allow_weaker_sandbox
+        is_open = protection.required and home.settings.allow_weaker_sandbox
         detail = "off, and code runs all the same, as allow_weaker_sandbox says." if is_open else "off."
         detail = "off; needed to run code." if protection.required and not is_open else detail
         checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
     return checks
 
 
-def _command_lines(habitus: Habitus) -> Check:
-    found = CommandLines(habitus, habitus.user()).names()
+def _command_lines(home: Home) -> Check:
+    found = CommandLines(home, home.user()).names()
     detail = f"{len(found)} can be called" + (f": {', '.join(found[:5])}{', …' * (len(found) > 5)}" if found else "")
-    if habitus.machine.bubblewrap is not None:
+    if home.machine.bubblewrap is not None:
         return Check(name="command lines", state=CheckState.OK, detail=detail)
     detail += "; none reaches a host, and code has skills.run and no habitus-skill"
     return Check(name="command lines", state=CheckState.MISSING, detail=detail, mend="Install bubblewrap.")
 
 
-def _vault(habitus: Habitus) -> list[Check]:
+def _vault(home: Home) -> list[Check]:
     """Whether its key is at hand, where there is a vault."""
     try:
-        names = habitus.vault.names()
+        names = home.vault.names()
         if names:
-            habitus.vault.unlock()
+            home.vault.unlock()
     except UserError as error:
         return [Check(name="secrets", state=CheckState.MISSING, detail=error.message, mend=error.mend)]
     return [Check(name="secrets", state=CheckState.OK, detail=f"{len(names)} kept in the vault")] if names else []
 
 
-def _runtime(habitus: Habitus) -> Check:
+def _runtime(home: Home) -> Check:
     """Where scratchpads run, and whether that machine answers."""
-    name, where = "sandbox: runtime", habitus.settings.sandbox.runtime
+    name, where = "sandbox: runtime", home.settings.sandbox.runtime
     if where == "local":
         return Check(name=name, state=CheckState.OK, detail="scratchpads run on this machine")
     try:
-        asyncio.run(habitus.scratchpads().names())
+        asyncio.run(home.scratchpads().names())
     except HabitusError as error:
         mend = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
         return Check(name=name, state=CheckState.BROKEN, detail=str(error), mend=mend)
     return Check(name=name, state=CheckState.OK, detail=f"scratchpads run on {where}, which answers")
 
 
-def _screening(habitus: Habitus) -> list[Check]:
+def _screening(home: Home) -> list[Check]:
     """What screening.toml changes, if there is one."""
-    policy = habitus.screening
+    policy = home.screening
     changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
     changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
     return [Check(name="screening", state=CheckState.OK, detail="; ".join(changed))] if changed else []
 
 
-def lint(
-    habitus: Habitus, targets: Sequence[str] = (), progress: Callable[[int], None] = lambda done: None
-) -> LintReport:
+def lint(home: Home, targets: Sequence[str] = (), progress: Callable[[int], None] = lambda done: None) -> LintReport:
     """Skills and directories by name; without any, all that can be written, and the library as a set."""
     if targets:
-        return LintReport(skills=tuple(report for target in targets for report in _linted(habitus, target)))
-    own = {layer.name for layer in habitus.skills.layers if layer.can_write}
-    seen = habitus.skills.snapshot()
+        return LintReport(skills=tuple(report for target in targets for report in _linted(home, target)))
+    own = {layer.name for layer in home.skills.layers if layer.can_write}
+    seen = home.skills.snapshot()
     skills = []
     for item in seen.listing:
         if item.layer in own:
-            skills.append(_linted_skill(habitus, item, seen))
+            skills.append(_linted_skill(home, item, seen))
             progress(len(skills))
-    habitus.finder.catch_up(progress)
+    home.finder.catch_up(progress)
     together = check(
         seen.listing,
-        room=_room(habitus),
-        search=lambda cue, among: habitus.finder.search(cue, k=4, among=among, at=seen, look=False),
-        neighbours=habitus.finder.neighbours(at=seen),
+        room=_room(home),
+        search=lambda cue, among: home.finder.search(cue, k=4, among=among, at=seen, look=False),
+        neighbours=home.finder.neighbours(at=seen),
         progress=progress,
     )
     return LintReport(skills=tuple(skills), set=tuple(together))
 
 
-def _room(habitus: Habitus) -> Room:
+def _room(home: Home) -> Room:
     """What is in every prompt in full is loaded as a turn does it."""
-    selection, context = select(habitus, Request(text="", user=habitus.user())), habitus.settings.context_tokens
-    taken = {choice.name: menu.tokens(habitus.skills.load(choice.name).body) for choice in selection.eager}
+    selection, context = select(home, Request(text="", user=home.user())), home.settings.context_tokens
+    taken = {choice.name: menu.tokens(home.skills.load(choice.name).body) for choice in selection.eager}
     return Room(menu=menu.budget_for(context), eager=int(context * EAGER_SHARE), taken=taken)
 
 
-def _linted(habitus: Habitus, target: str) -> list[Linted]:
+def _linted(home: Home, target: str) -> list[Linted]:
     if "/" in target or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises on a name that is too long
-        return _linted_directory(habitus, Path(target))
-    return [_linted_skill(habitus, habitus.skills.find(target), habitus.skills.snapshot())]
+        return _linted_directory(home, Path(target))
+    return [_linted_skill(home, home.skills.find(target), home.skills.snapshot())]
 
 
-def _linted_skill(habitus: Habitus, item: Listed, seen: Snapshot) -> Linted:
-    tree = habitus.skills.layer(item.layer).store.tree(item.name, look=False) or {}
+def _linted_skill(home: Home, item: Listed, seen: Snapshot) -> Linted:
+    tree = home.skills.layer(item.layer).store.tree(item.name, look=False) or {}
     read = [found for found in item.diagnostics if found.severity is not Severity.RISK]  # the scan says it anew
     odd = check_one(item.name, tree, seen.by_name)
-    return Linted(name=item.name, diagnostics=(*read, *_risks(habitus, tree), *odd, *recipes.linted(item.name, tree)))
+    return Linted(name=item.name, diagnostics=(*read, *_risks(home, tree), *odd, *recipes.linted(item.name, tree)))
 
 
-def _risks(habitus: Habitus, tree: Tree) -> list[Diagnostic]:
+def _risks(home: Home, tree: Tree) -> list[Diagnostic]:
     """What a scan would hold."""
-    found = habitus.scan(tree)
+    found = home.scan(tree)
     return [
         Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.", severity=Severity.RISK)
         for what in found
     ]
 
 
-def _linted_directory(habitus: Habitus, path: Path) -> list[Linted]:
+def _linted_directory(home: Home, path: Path) -> list[Linted]:
     """A skill directory, or a directory of them, outside the library."""
     path = path.resolve()
     if not os.path.isdir(path):  # noqa: PTH112  # see above
@@ -317,11 +315,11 @@ def _linted_directory(habitus: Habitus, path: Path) -> list[Linted]:
     shelf = DirectoryShelf(path.parent if is_one else path, path, can_write=False)
     reports = []
     folders = [path.name] if is_one else list(shelf.look({}))
-    known = {*map(names.canonical, folders), *habitus.skills.snapshot().by_name}
+    known = {*map(names.canonical, folders), *home.skills.snapshot().by_name}
     for folder in folders:
         found = shelf.read(folder)
         if found is not None:
             problem = (found.problem,) if found.problem else trees.parse(folder, found.tree).diagnostics
             odd = () if found.problem else (*check_one(folder, found.tree, known), *recipes.linted(folder, found.tree))
-            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(habitus, found.tree), *odd)))
+            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(home, found.tree), *odd)))
     return reports

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from habitus import settings as settings_module
-from habitus.app import home
+from habitus.app import home_directory
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed, did_you_mean
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import FILE, Settings
@@ -87,8 +87,8 @@ def get(settings: Settings, environ: Mapping[str, str], key: str) -> Value:
 def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | None) -> Configured:
     """Write a setting into the file, or take it out of it with None."""
     key = _known(key)
-    if not home.can_write(settings.home):
-        home.refuse_to_write(settings.home)
+    if not home_directory.can_write(settings.home):
+        home_directory.refuse_to_write(settings.home)
     before = _of(_read(settings), key)
     file = settings.home / FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""

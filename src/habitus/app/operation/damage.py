@@ -8,7 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from habitus.app.home import DATABASE
+from habitus.app.home_directory import DATABASE
 from habitus.errors import StorageFailed
 from habitus.settings import Settings
 from habitus.sql.refusals import way_back

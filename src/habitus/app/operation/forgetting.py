@@ -16,14 +16,12 @@ import sqlalchemy as sa
 from habitus import extras, sql
 from habitus.app.conversations.command_lines import FILES
 from habitus.app.growth.spool import TAKEN
-from habitus.app.home import BACKUPS, CHAT_HISTORY, DATABASE, JOBS, PADS, WAITING
+from habitus.app.home_directory import BACKUPS, CHAT_HISTORY, DATABASE, JOBS, PADS, STAND_IN, WAITING
 from habitus.app.operation import tombstones
 from habitus.app.operation.people import People
 from habitus.app.operation.personal import ROWS, Person
 from habitus.app.operation.remains import remains
 from habitus.app.operation.tombstones import Tombstone
-from habitus.app.sharing import standing_in
-from habitus.app.whose import acting_for_itself
 from habitus.errors import Refused
 from habitus.hosts.hook import LOG, SPOOL
 from habitus.journal.spool import Spool
@@ -37,7 +35,7 @@ from habitus.search.tables import learned
 from habitus.skills import erasing
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 _ARCHIVE = "archive"
 _OWNERS = (SPOOL, TAKEN, LOG, CHAT_HISTORY, WAITING, "pads")  # files of the home without a name in them
@@ -61,72 +59,72 @@ class Forgotten:
         return sum(self.erased.values())
 
 
-def forget(habitus: Habitus, user: str, *, dry_run: bool = False) -> Forgotten:
+def forget(home: Home, user: str, *, dry_run: bool = False) -> Forgotten:
     """Erase a person; a dry run only counts."""
-    habitus.refuse_if_read_only()
-    if user != habitus.settings.user and not habitus.settings.is_admin:
+    home.refuse_if_read_only()
+    if user != home.settings.user and not home.settings.is_admin:
         raise Refused(f"Only an admin may have '{user}' forgotten.", mend="Ask one, or forget yourself.")
-    habitus = acting_for_itself(habitus)  # whose the others' rows are has to be seen, so that they stay
-    Spool(habitus.place / WAITING, habitus.redactor).replay(habitus.journal)  # what waits is theirs, too
-    person = _person(habitus, user)
-    erased, in_use = _counted(habitus, person), _in_use(habitus, person)
+    home = home.as_nobody()  # whose the others' rows are has to be seen, so that they stay
+    Spool(home.place / WAITING, home.redactor).replay(home.journal)  # what waits is theirs, too
+    person = _person(home, user)
+    erased, in_use = _counted(home, person), _in_use(home, person)
     if dry_run:
         return Forgotten(user=user, erased=erased, in_use=in_use, is_dry_run=True)
-    words = _words(habitus, person)
+    words = _words(home, person)
     stone = Tombstone.of(user)
-    tombstones.write(habitus.settings.home / tombstones.FILE, [stone])
-    _erase(habitus, person)
-    busy = [note for engine in _engines(habitus) if (note := _compacted(engine))]
-    tombstones.place(habitus, [stone], habitus.clock())
-    again = [f"{place}: {count}" for place, count in _counted(habitus, person).items()]
-    found = remains(_engines(habitus), habitus.settings.home, words, apart=BACKUPS)
+    tombstones.write(home.settings.home / tombstones.FILE, [stone])
+    _erase(home, person)
+    busy = [note for engine in _engines(home) if (note := _compacted(engine))]
+    tombstones.place(home, [stone], home.clock())
+    again = [f"{place}: {count}" for place, count in _counted(home, person).items()]
+    found = remains(_engines(home), home.settings.home, words, apart=BACKUPS)
     return Forgotten(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
 
 
-def forget_again(habitus: Habitus, stones: Sequence[Tombstone]) -> None:
+def forget_again(home: Home, stones: Sequence[Tombstone]) -> None:
     """Whoever was forgotten and is there again, goes again."""
-    habitus = acting_for_itself(habitus)
-    for user in _known_users(habitus):
+    home = home.as_nobody()
+    for user in _known_users(home):
         if any(stone.is_of(user) for stone in stones):
-            _erase(habitus, _person(habitus, user))
-    for engine in _engines(habitus):
+            _erase(home, _person(home, user))
+    for engine in _engines(home):
         _compacted(engine)
-    tombstones.write(habitus.settings.home / tombstones.FILE, stones)
-    tombstones.place(habitus, stones, habitus.clock())
+    tombstones.write(home.settings.home / tombstones.FILE, stones)
+    tombstones.place(home, stones, home.clock())
 
 
-def _person(habitus: Habitus, user: str) -> Person:
+def _person(home: Home, user: str) -> Person:
     """With every conversation of theirs: what it was offered is known longer than what was said in it."""
     columns = (turns.c.session, turns.c.conversation, exposures.c.unit, lasting_outcomes.c.unit)
     found: set[str] = set()
-    with sql.reading(habitus.shared) as connection:
+    with sql.reading(home.shared) as connection:
         for column in columns:
             found.update(connection.execute(sa.select(column).where(column.table.c.user == user).distinct()).scalars())
-    return Person(name=user, conversations=frozenset(found - {""}), is_owner=user == habitus.settings.user)
+    return Person(name=user, conversations=frozenset(found - {""}), is_owner=user == home.settings.user)
 
 
-def _known_users(habitus: Habitus) -> set[str]:
-    found = {habitus.settings.user, *(person.name for person in People(habitus.place).list())}
-    with sql.reading(habitus.shared) as connection:
+def _known_users(home: Home) -> set[str]:
+    found = {home.settings.user, *(person.name for person in People(home.place).list())}
+    with sql.reading(home.shared) as connection:
         for table in _USERS:
             found.update(connection.execute(sa.select(table.c.user).distinct()).scalars())
-    for engram in _engrams(habitus):
+    for engram in _engrams(home):
         found |= {engram.evidence.user, engram.owner}
     return found - {""}
 
 
-def _engrams(habitus: Habitus) -> tuple[Engram, ...]:
-    return SqlEngramStore(habitus.shared).changes(0).engrams
+def _engrams(home: Home) -> tuple[Engram, ...]:
+    return SqlEngramStore(home.shared).changes(0).engrams
 
 
-def _engines(habitus: Habitus) -> tuple[sa.Engine, ...]:
-    return tuple(dict.fromkeys((habitus.shared, habitus.local)))
+def _engines(home: Home) -> tuple[sa.Engine, ...]:
+    return tuple(dict.fromkeys((home.shared, home.local)))
 
 
-def _counted(habitus: Habitus, person: Person) -> Mapping[str, int]:
+def _counted(home: Home, person: Person) -> Mapping[str, int]:
     """By place, in the order in which they are erased; where there is nothing, nothing is said."""
     count: Counter[str] = Counter()
-    for engine in _engines(habitus):
+    for engine in _engines(home):
         with sql.reading(engine) as connection:
             for rows in ROWS:
                 count[rows.place] += rows.count(connection, person)
@@ -135,29 +133,29 @@ def _counted(habitus: Habitus, person: Person) -> Mapping[str, int]:
             count["archived skills"] += len(traces.archived)
             count["proposals"] += len(traces.proposals)
             count["signatures"] += traces.signatures
-    count["lessons"] = sum(one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(habitus))
-    count["learned requests"] = len(_learned(habitus, person))
-    count["files"] = len(_files(habitus, person))
-    count["jobs"] = _jobs(habitus, person, dry_run=True)
-    count["sign-in"] = int(People(habitus.place).get(person.name) is not None)
+    count["lessons"] = sum(one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(home))
+    count["learned requests"] = len(_learned(home, person))
+    count["files"] = len(_files(home, person))
+    count["jobs"] = _jobs(home, person, dry_run=True)
+    count["sign-in"] = int(People(home.place).get(person.name) is not None)
     return {place: number for place, number in count.items() if number}
 
 
-def _in_use(habitus: Habitus, person: Person) -> tuple[str, ...]:
+def _in_use(home: Home, person: Person) -> tuple[str, ...]:
     found: set[str] = set()
-    for engine in _engines(habitus):
+    for engine in _engines(home):
         with sql.reading(engine) as connection:
             found.update(erasing.traces(connection, person.names, ()).present)
     return tuple(sorted(found))
 
 
-def _erase(habitus: Habitus, person: Person) -> None:
+def _erase(home: Home, person: Person) -> None:
     """Files and search before the turns, which tell whose they are."""
-    requests = _learned(habitus, person)
-    habitus.finder.forget_learned(requests)
-    for path in _files(habitus, person):
+    requests = _learned(home, person)
+    home.finder.forget_learned(requests)
+    for path in _files(home, person):
         _remove(path)
-    for engine in _engines(habitus):
+    for engine in _engines(home):
         with sql.writing(engine, durable=True) as connection:
             traces = erasing.traces(connection, person.names, person.conversations)
             erasing.erase(connection, traces)
@@ -165,57 +163,57 @@ def _erase(habitus: Habitus, person: Person) -> None:
                 rows.erase(connection, person)
             connection.execute(learned.delete().where(learned.c.text.in_(requests)))
         for folder in traces.folders:
-            _remove(habitus.settings.home / _ARCHIVE / folder)
-    habitus.memory.forget_user(person.name)
-    _jobs(habitus, person)
-    people = People(habitus.place)
+            _remove(home.settings.home / _ARCHIVE / folder)
+    home.memory.forget_user(person.name)
+    _jobs(home, person)
+    people = People(home.place)
     if people.get(person.name) is not None:
         people.remove(person.name)
 
 
-def _jobs(habitus: Habitus, person: Person, *, dry_run: bool = False) -> int:
+def _jobs(home: Home, person: Person, *, dry_run: bool = False) -> int:
     """What they left to workers, with what that came to."""
-    is_shared = habitus.settings.database is not None
-    if not extras.has("dbos") or not (is_shared or (habitus.settings.home / JOBS).exists()):
+    is_shared = home.settings.database is not None
+    if not extras.has("dbos") or not (is_shared or (home.settings.home / JOBS).exists()):
         return 0
     from habitus.app.work.jobs import opened_queue  # the engine, for those who have it
     from habitus.jobs.store import is_there
 
-    if is_shared and not is_there(habitus.shared, habitus.settings.workspace):
+    if is_shared and not is_there(home.shared, home.settings.workspace):
         return 0
-    with opened_queue(habitus) as queue:
+    with opened_queue(home) as queue:
         return queue.forget_user(person.name, dry_run=dry_run)
 
 
-def _learned(habitus: Habitus, person: Person) -> frozenset[str]:
+def _learned(home: Home, person: Person) -> frozenset[str]:
     """Requests that search remembers, but for those that somebody else's turn explains.
 
     Search outlives the turns and knows no names: what nobody can tell apart any more goes, and is learned again.
     """
-    with sql.reading(habitus.shared) as connection:
+    with sql.reading(home.shared) as connection:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
     others = {own_words(row.request) for row in rows if row.user != person.name}
     theirs = {own_words(row.request) for row in rows if row.user == person.name}
-    with sql.reading(habitus.shared) as connection:  # where a copy of a home may have brought some
+    with sql.reading(home.shared) as connection:  # where a copy of a home may have brought some
         copied = frozenset(connection.execute(sa.select(learned.c.text)).scalars())
-    return frozenset(text for text in habitus.finder.learned() | copied if text in theirs or text not in others)
+    return frozenset(text for text in home.finder.learned() | copied if text in theirs or text not in others)
 
 
-def _files(habitus: Habitus, person: Person) -> list[Path]:
+def _files(home: Home, person: Person) -> list[Path]:
     """What lies in this home of their conversations, and where it is their home, of what they did without one."""
-    with sql.reading(habitus.shared) as connection:
+    with sql.reading(home.shared) as connection:
         others = set(
             connection.execute(sa.select(turns.c.session).where(turns.c.user != person.name).distinct()).scalars()
         )
-    pads = (habitus.place / PADS).glob("*")
+    pads = (home.place / PADS).glob("*")
     found = [
         folder
         for folder in pads
         if folder.name in person.conversations or (person.is_owner and folder.name not in others)
     ]
-    found += [own] if (own := habitus.place / FILES / harmless(person.name)).exists() else []
-    found += [path for path in [habitus.place / standing_in.FILE] if path.exists()]  # it is copied anew
-    return found + [path for name in _OWNERS if person.is_owner and (path := habitus.place / name).exists()]
+    found += [own] if (own := home.place / FILES / harmless(person.name)).exists() else []
+    found += [path for path in [home.place / STAND_IN] if path.exists()]  # it is copied anew
+    return found + [path for name in _OWNERS if person.is_owner and (path := home.place / name).exists()]
 
 
 def _remove(path: Path) -> None:
@@ -243,11 +241,11 @@ def _compacted(engine: sa.Engine) -> str:
     return mend if is_busy else ""
 
 
-def _words(habitus: Habitus, person: Person) -> list[str]:
+def _words(home: Home, person: Person) -> list[str]:
     """Some texts that were theirs alone, to look for when they should be gone."""
-    with sql.reading(habitus.shared) as connection:
+    with sql.reading(home.shared) as connection:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
-    lessons = [one.text for one in _engrams(habitus) if one.is_of(person.name)]
+    lessons = [one.text for one in _engrams(home) if one.is_of(person.name)]
     theirs = [*lessons, *(row.request for row in rows if row.user == person.name)]
     others = "\n".join(row.request for row in rows if row.user != person.name)
     found = dict.fromkeys(word for text in theirs if (word := _telling(text)) and word not in others)

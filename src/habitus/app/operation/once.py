@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import Invalid, Refused
 
 KEPT = timedelta(days=7)
@@ -43,35 +43,35 @@ class Attempt:
     since: datetime | None = None
 
 
-def once(habitus: Habitus, key: str, asked: object, make: Callable[[Attempt], Answer]) -> Answer:
+def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer]) -> Answer:
     """What `make` answers, or has answered; `asked` is the request as JSON knows it. Without a key it is just made.
 
     Who was killed in the middle may have done it or not: `make` is told, and does not do it a second time.
     """
     if not key:
         return make(Attempt())
-    habitus.refuse_if_read_only()
+    home.refuse_if_read_only()
     wanted = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-    this = (answered.c.user == habitus.settings.user) & (answered.c.key == key)
-    with alone(habitus, key):
-        claim, is_new = _claimed(habitus, key, wanted, this)
+    this = (answered.c.user == home.settings.user) & (answered.c.key == key)
+    with alone(home, key):
+        claim, is_new = _claimed(home, key, wanted, this)
         if claim.asked != wanted:
             raise Invalid("This Idempotency-Key belongs to another request.", mend="Take a new one for a new request.")
         if claim.answer is not None:
             answer: Answer = json.loads(claim.answer)
             return answer
-        if not is_new and habitus.settings.database and habitus.clock() < claim.asked_on + CUT_OFF:
+        if not is_new and home.settings.database and home.clock() < claim.asked_on + CUT_OFF:
             raise _under_way()
         id = hashlib.sha256(f"{claim.user} {key} {claim.asked_on}".encode()).hexdigest()[:16]
-        return _made(habitus, this, make, Attempt(id=id, since=None if is_new else claim.asked_on))
+        return _made(home, this, make, Attempt(id=id, since=None if is_new else claim.asked_on))
 
 
 @contextmanager
-def alone(habitus: Habitus, key: str) -> Iterator[None]:
+def alone(home: Home, key: str) -> Iterator[None]:
     """No other process of this machine does the same request meanwhile; one that was killed does it no longer."""
-    folder = habitus.settings.home / FOLDER
+    folder = home.settings.home / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / hashlib.sha256(f"{habitus.settings.user} {key}".encode()).hexdigest()
+    path = folder / hashlib.sha256(f"{home.settings.user} {key}".encode()).hexdigest()
     while True:
         with path.open("a") as held:
             try:
@@ -91,26 +91,24 @@ def _under_way() -> Refused:
     return Refused("A request with this Idempotency-Key is under way.", mend="Send it again in a moment.")
 
 
-def _claimed(habitus: Habitus, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
+def _claimed(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
     """The request that has the key, and whether it is this one, the first."""
-    now, mine = habitus.clock(), sa.select(answered).where(this)
-    with sql.writing(habitus.shared, durable=True, lock="answers") as connection:
+    now, mine = home.clock(), sa.select(answered).where(this)
+    with sql.writing(home.shared, durable=True, lock="answers") as connection:
         connection.execute(answered.delete().where(answered.c.asked_on < now - KEPT))
         if (before := connection.execute(mine).first()) is not None:
             return before, False
-        connection.execute(answered.insert().values(user=habitus.settings.user, key=key, asked=wanted, asked_on=now))
+        connection.execute(answered.insert().values(user=home.settings.user, key=key, asked=wanted, asked_on=now))
         return connection.execute(mine).one(), True
 
 
-def _made(
-    habitus: Habitus, this: sa.ColumnElement[bool], make: Callable[[Attempt], Answer], attempt: Attempt
-) -> Answer:
+def _made(home: Home, this: sa.ColumnElement[bool], make: Callable[[Attempt], Answer], attempt: Attempt) -> Answer:
     try:
         answer = make(attempt)
     except BaseException:
-        with sql.writing(habitus.shared, lock="answers") as connection:
+        with sql.writing(home.shared, lock="answers") as connection:
             connection.execute(answered.delete().where(this))
         raise
-    with sql.writing(habitus.shared, durable=True, lock="answers") as connection:
+    with sql.writing(home.shared, durable=True, lock="answers") as connection:
         connection.execute(answered.update().where(this).values(answer=json.dumps(answer)))
     return answer

@@ -10,13 +10,12 @@ from contextlib import closing, suppress
 
 from habitus import extras, sql, tracing
 from habitus.agent.outage import ANSWERS_S
-from habitus.app import home
+from habitus.app import home_directory
 from habitus.app.conversations import secrets
 from habitus.app.conversations.command_lines import CommandLines
-from habitus.app.habitus import Habitus
+from habitus.app.home import AWAY, Home
 from habitus.app.operation import backing_up
 from habitus.app.operation.check_state import Check, CheckState
-from habitus.app.sharing import standing_in
 from habitus.app.sharing.reaching import silence
 from habitus.errors import UserError
 from habitus.hosts.hook import SOCKET, SPOOL
@@ -26,31 +25,31 @@ from habitus.sandbox.credentials.vault import FILE as VAULT
 _PARKED = ("ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 
-def operation(habitus: Habitus) -> Iterator[Check]:
+def operation(home: Home) -> Iterator[Check]:
     """Only what is in use has a line."""
-    if habitus.settings.database:
-        yield _shared(habitus)
-    yield from _spool(habitus)
-    yield from _jobs(habitus)
-    yield from _hooks(habitus)
-    yield from _vault(habitus)
-    yield from _proxy(habitus)
-    yield from _backups(habitus)
+    if home.settings.database:
+        yield _shared(home)
+    yield from _spool(home)
+    yield from _jobs(home)
+    yield from _hooks(home)
+    yield from _vault(home)
+    yield from _proxy(home)
+    yield from _backups(home)
     if os.environ.get(tracing.ENDPOINT):
         yield _telemetry()
 
 
-def _shared(habitus: Habitus) -> Check:
+def _shared(home: Home) -> Check:
     name = "shared database"
-    silent = silence(sql.create_engine(home.address(habitus.settings), habitus.settings.workspace), ANSWERS_S)
-    if standing_in.stands_in(habitus) or silent:
+    silent = silence(sql.create_engine(home_directory.address(home.settings), home.settings.workspace), ANSWERS_S)
+    if home.is_stand_in or silent:
         mend = "Start the server, or correct HABITUS_DATABASE; until then turns work from what was seen last."
-        return Check(name=name, state=CheckState.BROKEN, detail=silent or standing_in.AWAY, mend=mend)
-    return Check(name=name, state=CheckState.OK, detail=f"{sql.place(habitus.shared)} answers")
+        return Check(name=name, state=CheckState.BROKEN, detail=silent or AWAY, mend=mend)
+    return Check(name=name, state=CheckState.OK, detail=f"{sql.place(home.shared)} answers")
 
 
-def _spool(habitus: Habitus) -> Iterator[Check]:
-    spool = Spool(habitus.place / home.WAITING, habitus.redactor)
+def _spool(home: Home) -> Iterator[Check]:
+    spool = Spool(home.place / home_directory.WAITING, home.redactor)
     waiting, dropped = spool.waiting, spool.dropped
     if not waiting and not dropped:
         return
@@ -62,9 +61,9 @@ def _spool(habitus: Habitus) -> Iterator[Check]:
         yield Check(name="spool", state=CheckState.OK, detail=detail)
 
 
-def _jobs(habitus: Habitus) -> Iterator[Check]:
+def _jobs(home: Home) -> Iterator[Check]:
     """By a look at the engine's own table, which takes no engine."""
-    file = habitus.settings.home / "jobs.db"
+    file = home.settings.home / "jobs.db"
     if not file.is_file() or not file.stat().st_size:
         return
     try:
@@ -82,59 +81,59 @@ def _jobs(habitus: Habitus) -> Iterator[Check]:
     yield Check(name="jobs", state=CheckState.PAUSED if parked else CheckState.OK, detail=detail, mend=mend)
 
 
-def _hooks(habitus: Habitus) -> Iterator[Check]:
+def _hooks(home: Home) -> Iterator[Check]:
     """Whether the resident process behind hooks answers, where hooks were ever run."""
-    home = habitus.settings.home
+    folder = home.settings.home
     noted = 0
     with suppress(OSError):
-        noted = len((home / SPOOL).read_bytes().splitlines())
-    if not noted and not (home / SOCKET).exists():
+        noted = len((folder / SPOOL).read_bytes().splitlines())
+    if not noted and not (folder / SOCKET).exists():
         return
     wait = f", {noted} transcripts wait to be learned from" if noted else ""
-    runs = "the resident process runs" if _answers(habitus) else "the next session starts the resident process"
+    runs = "the resident process runs" if _answers(home) else "the next session starts the resident process"
     yield Check(name="hooks", state=CheckState.OK, detail=f"{runs}{wait}")
 
 
-def _answers(habitus: Habitus) -> bool:
+def _answers(home: Home) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(ANSWERS_S)
         try:
-            line.connect(os.path.relpath(habitus.settings.home / SOCKET))  # an address has room for 100 characters
+            line.connect(os.path.relpath(home.settings.home / SOCKET))  # an address has room for 100 characters
         except OSError:
             return False
     return True
 
 
-def _vault(habitus: Habitus) -> Iterator[Check]:
-    if not (habitus.settings.home / VAULT).exists():
+def _vault(home: Home) -> Iterator[Check]:
+    if not (home.settings.home / VAULT).exists():
         return
     try:
-        names = habitus.vault.names()
-        detail = f"{len(names)} secrets" + (", locked" if habitus.vault.is_locked() else "")
+        names = home.vault.names()
+        detail = f"{len(names)} secrets" + (", locked" if home.vault.is_locked() else "")
     except UserError as error:
         yield Check(name="vault", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
         return
-    mend = "Give HABITUS_VAULT_KEY, or a keyring, to those who run skills." if habitus.vault.is_locked() else ""
+    mend = "Give HABITUS_VAULT_KEY, or a keyring, to those who run skills." if home.vault.is_locked() else ""
     yield Check(name="vault", state=CheckState.MISSING if mend else CheckState.OK, detail=detail, mend=mend)
 
 
-def _proxy(habitus: Habitus) -> Iterator[Check]:
+def _proxy(home: Home) -> Iterator[Check]:
     """Command lines of skills: whether they can be called, with what they ask for, and be held to their hosts."""
-    items = [item for item in habitus.skills.listing() if item.summary is not None and item.summary.manifest.cli]
+    items = [item for item in home.skills.listing() if item.summary is not None and item.summary.manifest.cli]
     if not items:
         return
-    callable_ones = len(CommandLines(habitus, habitus.user()).names())
+    callable_ones = len(CommandLines(home, home.user()).names())
     detail = f"{callable_ones} of {len(items)} skills with a command line can be called"
-    mends = [f"Run: {request.mend}" for request in secrets.overview(habitus).requests if request.mend]
-    if habitus.machine.bubblewrap is None:
+    mends = [f"Run: {request.mend}" for request in secrets.overview(home).requests if request.mend]
+    if home.machine.bubblewrap is None:
         detail += "; none is let out to its hosts only, so none has a network"
         mends.append("Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).")
     state = CheckState.MISSING if mends else CheckState.OK
     yield Check(name="proxy", state=state, detail=f"{detail}." if mends else detail, mend=mends[0] if mends else "")
 
 
-def _backups(habitus: Habitus) -> Iterator[Check]:
-    if found := backing_up.listed(habitus.settings):
+def _backups(home: Home) -> Iterator[Check]:
+    if found := backing_up.listed(home.settings):
         detail = f"{len(found)} in the home, the last of {found[0].made_on.astimezone():%Y-%m-%d %H:%M}"
         yield Check(name="backups", state=CheckState.OK, detail=detail)
 

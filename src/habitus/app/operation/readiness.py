@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from habitus import sql
 from habitus.agent.outage import ANSWERS_S
-from habitus.app.home import WAITING, can_write, why_read_only
+from habitus.app.home_directory import WAITING, can_write, why_read_only
 from habitus.app.sharing.reaching import silence
 from habitus.errors import StorageFailed
 from habitus.journal.spool import Spool

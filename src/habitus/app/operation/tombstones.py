@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app.sharing.standing_in import stands_in
 from habitus.errors import StorageFailed
 from habitus.pause import switches
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 log = logging.getLogger(__name__)
 
@@ -57,19 +56,18 @@ def _digest(salt: str, user: str) -> str:
     return hashlib.sha256(f"{salt}:{user}".encode("utf-8", "replace")).hexdigest()
 
 
-def repeated(habitus: Habitus) -> Habitus:
-    """A Habitus whose databases hold nobody who was forgotten; costs one look while nobody was."""
-    file = habitus.settings.home / FILE
-    if habitus.is_read_only or stands_in(habitus) or (habitus.shared is habitus.local and not file.exists()):
-        return habitus
-    standing = [_in_database(engine) for engine in _engines(habitus)]
+def forget_again_where_needed(home: Home) -> None:
+    """Erase again whoever a backup or another host brought back; costs one look while nobody was forgotten."""
+    file = home.settings.home / FILE
+    if home.is_read_only or home.is_stand_in or (home.shared is home.local and not file.exists()):
+        return
+    standing = [_in_database(engine) for engine in _engines(home)]
     known = {*read(file), *standing[0]}
     if pending := [one for one in known if any(one not in there for there in standing)]:
         from habitus.app.operation.forgetting import forget_again  # every table there is, for the rare case
 
         log.info("Forgetting again whom a backup or another host brought back: %d.", len(pending))
-        forget_again(habitus, pending)
-    return habitus
+        forget_again(home, pending)
 
 
 def read(file: Path) -> list[Tombstone]:
@@ -99,16 +97,16 @@ def write(file: Path, tombstones: Iterable[Tombstone]) -> None:
         raise StorageFailed(f"Can't write {file}: {error.strerror}.", mend="Free some space and retry.") from None
 
 
-def place(habitus: Habitus, tombstones: Iterable[Tombstone], now: datetime) -> None:
+def place(home: Home, tombstones: Iterable[Tombstone], now: datetime) -> None:
     """Say in every database that these were erased from it."""
     rows = [{"name": one.key, "set_on": now, "set_by": "habitus"} for one in tombstones]
-    for engine in _engines(habitus):
+    for engine in _engines(home):
         with sql.writing(engine, durable=True) as connection:
             sql.insert_missing(connection, switches, rows)
 
 
-def _engines(habitus: Habitus) -> tuple[sa.Engine, ...]:
-    return tuple(dict.fromkeys((habitus.shared, habitus.local)))
+def _engines(home: Home) -> tuple[sa.Engine, ...]:
+    return tuple(dict.fromkeys((home.shared, home.local)))
 
 
 def _in_database(engine: sa.Engine) -> frozenset[Tombstone]:

@@ -8,6 +8,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from habitus.agent.background import Background, in_thread
 from habitus.agent.offers import Offers
 from habitus.agent.prompt import Composed
 from habitus.agent.turn_door import AsyncHostTurn
-from habitus.app.conversations.hosting import HostRequest
+from habitus.app.conversations.hosting import Hosting, HostRequest
 from habitus.app.growth import spool
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.other_agents.hooks import SOURCE, Prompter
+from habitus.app.wiring import open_home
 from habitus.hosts.hooks import RESIDENT
 from habitus.resident import listen
 from habitus.settings import Settings
@@ -43,9 +45,14 @@ async def attend(settings: Settings, *, idle_s: float = IDLE_S, stop: asyncio.Ev
 class _Place:
     """A project, opened."""
 
-    habitus: Habitus
+    home: Home
+    hosting: Hosting
     prompter: Prompter
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time asks the prompter
+
+    def close(self) -> None:
+        with closing(self.home), closing(self.hosting):
+            pass
 
 
 @dataclass(kw_only=True, slots=True)
@@ -86,7 +93,7 @@ class Attendant:
     async def close(self) -> None:
         await self._background.close()
         for place in self._places.values():
-            await in_thread(place.habitus.close)
+            await in_thread(place.close)
 
     async def _heard(self, event: str, told: Mapping[str, Any]) -> str:
         match event:
@@ -120,7 +127,7 @@ class Attendant:
         async with session.lock, session.place.lock:
             composed = await in_thread(lambda: session.place.prompter.beside_request(text, session.offers))
         self._background.spawn(self._begin(session, text, composed))  # the person does not wait for the journal
-        return session.place.habitus.redacted(composed.prompt.context_text)
+        return session.place.home.redacted(composed.prompt.context_text)
 
     async def _failed(self, told: Mapping[str, Any]) -> str:
         """The remedy; where there is none, what a detector has to say."""
@@ -150,15 +157,15 @@ class Attendant:
         await self._stopped(told)
         session = self._sessions.pop(_id(told), None)
         if session is not None:
-            await session.place.habitus.hosting.leave(session.conversation)
+            await session.place.hosting.leave(session.conversation)
 
     # What they need
 
     async def _begin(self, session: _Session, text: str, told: Composed) -> None:
-        habitus = session.place.habitus
+        home = session.place.home
         request = HostRequest(
             text=text,
-            user=habitus.user(),
+            user=home.user(),
             conversation=session.conversation,
             source_type=SOURCE,
             shows_prompt=False,
@@ -169,7 +176,7 @@ class Attendant:
         async with session.lock:
             if session.turn is not None:
                 await session.turn.leave()
-            session.turn = await habitus.hosting.turn(request).__aenter__()
+            session.turn = await session.place.hosting.turn(request).__aenter__()
 
     async def _session(self, told: Mapping[str, Any]) -> _Session:
         id = _id(told)
@@ -195,15 +202,17 @@ class Attendant:
         return self._places[root]
 
     def _opened(self, cwd: Path) -> _Place:
-        where = cwd if cwd.is_dir() else self._settings.user_home
-        habitus = Habitus.open(self._settings.model_copy(update={"cwd": where}))
-        return _Place(habitus=habitus, prompter=Prompter(habitus))
+        home = self._open_at(cwd if cwd.is_dir() else self._settings.user_home)
+        return _Place(home=home, hosting=Hosting(home), prompter=Prompter(home))
+
+    def _open_at(self, cwd: Path) -> Home:
+        return open_home(self._settings.model_copy(update={"cwd": cwd}))
 
     async def _close_one(self) -> None:
         _, place = self._places.popitem(last=False)
         for id in [id for id, session in self._sessions.items() if session.place is place]:
             del self._sessions[id]
-        await in_thread(place.habitus.close)
+        await in_thread(place.close)
 
     async def _warm_up(self, place: _Place) -> None:
         """Open the index before the first request waits for it."""
@@ -213,7 +222,7 @@ class Attendant:
     async def _learn(self) -> None:
         live = set(self._sessions)
         try:
-            read = await in_thread(lambda: spool.learn_from(self._settings, live=live))
+            read = await in_thread(lambda: spool.learn_from(self._settings, self._open_at, live=live))
             log.info("Learned from %d transcripts.", read)
         finally:
             self._has_learned.set()

@@ -10,8 +10,8 @@ from importlib import resources
 from pathlib import Path
 
 from habitus.agent.memory import SessionMemory
-from habitus.app import home
-from habitus.app.habitus import Habitus
+from habitus.app import home_directory
+from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.hosts import hooks
 from habitus.hosts.connections import Change, Connections, Wanted
@@ -77,8 +77,8 @@ def offered_hooks(
 
 def plan(settings: Settings, environ: Mapping[str, str], agent: str, wishes: Wishes) -> Plan:
     """What connecting would do; nothing is written."""
-    if not home.can_write(settings.home):
-        home.refuse_to_write(settings.home)
+    if not home_directory.can_write(settings.home):
+        home_directory.refuse_to_write(settings.home)
     found, scope = host(agent), wishes.scope
     wanted = [_server(settings, environ, found, scope)]
     if found.hooks:
@@ -112,10 +112,10 @@ def block_text(rules: Sequence[str]) -> str:
     return "\n\n".join(part for part in (guidance, listed) if part)
 
 
-def rules_for_block(habitus: Habitus) -> list[str]:
+def rules_for_block(home: Home) -> list[str]:
     """What holds whatever is asked, as a prompt would say it."""
-    memory = SessionMemory(cortex=habitus.memory, user=habitus.settings.user, project=habitus.project)
-    return [habitus.redacted(note.line) for note in memory.standing().rules]
+    memory = SessionMemory(cortex=home.memory, user=home.settings.user, project=home.project)
+    return [home.redacted(note.line) for note in memory.standing().rules]
 
 
 def carry_out(settings: Settings, planned: Plan) -> None:

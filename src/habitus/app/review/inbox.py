@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library import undoing
 from habitus.app.library.undoing import of_lessons
 from habitus.app.library.writing import ByHand, editable
@@ -51,27 +51,27 @@ class Decided:
         return subject.host if isinstance(subject, Proposal) and subject.state is ProposalState.ACCEPTED else ""
 
 
-def waiting(habitus: Habitus, *, with_decided: bool = False, all_users: bool = False) -> tuple[InboxItem, ...]:
+def waiting(home: Home, *, with_decided: bool = False, all_users: bool = False) -> tuple[InboxItem, ...]:
     """Proposals, then lessons, each with the reason why it waits."""
-    found = habitus.review.list(None if with_decided else ProposalState.WAITING, everywhere=True)
+    found = home.review.list(None if with_decided else ProposalState.WAITING, everywhere=True)
     # Memory is opened only where lessons wait.
-    has_lessons = all_users or habitus.waiting_count() > habitus.review.waiting_count()
-    lessons = memory_of(habitus, all_users).waiting() if has_lessons else ()
+    has_lessons = all_users or home.waiting_count() > home.review.waiting_count()
+    lessons = memory_of(home, all_users).waiting() if has_lessons else ()
     return (*map(_of_proposal, found), *map(_of_lesson, lessons))
 
 
-def decided(habitus: Habitus, limit: int) -> tuple[InboxItem, ...]:
+def decided(home: Home, limit: int) -> tuple[InboxItem, ...]:
     """The changes that were decided last, without their files, the latest first."""
     states = (*APPROVED, ProposalState.REJECTED)
-    found = [one for state in states for one in habitus.review.list(state, with_contents=False, everywhere=True)]
+    found = [one for state in states for one in home.review.list(state, with_contents=False, everywhere=True)]
     dated = sorted(found, key=lambda one: (one.decided_on or one.made_on, one.id), reverse=True)
     return tuple(map(_of_proposal, dated[:limit]))
 
 
-def together(habitus: Habitus, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
+def together(home: Home, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
     """The same in groups to decide at once: changes of one skill, and new skills that say much the same."""
     groups: list[list[InboxItem]] = []
-    near = _alike(habitus, items)
+    near = _alike(home, items)
     for item in items:
         mine = [group for group in groups if any(_belong(one, item, near) for one in group)]
         groups = [group for group in groups if group not in mine]
@@ -87,25 +87,25 @@ def _belong(one: InboxItem, other: InboxItem, near: Mapping[str, Collection[str]
     return one.what == other.what or second in near.get(first, ()) or first in near.get(second, ())
 
 
-def _alike(habitus: Habitus, items: Sequence[InboxItem]) -> dict[str, set[str]]:
+def _alike(home: Home, items: Sequence[InboxItem]) -> dict[str, set[str]]:
     """Which of the new skills that wait say much the same."""
     changes = [item.subject.change for item in items if isinstance(item.subject, Proposal) and item.subject.is_new]
     parsed = {change.name: trees.parse(change.name, change.tree).skill for change in changes}
     skills = [skill for skill in parsed.values() if skill is not None]
     if len(skills) < 2:
         return {}
-    supposed = habitus.finder.supposing(skills)
+    supposed = home.finder.supposing(skills)
     hits = {skill.name: supposed.similar(document_of(skill, skill.body)) for skill in skills}
     return {
         name: {hit.id for hit in found if hit.id in parsed and hit.score >= DUPLICATE} for name, found in hits.items()
     }
 
 
-def get(habitus: Habitus, id: str, *, all_users: bool = False) -> InboxItem:
+def get(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
     """By a proposal's number, or a lesson's id, which begins with a letter."""
     if (number := _number(id)) is not None:
-        return _of_proposal(habitus.review.get(number))
-    return _of_lesson(memory_of(habitus, all_users).get(id))
+        return _of_proposal(home.review.get(number))
+    return _of_lesson(memory_of(home, all_users).get(id))
 
 
 def _number(id: str) -> int | None:
@@ -113,33 +113,33 @@ def _number(id: str) -> int | None:
     return int(id) if id.isascii() and id.isdigit() and len(id) < 10 else None
 
 
-def change(habitus: Habitus, id: str) -> Change:
+def change(home: Home, id: str) -> Change:
     """What one of them would do to a skill."""
-    item = get(habitus, id)
+    item = get(home, id)
     if isinstance(item.subject, Engram):
         raise Invalid(f"'{id}' is a lesson; it changes no skill.", mend="")
-    if habitus.review.is_elsewhere(item.subject):
+    if home.review.is_elsewhere(item.subject):
         raise Invalid(f"'{id}' changes a directory of {item.subject.host}: nobody knows its requests here.", mend="")
     return item.subject.change
 
 
-def diff(habitus: Habitus, item: InboxItem) -> str:
+def diff(home: Home, item: InboxItem) -> str:
     """What approving it would change."""
     subject = item.subject
-    return habitus.review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
+    return home.review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
 
 
-def approve(habitus: Habitus, ids: Sequence[str], *, all_users: bool = False) -> Iterator[Decided]:
+def approve(home: Home, ids: Sequence[str], *, all_users: bool = False) -> Iterator[Decided]:
     """Carry changes out and let lessons in, one by one; an unknown one is said before anything is done."""
-    for item in [get(habitus, id, all_users=all_users) for id in ids]:
-        yield _approved(habitus, item, all_users)
+    for item in [get(home, id, all_users=all_users) for id in ids]:
+        yield _approved(home, item, all_users)
 
 
-def _approved(habitus: Habitus, item: InboxItem, all_users: bool) -> Decided:
+def _approved(home: Home, item: InboxItem, all_users: bool) -> Decided:
     if isinstance(item.subject, Engram):
-        lesson = memory_of(habitus, all_users).approve(item.subject.id, by=habitus.settings.signature)
+        lesson = memory_of(home, all_users).approve(item.subject.id, by=home.settings.signature)
         return Decided(item=_of_lesson(lesson), undo=("undo", *of_lessons([lesson])))
-    proposal, version = habitus.review.approve(item.subject.id, habitus.person())
+    proposal, version = home.review.approve(item.subject.id, home.person())
     return Decided(item=_of_proposal(proposal), version=version, undo=_reopening(item.id))
 
 
@@ -148,81 +148,81 @@ def _reopening(*ids: str) -> tuple[str, ...]:
     return ("review", "reopen", *ids)
 
 
-def reject(habitus: Habitus, id: str, reason: str, *, all_users: bool = False) -> Decided:
+def reject(home: Home, id: str, reason: str, *, all_users: bool = False) -> Decided:
     """Turn it down; the agent sees the reason."""
     if (number := _number(id)) is not None:
-        proposal = habitus.review.reject(number, habitus.person(), reason)
+        proposal = home.review.reject(number, home.person(), reason)
         return Decided(item=_of_proposal(proposal), undo=_reopening(id))
-    lesson = memory_of(habitus, all_users).reject(id, by=habitus.settings.signature, reason=reason)
+    lesson = memory_of(home, all_users).reject(id, by=home.settings.signature, reason=reason)
     return Decided(item=_of_lesson(lesson), undo=("undo", *of_lessons([lesson])))
 
 
-def choose(habitus: Habitus, taken: str, others: Sequence[str]) -> tuple[Decided, ...]:
+def choose(home: Home, taken: str, others: Sequence[str]) -> tuple[Decided, ...]:
     """Of several that say the same approve one, and turn the others down; nothing is done unless all of them wait.
 
     The first undo has all of them wait again.
     """
     if len({taken, *others}) <= len(others):
         raise Invalid("The same one stands there twice.", mend="Name the one to take, and each of the others once.")
-    for item in [get(habitus, id) for id in others]:
+    for item in [get(home, id) for id in others]:
         if item.state != ProposalState.WAITING:
             raise Invalid(f"'{item.id}' is {item.state} already.", mend="Choose among those that wait.")
-    (done,) = approve(habitus, [taken])
+    (done,) = approve(home, [taken])
     reason = f"{done.item.what.partition('@')[0]} says the same, and was taken"
-    gone = [reject(habitus, id, reason) for id in others]
+    gone = [reject(home, id, reason) for id in others]
     return (replace(done, undo=_reopening(taken, *others)), *gone)
 
 
-def reopen(habitus: Habitus, id: str) -> InboxItem:
+def reopen(home: Home, id: str) -> InboxItem:
     """Let a change that was decided wait again; what an approved one did is taken back first."""
     if (number := _number(id)) is None:
         raise Invalid(f"'{id}' is no number of a proposal.", mend="A lesson comes back with 'habitus undo ID:VERSION'.")
-    proposal = habitus.review.get(number)
-    if proposal.state is ProposalState.APPROVED and habitus.review.is_elsewhere(proposal):
+    proposal = home.review.get(number)
+    if proposal.state is ProposalState.APPROVED and home.review.is_elsewhere(proposal):
         done = f"Proposal {id} is carried out on {proposal.host}" + (
             f" as {proposal.decision}" * bool(proposal.decision)
         )
         raise Refused(f"{done}.", mend=f"Take it back there: habitus review reopen {id}.")
     if proposal.state is ProposalState.APPROVED:
-        _take_back(where_it_is(habitus, proposal), proposal)
-    return _of_proposal(habitus.review.reopen(proposal.id))
+        _take_back(where_it_is(home, proposal), proposal)
+    return _of_proposal(home.review.reopen(proposal.id))
 
 
-def _take_back(habitus: Habitus, proposal: Proposal) -> None:
-    change, person = proposal.change, habitus.person(f"proposal {proposal.id} waits again")
+def _take_back(home: Home, proposal: Proposal) -> None:
+    change, person = proposal.change, home.person(f"proposal {proposal.id} waits again")
     address = f"{change.name}@{change.layer}"
     match change.action:
         case Action.WRITE:
-            _unwrite(habitus, change, address, person.reason)
+            _unwrite(home, change, address, person.reason)
         case Action.REMOVE:
-            habitus.skills.restore(address, person)
+            home.skills.restore(address, person)
         case Action.ENABLE | Action.DISABLE:
-            habitus.skills.set_enabled(address, change.action is Action.DISABLE, person)
+            home.skills.set_enabled(address, change.action is Action.DISABLE, person)
 
 
-def _unwrite(habitus: Habitus, change: Change, address: str, reason: str) -> None:
+def _unwrite(home: Home, change: Change, address: str, reason: str) -> None:
     """Take back the version with these files, where the skill is there still; where others changed it since, say so."""
-    history, wanted = habitus.skills.layer(change.layer).store.history(change.name), tree_hash(change.tree)
+    history, wanted = home.skills.layer(change.layer).store.history(change.name), tree_hash(change.tree)
     made = [version.number for version in history if version.tree_hash == wanted]
-    done = undoing.undo(habitus, [f"{address}:{number}" for number in made[-1:]], reason)
+    done = undoing.undo(home, [f"{address}:{number}" for number in made[-1:]], reason)
     if done.kept:
         raise Refused(done.kept[0])
 
 
-def mend(habitus: Habitus, id: str, by_hand: ByHand) -> tuple[InboxItem, bool]:
+def mend(home: Home, id: str, by_hand: ByHand) -> tuple[InboxItem, bool]:
     """Have the text of what waits changed before it is approved; says whether it was."""
     if (number := _number(id)) is None:
-        return _mended(habitus, habitus.memory.get(id), by_hand)
-    change = habitus.review.get(number).change
+        return _mended(home, home.memory.get(id), by_hand)
+    change = home.review.get(number).change
     path, content = editable(change.tree)
     with by_hand(content, f"{change.name}.md") as written:
-        return _of_proposal(habitus.review.edit(number, path, written)), written != content
+        return _of_proposal(home.review.edit(number, path, written)), written != content
 
 
-def _mended(habitus: Habitus, lesson: Engram, by_hand: ByHand) -> tuple[InboxItem, bool]:
+def _mended(home: Home, lesson: Engram, by_hand: ByHand) -> tuple[InboxItem, bool]:
     with by_hand(lesson.text.encode(), f"{lesson.id}.md") as written:
         text = written.decode("utf-8", "replace").strip()
-    after = habitus.memory.edit(lesson.id, by=habitus.settings.signature, text=text)
+    after = home.memory.edit(lesson.id, by=home.settings.signature, text=text)
     return _of_lesson(after), after.text != lesson.text
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.errors import StorageFailed
 from habitus.memory.tables import engrams
 from habitus.pause import switches
@@ -20,18 +20,18 @@ _A_DAY = timedelta(days=1)
 _LEFT = "left behind"
 
 
-def due(habitus: Habitus) -> int:
+def due(home: Home) -> int:
     """How many changes and lessons to remind the person of; none when that was done within a day."""
-    count = habitus.waiting_count()
-    if not count or habitus.is_read_only:
+    count = home.waiting_count()
+    if not count or home.is_read_only:
         return count
-    user, now = habitus.settings.user, habitus.clock()
+    user, now = home.settings.user, home.clock()
     mine = switches.c.name == f"reminded {user}"
-    with sql.reading(habitus.local) as connection:
+    with sql.reading(home.local) as connection:
         last = connection.execute(sa.select(switches.c.set_on).where(mine)).scalar()
     if last is not None and now - last < _A_DAY:
         return 0
-    with suppress(StorageFailed), sql.writing(habitus.local) as connection:  # busy: then it is said once more
+    with suppress(StorageFailed), sql.writing(home.local) as connection:  # busy: then it is said once more
         connection.execute(switches.delete().where(mine))
         connection.execute(switches.insert().values(name=f"reminded {user}", set_on=now, set_by=user))
     return count
@@ -43,11 +43,11 @@ class LeftBehind:
     lessons: int
 
 
-def left_behind(habitus: Habitus) -> LeftBehind | None:
+def left_behind(home: Home) -> LeftBehind | None:
     """What the home's own database has and the one it now shares was never given; told once."""
-    if habitus.local is habitus.shared or habitus.is_read_only:
+    if home.local is home.shared or home.is_read_only:
         return None
-    with sql.reading(habitus.local) as connection:
+    with sql.reading(home.local) as connection:
         if connection.execute(sa.select(switches).where(switches.c.name == _LEFT)).first() is not None:
             return None
         mine = sa.select(sa.func.count()).where(skills.c.layer == USER, skills.c.archived_on.is_(None))
@@ -55,7 +55,7 @@ def left_behind(habitus: Habitus) -> LeftBehind | None:
         left = LeftBehind(skills=connection.execute(mine).scalar_one(), lessons=connection.execute(known).scalar_one())
     if not (left.skills or left.lessons):
         return None
-    tell_no_more(habitus.local, habitus.clock())
+    tell_no_more(home.local, home.clock())
     return left
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 
 from habitus.agent.choosing import near
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library.selecting import gates_at
 from habitus.journal.model import Turn
 from habitus.search.model import Results
@@ -63,20 +63,20 @@ class Replay:
         return dict(Counter(name for one in self.gained for name in one.instead).most_common())
 
 
-def replay(habitus: Habitus, change: Change, last: int = LAST) -> Replay:
+def replay(home: Home, change: Change, last: int = LAST) -> Replay:
     """Of the user's own requests. It takes a second in a large library: never on the event loop."""
-    user = habitus.user()
-    now = habitus.skills.snapshot(user=user.name)
-    then = _supposed(habitus, now, change)
-    turns = habitus.journal.latest(limit=last, user=user.name)
+    user = home.user()
+    now = home.skills.snapshot(user=user.name)
+    then = _supposed(home, now, change)
+    turns = home.journal.latest(limit=last, user=user.name)
     if then is None:
         return Replay(name=change.name, requests=len(turns), affected=())
-    supposed = habitus.finder.supposing(*_differing(change))
-    search = partial(habitus.finder.search, at=now, look=False)
-    before = _Library(now, gates_at(habitus, now, user), search, user)
-    after = _Library(then, gates_at(habitus, then, user), supposed.search, user)
+    supposed = home.finder.supposing(*_differing(change))
+    search = partial(home.finder.search, at=now, look=False)
+    before = _Library(now, gates_at(home, now, user), search, user)
+    after = _Library(then, gates_at(home, then, user), supposed.search, user)
     found = (_affected(change.name, turn, before, after) for turn in turns)
-    lines = [library.lines(habitus) for library in (before, after)]
+    lines = [library.lines(home) for library in (before, after)]
     return Replay(
         name=change.name,
         requests=len(turns),
@@ -101,10 +101,10 @@ class _Library:
         fitting = near(partial(self._search, text), on_menu)
         return (*(choice.name for choice in chosen.eager), *(hit.id for hit in fitting))
 
-    def lines(self, habitus: Habitus) -> set[str]:
+    def lines(self, home: Home) -> set[str]:
         """What has a line of its own on the list of names that every session has."""
         chosen, _ = self._selected("repl")
-        return {*menu.offered(chosen, habitus.skills.all_counters(), habitus.settings.context_tokens).shown}
+        return {*menu.offered(chosen, home.skills.all_counters(), home.settings.context_tokens).shown}
 
     def __contains__(self, name: str) -> bool:
         return name in self._at.by_name
@@ -132,10 +132,10 @@ def _affected(name: str, turn: Turn, before: _Library, after: _Library) -> Affec
     )
 
 
-def _supposed(habitus: Habitus, now: Snapshot, change: Change) -> Snapshot | None:
+def _supposed(home: Home, now: Snapshot, change: Change) -> Snapshot | None:
     """The library if the change were made; None where a copy of another layer stands before it."""
     old = now.by_name.get(change.name)
-    layers = [layer.name for layer in habitus.skills.layers]
+    layers = [layer.name for layer in home.skills.layers]
     if old is not None and layers.index(old.layer) > layers.index(change.layer):
         return None
     others = [item for item in now.listing if item.name != change.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library import undoing, writing
 from habitus.app.review import inbox
 from habitus.errors import Invalid
@@ -20,31 +20,31 @@ class TakenBack:
     undo: tuple[str, ...] = ()
 
 
-def take_back(habitus: Habitus, words: Sequence[str]) -> TakenBack:
+def take_back(home: Home, words: Sequence[str]) -> TakenBack:
     match tuple(words):
         case ("undo", *targets) if targets:
-            found = undoing.undo(habitus, targets, "")
+            found = undoing.undo(home, targets, "")
             said = tuple(f"{one.what} {one.said.removesuffix('.')}." for one in found.done)
             return TakenBack(said=said, kept=found.kept, undo=found.undo)
         case ("skills", "restore", wanted):
-            name, layer = habitus.skills.restore(wanted, habitus.person("restored"))
+            name, layer = home.skills.restore(wanted, home.person("restored"))
             return TakenBack(said=(f"{name} is back.",), undo=("skills", "remove", f"{name}@{layer}"))
         case ("skills", "remove", *names) if names:
-            gone = writing.remove(habitus, names, "")
+            gone = writing.remove(home, names, "")
             return TakenBack(said=tuple(f"{one.item.name} is in the archive." for one in gone.skills), undo=gone.undo)
         case ("skills", ("enable" | "disable") as turn, *names) if names:
-            done = writing.switch(habitus, names, on=turn == "enable")
+            done = writing.switch(home, names, on=turn == "enable")
             said = tuple(f"{item.name} is switched {'on' if turn == 'enable' else 'off'}." for item in done.after)
             return TakenBack(said=said, undo=done.undo)
         case ("lessons", ("remove" | "restore") as turn, *ids) if ids:
-            change = habitus.memory.remove if turn == "remove" else habitus.memory.restore
-            lessons = [change(id, by=habitus.settings.signature) for id in ids]
+            change = home.memory.remove if turn == "remove" else home.memory.restore
+            lessons = [change(id, by=home.settings.signature) for id in ids]
             where = "in the archive" if turn == "remove" else "back"
             said = tuple(f"“{engram.text}” is {where}." for engram in lessons)
             back = "restore" if turn == "remove" else "remove"
             return TakenBack(said=said, undo=("lessons", back, *ids))
         case ("review", "reopen", *ids) if ids:
-            items = [inbox.reopen(habitus, id) for id in ids]
+            items = [inbox.reopen(home, id) for id in ids]
             return TakenBack(said=tuple(f"{item.what} waits for you again." for item in items))
         case _:
             raise Invalid(f"'{' '.join(words)[:80]}' takes nothing back.", mend="Send the words as they came.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from habitus.app.conversations.past_sessions import past_sessions
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
 from habitus.evidence.policy import Rollback
@@ -37,18 +37,18 @@ class Today:
         return not (self.waiting or self.own_skills or self.new_lessons or self.sessions)
 
 
-def today(habitus: Habitus) -> Today:
-    listing, now = habitus.skills.listing(), habitus.clock()
+def today(home: Home) -> Today:
+    listing, now = home.skills.listing(), home.clock()
     summaries = [item.summary for item in listing if item.summary is not None]
-    tools = habitus.tools.all() if habitus.skills.snapshot().with_code else ()
+    tools = home.tools.all() if home.skills.snapshot().with_code else ()
     return Today(
-        waiting=inbox.waiting(habitus),
+        waiting=inbox.waiting(home),
         new_skills=_newest(summaries, now - _WEEK),
-        new_lessons=habitus.memory.list_lessons("week", 100),
+        new_lessons=home.memory.list_lessons("week", 100),
         broken=tuple(item for item in listing if item.state in (State.BROKEN, State.GATED)),
-        worse=habitus.evidence.findings().rollbacks,
+        worse=home.evidence.findings().rollbacks,
         failing=tuple(tool for tool in tools if tool.status in (ToolStatus.DEGRADED, ToolStatus.BROKEN)),
-        sessions=tuple(past_sessions(habitus, 5)),
+        sessions=tuple(past_sessions(home, 5)),
         skills=len(summaries),
         own_skills=sum(summary.layer != "bundled" for summary in summaries),
     )

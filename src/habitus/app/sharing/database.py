@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from habitus import extras, sql
-from habitus.app import home
+from habitus.app import home_directory
 from habitus.app.review import reminding
 from habitus.app.sharing.copying import Copied, Place, copy
 from habitus.errors import Invalid, Refused
@@ -137,7 +137,7 @@ def copy_between(
 
 def _waiting_jobs(settings: Settings) -> int:
     """They stay, since whoever still works in this home would do them a second time."""
-    queue = settings.home / home.JOBS
+    queue = settings.home / home_directory.JOBS
     if not queue.exists() or not extras.has("dbos"):
         return 0
     from habitus.jobs.queue import JobQueue  # the engine, for those who have it
@@ -148,7 +148,7 @@ def _waiting_jobs(settings: Settings) -> int:
 
 @contextmanager
 def _engine(settings: Settings) -> Iterator[sa.Engine]:
-    engine = sql.create_engine(home.address(settings), settings.workspace)
+    engine = sql.create_engine(home_directory.address(settings), settings.workspace)
     try:
         yield engine
     finally:
@@ -159,9 +159,9 @@ def _engine(settings: Settings) -> Iterator[sa.Engine]:
 def _opened(settings: Settings, which: str) -> Iterator[Place]:
     address, workspace = which, settings.workspace
     if which == HOME:
-        if not home.can_write(settings.home):
-            home.refuse_to_write(settings.home)
-        address, workspace = sql.sqlite_url(settings.home / home.DATABASE), ""
+        if not home_directory.can_write(settings.home):
+            home_directory.refuse_to_write(settings.home)
+        address, workspace = sql.sqlite_url(settings.home / home_directory.DATABASE), ""
     elif not which:
         raise Invalid(
             "It is not said where to copy to.", mend="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
@@ -169,7 +169,7 @@ def _opened(settings: Settings, which: str) -> Iterator[Place]:
     engine = sql.open_engine(address, workspace)
     try:
         if which == HOME:
-            home.keep_private(settings.home)
+            home_directory.keep_private(settings.home)
             shelf = DirectoryShelf(settings.home / "skills", settings.home / "archive", is_private=True)
             yield Place(engine=engine, shelf=shelf)
         else:

@@ -10,29 +10,25 @@ import logging
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import sql
 from habitus.agent.outage import ANSWERS_S
-from habitus.app import home
+from habitus.app import home_directory
+from habitus.app.home import AWAY, Home
 from habitus.app.sharing.reaching import absence
-from habitus.errors import DatabaseAway, Refused, StorageFailed
+from habitus.errors import DatabaseAway, StorageFailed
 from habitus.memory.tables import memory_revision
 from habitus.pause import switches
 from habitus.search.tables import collections
+from habitus.settings import Settings
 from habitus.skills.tables import sequences
-
-if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
-    from habitus.settings import Settings
 
 log = logging.getLogger(__name__)
 
-FILE = "cache/shared.db"
-AWAY = "The database is away."
 _MARK = "as of "
 _AT_A_TIME = 1000
 # What was, and what waits, is looked up where it is.
@@ -60,11 +56,11 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
     """
     if not settings.database and not settings.workspace:
         return local
-    address = home.address(settings)
+    address = home_directory.address(settings)
     server = sql.create_engine(address, settings.workspace)
     if server.dialect.name == "postgresql":
-        home.settle(settings.home, settings.workspace)
-    file = settings.home / FILE
+        home_directory.settle(settings.home, settings.workspace)
+    file = settings.home / home_directory.STAND_IN
     is_away = file.exists() and absence(server.url, ANSWERS_S)
     if is_away and (found := _read_only(file)) is not None:
         return found
@@ -77,23 +73,12 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
     return sql.acting_as(opened, settings.user, is_admin=settings.is_admin)
 
 
-def stands_in(habitus: Habitus) -> bool:
-    return habitus.shared is not habitus.local and habitus.shared.url.database == str(habitus.settings.home / FILE)
-
-
-def refuse_changes(habitus: Habitus) -> None:
-    """What is changed where it can't be kept would be lost."""
-    habitus.refuse_if_read_only()
-    if stands_in(habitus):
-        raise Refused(f"{AWAY} Nothing can be changed until it is back.", mend="See 'habitus doctor'.")
-
-
-def keep(habitus: Habitus) -> None:
+def keep(home: Home) -> None:
     """Bring the copy on this host up to date; costs one look while nothing has changed."""
-    if habitus.is_read_only or habitus.shared.dialect.name != "postgresql":
+    if home.is_read_only or home.shared.dialect.name != "postgresql":
         return
-    file = habitus.settings.home / FILE
-    with sql.reading(habitus.shared) as connection:
+    file = home.settings.home / home_directory.STAND_IN
+    with sql.reading(home.shared) as connection:
         mark = _mark(connection)
         if file.exists() and _marked(file) == mark:
             return
@@ -101,7 +86,7 @@ def keep(habitus: Habitus) -> None:
         fresh = file.with_suffix(f".{os.getpid()}")
         try:
             fresh.touch(mode=0o600)
-            _copy(connection, fresh, mark, habitus.clock())
+            _copy(connection, fresh, mark, home.clock())
             fresh.replace(file)
         except OSError as error:
             raise StorageFailed(f"Can't write {fresh}: {error.strerror}.", mend="Free some space.") from None

@@ -6,17 +6,17 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from habitus.agent.loop_thread import LoopThread
-from habitus.app import home
+from habitus.app import home_directory
 from habitus.app.growth import curating, dreaming, spool, studying
 from habitus.app.growth.mining import Mining
-from habitus.app.habitus import Habitus
+from habitus.app.home import Home
 from habitus.app.library import updating
-from habitus.app.whose import acting_as
 from habitus.files import given_path
 from habitus.jobs.model import Priority, Work
 from habitus.jobs.queue import JobQueue
@@ -43,8 +43,8 @@ class _Kind:
         """Whether only a worker of the home that it was left in can do it, because it is about files there."""
         return False
 
-    def __init__(self, habitus: Habitus, loop: LoopThread) -> None:
-        self._habitus = habitus
+    def __init__(self, home: Home, loop: LoopThread) -> None:
+        self._home = home
         self._loop = loop  # whoever closes it ends what a part waits for
 
     @staticmethod
@@ -66,7 +66,7 @@ class Curate(_Kind):
         return [{"model": given.get("model", "")}]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        done = self._loop.wait(curating.curate(self._habitus, apply=True, model=part.get("model", "")))
+        done = self._loop.wait(curating.curate(self._home, apply=True, model=part.get("model", "")))
         return Counter(step.action.value for step in done.steps)
 
 
@@ -74,7 +74,7 @@ class Mine(_Kind):
     """Proposals from what was done again and again; what was proposed once is known, and not proposed again."""
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        mining = Mining(self._habitus)
+        mining = Mining(self._home)
         mining.look()
         mining.propose()
         found = mining.report()
@@ -89,8 +89,8 @@ class Index(_Kind):
         return True
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        self._habitus.finder.catch_up(lambda done: None)
-        return {"skills": len(self._habitus.skills.snapshot().by_name)}
+        self._home.finder.catch_up(lambda done: None)
+        return {"skills": len(self._home.skills.snapshot().by_name)}
 
 
 class Learn(_Kind):
@@ -114,8 +114,8 @@ class Learn(_Kind):
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         if not part:
-            return {"files": spool.learn_from(self._habitus.settings)}
-        study = studying.Study(self._habitus, apply=True, wants_failures=False)
+            return {"files": spool.learn_from(self._home.settings, lambda cwd: nullcontext(self._home.seen_from(cwd)))}
+        study = studying.Study(self._home, apply=True, wants_failures=False)
         study.read(Path(part))
         study.keep()
         report = study.report()
@@ -143,7 +143,7 @@ class Import(_Kind):
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         manner = updating.Manner(overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False))
-        taken = updating.take_in(self._habitus, _source(part), part["only"], part.get("layer", "user"), manner)
+        taken = updating.take_in(self._home, _source(part), part["only"], part.get("layer", "user"), manner)
         return Counter(result.verdict.value for result in taken.results)
 
 
@@ -160,10 +160,10 @@ class Verify(_Played):
     """Lessons that nothing has shown yet, tried once more; one that is verified already is left as it is."""
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.candidates(self._habitus)]
+        return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.candidates(self._home)]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        return asdict(self._loop.wait(dreaming.verify(self._habitus, part["lesson"], model=part["model"])))
+        return asdict(self._loop.wait(dreaming.verify(self._home, part["lesson"], model=part["model"])))
 
 
 class Dream(_Played):
@@ -181,7 +181,7 @@ class Dream(_Played):
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         path = given.get("challenges")
-        found = dreaming.challenges(self._habitus, Path(path) if path else None)
+        found = dreaming.challenges(self._home, Path(path) if path else None)
         wanted = [each for each in found if given.get("domain", "") in ("", each.domain)]
         cycles = given.get("cycles") or len(wanted)
         times = -(-cycles // len(wanted)) if wanted else 0
@@ -195,7 +195,7 @@ class Dream(_Played):
         if part["until"] is not None and time.time() >= part["until"]:
             dreamt = Dreamt(challenge=challenge.name, verdict=DreamVerdict.INFRA, reason="its time is up")
         else:
-            dreamt = self._loop.wait(dreaming.dream(self._habitus, challenge, key=key, model=part["model"]))
+            dreamt = self._loop.wait(dreaming.dream(self._home, challenge, key=key, model=part["model"]))
         return asdict(dreamt)
 
 
@@ -213,35 +213,35 @@ KINDS: Mapping[str, type[_Any]] = {
 SCHEDULED = {kind: KINDS[kind] for kind in ("curate", "learn", "mine", "verify", "dream")}
 
 
-def kinds(habitus: Habitus, loop: LoopThread) -> dict[str, Work]:
+def kinds(home: Home, loop: LoopThread) -> dict[str, Work]:
     """What each kind does; what a part has to wait for runs on the loop."""
-    return {name: _InTheirName(habitus, kind, loop) for name, kind in KINDS.items()}
+    return {name: _InTheirName(home, kind, loop) for name, kind in KINDS.items()}
 
 
 class _InTheirName:
     """Work in the name of whoever left the job, whoever's the worker is."""
 
-    def __init__(self, habitus: Habitus, kind: type[_Any], loop: LoopThread) -> None:
-        self._habitus = habitus
+    def __init__(self, home: Home, kind: type[_Any], loop: LoopThread) -> None:
+        self._home = home
         self._kind = kind
         self._loop = loop
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        user = given.get("user", self._habitus.settings.user)
+        user = given.get("user", self._home.settings.user)
         return [{"user": user, "part": part} for part in self._of(user).plan(given)]
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         return self._of(part["user"]).do(part["part"], key, before)
 
     def sum_up(self, results: Sequence[Any]) -> Any:
-        return self._of(self._habitus.settings.user).sum_up(results)
+        return self._of(self._home.settings.user).sum_up(results)
 
     def _of(self, user: str) -> _Any:
-        return self._kind(acting_as(self._habitus, user), self._loop)
+        return self._kind(self._home.as_user(user), self._loop)
 
 
 def add(
-    habitus: Habitus,
+    home: Home,
     queue: JobQueue,
     kind: str,
     given: Mapping[str, Any],
@@ -250,9 +250,9 @@ def add(
     priority: Priority = Priority.NORMAL,
 ) -> str:
     """Leave a job in this person's name, and return its id; what is about files of this home waits for its workers."""
-    of, user = KINDS[kind], habitus.settings.user
-    model = (given.get("model") or habitus.settings.model) if of.asks_model else ""
-    host = home.host_of(habitus.settings.home) if queue.store.is_shared and of.is_local(given) else ""
+    of, user = KINDS[kind], home.settings.user
+    model = (given.get("model") or home.settings.model) if of.asks_model else ""
+    host = home_directory.host_of(home.settings.home) if queue.store.is_shared and of.is_local(given) else ""
     lanes = Lanes(model=model, user=user, host=host)
     return queue.add(kind, {**given, "user": user}, id=id, lanes=lanes, priority=priority)
 

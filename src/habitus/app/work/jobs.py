@@ -9,8 +9,8 @@ from functools import partial
 
 from habitus.agent.background import in_thread
 from habitus.agent.loop_thread import LoopThread
-from habitus.app import home
-from habitus.app.habitus import Habitus
+from habitus.app import home_directory
+from habitus.app.home import Home
 from habitus.app.sharing.carrying import serving
 from habitus.app.work.job_kinds import KINDS, add, kinds
 from habitus.app.work.scheduling import Scheduler, moment
@@ -27,7 +27,7 @@ _LOOK_SHARED_S = 1.0  # where many look at one database
 
 
 def leave(
-    habitus: Habitus,
+    home: Home,
     queue: JobQueue,
     kind: str,
     words: Sequence[str] = (),
@@ -44,26 +44,26 @@ def leave(
         raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=KINDS[kind].usage)
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
     given = {**KINDS[kind].given(paths), **({} if tokens is None else {"tokens": tokens})}
-    return add(habitus, queue, kind, given, id=id, priority=priority)
+    return add(home, queue, kind, given, id=id, priority=priority)
 
 
 @contextmanager
-def opened_queue(habitus: Habitus, *, concurrency: int = 1) -> Iterator[JobQueue]:
+def opened_queue(home: Home, *, concurrency: int = 1) -> Iterator[JobQueue]:
     """The queue of this home, with one's own jobs or for an admin everybody's; a worker has a connection for each job
     that it does at a time."""
-    queue = _opened(habitus, concurrency)
+    queue = _opened(home, concurrency)
     try:
         yield queue
     finally:
         queue.close()
 
 
-async def follow(habitus: Habitus, id: str = "", *, every_s: float = _LOOK_S) -> AsyncGenerator[tuple[Job, ...], None]:
+async def follow(home: Home, id: str = "", *, every_s: float = _LOOK_S) -> AsyncGenerator[tuple[Job, ...], None]:
     """All jobs, or the one with this id, each time anything about them changed, and at first as they are.
 
     Ends when the one is over; of all of them there is no end.
     """
-    queue = await in_thread(lambda: _opened(habitus))
+    queue = await in_thread(lambda: _opened(home))
     try:
         told: tuple[Job, ...] | None = None
         while True:
@@ -80,7 +80,7 @@ async def follow(habitus: Habitus, id: str = "", *, every_s: float = _LOOK_S) ->
 
 @contextmanager
 def at_work(
-    habitus: Habitus,
+    home: Home,
     queue: JobQueue,
     *,
     concurrency: int = 1,
@@ -93,14 +93,14 @@ def at_work(
     Parts that run then have some patience to end; what one still waits for is cut off, and somebody does it again.
     """
     loop = LoopThread("habitus-jobs")
-    known = kinds(habitus, loop)
+    known = kinds(home, loop)
     if unknown := sorted(set(only) - known.keys()):
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", mend=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
-    limits = Limits(per_model=habitus.settings.jobs.per_model, per_user=habitus.settings.jobs.per_user)
-    each_look = Scheduler(habitus, queue).look if starts_due else partial(moment, habitus)
+    limits = Limits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
+    each_look = Scheduler(home, queue).look if starts_due else partial(moment, home)
     look_s = _LOOK_SHARED_S if queue.store.is_shared else _LOOK_S
-    host = _host(habitus, queue)
+    host = _host(home, queue)
     manner = Manner(
         concurrency=concurrency,
         host=host,
@@ -110,30 +110,30 @@ def at_work(
         patience_s=patience_s,
         cut_off=loop.close,
     )
-    owners: Owners = Hearts() if queue.store.is_shared else Locks(habitus.settings.home / "workers")
-    with serving(habitus), working(queue, done, owners, manner) as name:
+    owners: Owners = Hearts() if queue.store.is_shared else Locks(home.settings.home / "workers")
+    with serving(home), working(queue, done, owners, manner) as name:
         yield name
 
 
-def _opened(habitus: Habitus, concurrency: int = 1) -> JobQueue:
-    habitus.refuse_if_read_only()
-    user = None if habitus.settings.is_admin else habitus.settings.user
-    return JobQueue(_url(habitus), connections=concurrency, user=user, workspace=habitus.settings.workspace)
+def _opened(home: Home, concurrency: int = 1) -> JobQueue:
+    home.refuse_if_read_only()
+    user = None if home.settings.is_admin else home.settings.user
+    return JobQueue(_url(home), connections=concurrency, user=user, workspace=home.settings.workspace)
 
 
-def is_idle(habitus: Habitus, queue: JobQueue, only: Collection[str] = ()) -> bool:
+def is_idle(home: Home, queue: JobQueue, only: Collection[str] = ()) -> bool:
     """Whether no job waits or runs that a worker here would do."""
-    return not queue.left(only or KINDS, host=_host(habitus, queue))
+    return not queue.left(only or KINDS, host=_host(home, queue))
 
 
-def _host(habitus: Habitus, queue: JobQueue) -> str:
-    return home.host_of(habitus.settings.home) if queue.store.is_shared else ""
+def _host(home: Home, queue: JobQueue) -> str:
+    return home_directory.host_of(home.settings.home) if queue.store.is_shared else ""
 
 
-def _url(habitus: Habitus) -> str:
+def _url(home: Home) -> str:
     """Beside what every host shares; on one machine the engine has a database of its own beside ours, as private."""
-    if habitus.settings.database and habitus.shared.dialect.name == "postgresql":
-        return habitus.settings.database
-    path = habitus.settings.home / home.JOBS
+    if home.settings.database and home.shared.dialect.name == "postgresql":
+        return home.settings.database
+    path = home.settings.home / home_directory.JOBS
     path.touch(mode=0o600)
     return f"sqlite:///{path}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from habitus import extras
 
 if TYPE_CHECKING:
-    from habitus.app.habitus import Habitus
+    from habitus.app.home import Home
 
 log = logging.getLogger(__name__)
 
@@ -19,17 +19,17 @@ _PATIENCE_S = 2.0  # with what runs when somebody stops the server
 
 
 @contextmanager
-def jobs_beside(habitus: Habitus) -> Iterator[None]:
+def jobs_beside(home: Home) -> Iterator[None]:
     """Do jobs and start what is due until the block is left; a job in the middle is for the next process then.
 
     Whoever serves does not wait for it to begin, and goes on where it can't.
     """
-    if habitus.is_read_only or not extras.has("dbos"):
+    if home.is_read_only or not extras.has("dbos"):
         log.info("No jobs are done here: the home is read-only, or the extra 'jobs' is not installed.")
         yield
         return
     stopped = threading.Event()
-    thread = threading.Thread(target=_work, args=(habitus, stopped), name="jobs")
+    thread = threading.Thread(target=_work, args=(home, stopped), name="jobs")
     thread.start()
     try:
         yield
@@ -38,11 +38,11 @@ def jobs_beside(habitus: Habitus) -> Iterator[None]:
         thread.join()
 
 
-def _work(habitus: Habitus, stopped: threading.Event) -> None:
+def _work(home: Home, stopped: threading.Event) -> None:
     try:
         from habitus.app.work import jobs  # the engine, for those who have it
 
-        with jobs.opened_queue(habitus) as queue, jobs.at_work(habitus, queue, patience_s=_PATIENCE_S):
+        with jobs.opened_queue(home) as queue, jobs.at_work(home, queue, patience_s=_PATIENCE_S):
             stopped.wait()
     except Exception:  # the pages are there all the same
         log.warning("Jobs can't be done here.", exc_info=True)

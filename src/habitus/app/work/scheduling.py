@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, tzinfo
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app import home
-from habitus.app.habitus import Habitus
+from habitus.app import home_directory
+from habitus.app.home import Home
 from habitus.app.work.job_kinds import SCHEDULED, add
 from habitus.errors import Invalid
 from habitus.jobs.model import Job, Priority
@@ -28,25 +28,25 @@ class Scheduled:
     last: Job | None
 
 
-def scheduled(habitus: Habitus, queue: JobQueue) -> tuple[Scheduled, ...]:
-    now, zone = moment(habitus), _zone(habitus)
+def scheduled(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
+    now, zone = moment(home), _zone(home)
     found = []
     for kind in SCHEDULED:
-        when = str(getattr(habitus.settings.schedule, kind))
+        when = str(getattr(home.settings.schedule, kind))
         schedule = read(when)
         next_on = schedule.next(now, zone).moment if schedule else None
-        found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(habitus, queue, kind))))
+        found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(home, queue, kind))))
     return tuple(found)
 
 
-def moment(habitus: Habitus) -> datetime:
+def moment(home: Home) -> datetime:
     """Now, by the clock of the database where many hosts share one: theirs differ. Refused where that is no longer ours
     to use, so that a worker takes no job for which its code is too old."""
-    with sql.reading(habitus.shared) as connection:
-        if habitus.shared.dialect.name == "postgresql":
+    with sql.reading(home.shared) as connection:
+        if home.shared.dialect.name == "postgresql":
             now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
             return now
-    return habitus.clock()
+    return home.clock()
 
 
 class Scheduler:
@@ -57,17 +57,17 @@ class Scheduler:
     is not: who switches something on in the afternoon does not want last night's.
     """
 
-    def __init__(self, habitus: Habitus, queue: JobQueue) -> None:
-        self._habitus = habitus
+    def __init__(self, home: Home, queue: JobQueue) -> None:
+        self._home = home
         self._queue = queue
-        self._zone = _zone(habitus)
-        self._began = moment(habitus)
-        self._schedules = {kind: read(getattr(habitus.settings.schedule, kind)) for kind in SCHEDULED}
+        self._zone = _zone(home)
+        self._began = moment(home)
+        self._schedules = {kind: read(getattr(home.settings.schedule, kind)) for kind in SCHEDULED}
         self._seen: dict[str, str] = {}  # the slot that was looked at last
 
     def look(self) -> list[str]:
         """The ids of the jobs that were added."""
-        now, added = moment(self._habitus), list[str]()
+        now, added = moment(self._home), list[str]()
         for kind, schedule in self._schedules.items():
             slot = schedule.last(now, self._zone) if schedule else None
             if slot is None or self._seen.get(kind) == slot.key:
@@ -76,28 +76,28 @@ class Scheduler:
                 added.append(self._add(kind, slot))
             self._seen[kind] = slot.key
         if added:
-            self._queue.forget(now - timedelta(days=self._habitus.settings.retention.turn_days))
+            self._queue.forget(now - timedelta(days=self._home.settings.retention.turn_days))
         return added
 
     def _is_due(self, kind: str, slot: Slot) -> bool:
-        return slot.moment > self._began or self._queue.last(_prefix(self._habitus, self._queue, kind)) is not None
+        return slot.moment > self._began or self._queue.last(_prefix(self._home, self._queue, kind)) is not None
 
     def _add(self, kind: str, slot: Slot) -> str:
-        id = f"{_prefix(self._habitus, self._queue, kind)}{slot.key}"
-        return add(self._habitus, self._queue, kind, SCHEDULED[kind].scheduled, id=id, priority=Priority.LOW)
+        id = f"{_prefix(self._home, self._queue, kind)}{slot.key}"
+        return add(self._home, self._queue, kind, SCHEDULED[kind].scheduled, id=id, priority=Priority.LOW)
 
 
-def _prefix(habitus: Habitus, queue: JobQueue, kind: str) -> str:
+def _prefix(home: Home, queue: JobQueue, kind: str) -> str:
     """Of what many share, each home has the jobs about its files, and each user the others."""
     is_local = SCHEDULED[kind].is_local(SCHEDULED[kind].scheduled)
-    whose = home.host_of(habitus.settings.home) if is_local and queue.store.is_shared else habitus.settings.user
+    whose = home_directory.host_of(home.settings.home) if is_local and queue.store.is_shared else home.settings.user
     return f"scheduled-{kind}-{whose}-"
 
 
-def _zone(habitus: Habitus) -> tzinfo:
-    name = habitus.settings.schedule.timezone
+def _zone(home: Home) -> tzinfo:
+    name = home.settings.schedule.timezone
     if not name:
-        here = habitus.clock().astimezone().tzinfo
+        here = home.clock().astimezone().tzinfo
         assert here is not None
         return here
     try:

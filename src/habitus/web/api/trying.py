@@ -62,7 +62,7 @@ def list_recipes(habitus: Opened, name: str) -> Json:
 @router.post("/recipes/{recipe}", response_model=ToolResult)
 def run_recipe(habitus: Opened, name: str, recipe: str, wanted: Given) -> Json:
     """Run one of its recipes, in a turn of its own that is written down."""
-    answer: Json = told(recipes.run(habitus, recipe, wanted.payload))
+    answer: Json = told(recipes.run(habitus.recipes, habitus.turn, recipe, wanted.payload))
     return answer
 
 

@@ -36,7 +36,7 @@ def test(habitus: Opened, name: str) -> HTMLResponse:
 @router.post("/skills/{name}/recipes/{recipe}")
 def run_recipe(habitus: Opened, name: str, recipe: str, payload: Given = "{}") -> HTMLResponse:
     """Run one, in a turn of its own that is written down."""
-    result = recipes.run(habitus, recipe, _object(payload))
+    result = recipes.run(habitus.recipes, habitus.turn, recipe, _object(payload))
     return fragment("ran.html", outcome=result.outcome, printed=result.content, notice="")
 
 
