@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
 import re
 import sqlite3
 import subprocess
 import sys
+import tarfile
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -16,16 +16,17 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
 
 import habitus.migrations.versions
 from habitus import app, sql
+from habitus.app import Habitus, read_settings
 from habitus.errors import StorageFailed
+
+RECORDED = Path(__file__).parent / "recorded" / "home-0018.tar.xz"
 
 
 @pytest.fixture
@@ -70,50 +71,32 @@ def test_head_is_the_newest_migration() -> None:
     assert follows == [[], *([number] for number in numbers[:-1])]
 
 
-def _made_at(revision: str, tmp_path: Path) -> Path:
-    """A database as the code made it whose newest migration was this one."""
-    path = tmp_path / app.DATABASE
-    engine = sql.create_engine(sql.sqlite_url(path))
-    config = Config()
-    config.set_main_option("script_location", "habitus:migrations")
-    with sql.writing(engine) as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    engine.dispose()
-    return path
-
-
 @pytest.mark.req("SC-01")
-def test_lessons_that_a_person_removed_before_there_was_a_state_for_it_have_it_now(tmp_path: Path) -> None:
-    database = _made_at("0006", tmp_path)
-    rows = {"removed1": "removed by ann", "madeway1": "there is room for 50 lessons"}
-    for id, reason in rows.items():
-        definition = json.dumps({"confidence": 0.6, "reason": reason})
-        _execute(
-            database,
-            "INSERT INTO engrams (id, revision, state, kind, scope, owner, text, definition, frequency, retrievals, "
-            "helpful, ignored, missed, version, created_on, updated_on) VALUES "
-            f"('{id}', 1, 'archived', 'lesson', 'user', 'ann', 'x', '{definition}', 1, 0, 0, 0, 0, 1, '', '')",
-        )
-    sql.open_engine(sql.sqlite_url(database)).dispose()
-    with closing(sqlite3.connect(database)) as connection:
-        found = dict(connection.execute("SELECT id, state FROM engrams").fetchall())
-    assert found == {"removed1": "removed", "madeway1": "archived"}
+def test_a_home_that_was_recorded_at_the_baseline_opens_with_all_it_has(tmp_path: Path) -> None:
+    with tarfile.open(RECORDED) as archive:
+        archive.extractall(tmp_path, filter="data")
+    with Habitus.open(read_settings(tmp_path / "home", {"HOME": str(tmp_path), "USER": "ann"})) as habitus:
+        store = habitus.skills.layer("user").store
+        assert [version.number for version in store.history("tidy-inbox")] == [1, 2]
+        assert [item.name for item in store.list_archived()] == ["old-habit"]
+        assert [engram.text for engram in habitus.memory.list_lessons("all", limit=10)] == ["Dates are day-first."]
+        (turn,) = habitus.journal.latest(limit=10)
+        assert turn.request == "Tidy my inbox"
 
 
-@pytest.mark.req("SC-01", "SK-11")
-def test_skills_that_were_removed_before_switches_were_kept_have_that_in_their_history(tmp_path: Path) -> None:
-    database = _made_at("0008", tmp_path)
-    _execute(
-        database,
-        "INSERT INTO skills (id, layer, folder, name, version, tree_hash, stamp, diagnostics, created_on, modified_on, "
-        "generation, archived_on, archived_by) VALUES (1, 'user', 'a', 'a', 1, '', '', '[]', '', '', 1, 't', 'ann'), "
-        "(2, 'user', 'b', 'b', 1, '', '', '[]', '', '', 2, NULL, NULL)",
-    )
-    sql.open_engine(sql.sqlite_url(database)).dispose()
-    with closing(sqlite3.connect(database)) as connection:
-        found = connection.execute("SELECT skill, action, author, made_on FROM skill_switches").fetchall()
-    assert found == [(1, "removed", "ann", "t")]
+@pytest.mark.req("SC-01", "OP-03")
+def test_a_database_from_before_the_baseline_says_what_to_do(database: Path) -> None:
+    url = sql.sqlite_url(database)
+    engine = sql.create_engine(url)
+    with sql.writing(engine) as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0007'"))
+    for attempt in (lambda: sql.open_engine(url), lambda: sql.migrate(engine)):
+        with pytest.raises(
+            StorageFailed, match=r"has schema 0007, from before the first release.*docs/guides/operatio"
+        ):
+            attempt()
+    assert sql.revision(engine) == "0007"
+    engine.dispose()
 
 
 def test_opening_twice_changes_nothing(database: Path) -> None:

@@ -1,4 +1,4 @@
-"""How the database came to its present tables, one numbered step at a time.
+"""The tables of the database: a baseline, and one numbered step for every change since.
 
 The release before goes on working on a database that was migrated: so a step only adds. A new table, a column that may
 be empty or has a `server_default`, an index. One that older code would trip over, or misread, states the oldest

@@ -12,6 +12,8 @@ from habitus.sql.transactions import storage_errors, writing
 # The newest migration this code knows. A test holds it against the migrations folder.
 HEAD = "0018"
 
+# The first one: what is older was made before there were releases.
+BASELINE = "0018"
 
 COMPATIBILITY = "schema_compatibility"
 
@@ -32,7 +34,7 @@ def migrate(engine: sa.Engine, *, even_so: bool = False) -> None:
     All of it or nothing. While processes run that could not go on afterwards, nothing, unless `even_so`.
     """
     found = revision(engine)
-    if found is None or found < HEAD:
+    if found is None or BASELINE <= found < HEAD:
         with storage_errors(engine):
             _upgrade(engine, even_so=even_so or found is None)
     elif (problem := unusable(engine, found)) is not None:
@@ -43,6 +45,16 @@ def unusable(engine: sa.Engine, found: str | None) -> StorageFailed | None:
     """Why this code can't work with the schema that was found."""
     if found is None:
         return StorageFailed(f"{place(engine)} has no tables yet.", mend="The first command makes them.")
+    if found < BASELINE:
+        what = (
+            f"{place(engine)} has schema {found}, from before the first release, and this Habitus begins at {BASELINE}."
+        )
+        mend = (
+            "Migrate it once with older sources, as docs/guides/operations.md says, or set HABITUS_HOME elsewhere and "
+        )
+        return StorageFailed(
+            what, mend=f"{mend}take its skills over with 'habitus skills import'. Nothing was changed."
+        )
     if found < HEAD:
         what = f"{place(engine)} has schema {found}, and this Habitus needs {HEAD}."
         return StorageFailed(what, mend="Run 'habitus db migrate' once.")
