@@ -134,7 +134,7 @@ async def test_code_from_outside_is_read_and_not_run_until_a_person_trusts_it(
     trusting.trust(habitus, found)
     await session.turn("I trust it now")
     assert "filled Fields a" in results(session)[-1].content
-    trusting.revoke(habitus, found)
+    trusting.revoke(habitus.trust, habitus.approvals, found)
     await session.turn("and not any more")
     assert "filled Fields a" not in results(session)[-1].content
 

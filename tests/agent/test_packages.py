@@ -64,7 +64,9 @@ async def test_always_for_this_project_is_an_answer_that_can_be_taken_back(
 
     [kept] = trusting.trusted(habitus)
     assert (kept.root, kept.names) == (f"packages for {tmp_path}", ("habitus-greeting",))
-    assert trusting.revoke(habitus, trusting.trustable(habitus, "habitus-greeting")) == ("habitus-greeting",)
+    assert trusting.revoke(habitus.trust, habitus.approvals, trusting.trustable(habitus, "habitus-greeting")) == (
+        "habitus-greeting",
+    )
     assert packages.allowed(habitus) == ()
     assert "ModuleNotFoundError" in await _printed(habitus, no)
     files = [path for path in habitus.settings.home.rglob("habitus_greeting.py") if "sessions" in path.parts]

@@ -85,17 +85,17 @@ async def test_user_in_a_skill_is_the_sessions_user(habitus: Habitus) -> None:
 async def test_another_users_conversation_is_neither_listed_nor_resumed(habitus: Habitus, tmp_path: Path) -> None:
     async with habitus.session(ScriptedModel([says("ok")]), user="bob") as session:
         await session.turn("my salary is low")
-    assert past_sessions(habitus, 10) == []
+    assert past_sessions(habitus.settings, habitus.journal, 10) == []
     with pytest.raises(NotFound):
-        past_session(habitus, session.id)
+        past_session(habitus.settings, habitus.journal, session.id)
     with pytest.raises(NotFound):
         habitus.session(ScriptedModel([]), id=session.id, resume=True)
-    assert [kept.id for kept in past_sessions(habitus, 10, all_users=True)] == [session.id]
+    assert [kept.id for kept in past_sessions(habitus.settings, habitus.journal, 10, all_users=True)] == [session.id]
     bobs = habitus.settings.model_copy(update={"user": "bob"})
     with Habitus.open(bobs) as his:
-        assert [kept.id for kept in past_sessions(his, 10)] == [session.id]
+        assert [kept.id for kept in past_sessions(his.settings, his.journal, 10)] == [session.id]
         with pytest.raises(Refused, match="Only an admin"):
-            past_sessions(his, 10, all_users=True)
+            past_sessions(his.settings, his.journal, 10, all_users=True)
 
 
 @pytest.mark.req("SC-04")

@@ -76,13 +76,64 @@ def test_surfaces_import_at_the_top_and_only_the_lazy_group_imports_later(packag
     assert local == set()
 
 
-def test_a_use_case_is_small() -> None:
-    long = {
-        path.name: count
-        for path in (ROOT / "src" / "habitus" / "app").rglob("*.py")
-        if (count := sum(bool(line) for line in path.read_text().splitlines())) > 290
+def test_nothing_inside_imports_the_facade() -> None:
+    """`Habitus` stands on top of app: a use case takes a home, or the parts of one that it uses."""
+    package = ROOT / "src" / "habitus"
+    importing = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if "habitus.app.habitus" in _imported(node)
     }
-    assert long == {}
+    assert importing == {"app/__init__.py"}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and for types alone count too."""
+    graph = _import_graph(ROOT / "src")
+    assert [ring for ring in _circles(graph) if any(name.startswith("habitus.app") for name in ring)] == []
+
+
+def test_circles_are_found() -> None:
+    assert _circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
+
+
+def _import_graph(src: Path) -> dict[str, set[str]]:
+    files = {
+        ".".join(path.relative_to(src).with_suffix("").parts): path
+        for path in src.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    graph = {}
+    for name, path in files.items():
+        targets = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets |= set(_imported(node))
+            if isinstance(node, ast.ImportFrom) and node.module:
+                targets |= {f"{node.module}.{alias.name}" for alias in node.names}
+        graph[name] = {target for target in targets if target in files and target != name}
+    return graph
+
+
+def _circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The strongly connected components of more than one."""
+    reached = {name: _reachable(graph, name) for name in graph}
+    found: list[set[str]] = []
+    for name in sorted(graph):
+        ring = {other for other in reached[name] if name in reached[other]} | {name}
+        if len(ring) > 1 and ring not in found:
+            found.append(ring)
+    return found
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    reached: set[str] = set()
+    ahead = [start]
+    while ahead:
+        for other in graph[ahead.pop()] - reached:
+            reached.add(other)
+            ahead.append(other)
+    return reached
 
 
 def test_every_command_is_found_and_its_one_line_is_what_its_own_help_says() -> None:

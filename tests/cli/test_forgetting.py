@@ -77,7 +77,7 @@ def furnish(home: Path, tmp_path: Path, **environ: str) -> Habitus:
     (home / SPOOL).write_text(json.dumps({"session": "s", "transcript": OF_ANN[0], "cwd": "/"}))
     (home / CHAT_HISTORY).write_text(f"+{OF_ANN[0]}\n")
     with jobs.opened_queue(opened) as queue:
-        jobs.leave(opened, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
+        jobs.leave(opened.settings, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
     reminding.due(opened)  # so that no command says it
     return opened
 

@@ -160,7 +160,7 @@ def test_a_session_takes_nothing_of_anothers_by_its_id(direct: Direct, anns: Ann
         with pytest.raises(NotFound):
             habitus.session(ScriptedModel([]), id=anns.session, resume=True)
         with pytest.raises(NotFound):
-            explaining.why_in_turn(habitus, "tea", anns.turn, user="bob")
+            explaining.why_in_turn(habitus.skills, habitus.journal, "tea", anns.turn, user="bob")
         with pytest.raises(NotFound):
             retracting.retract(habitus, session=anns.session)
 

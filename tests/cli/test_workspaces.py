@@ -77,7 +77,7 @@ def fill(habitus: Habitus) -> Ids:
     change = Change(action=Action.WRITE, name="brew-mate", layer="user", tree=mate)
     waiting = habitus.review.propose(change, Author(actor=Actor.AGENT), ["the agent started it"])
     with jobs.opened_queue(habitus) as queue:
-        job = jobs.leave(habitus, queue, "index")
+        job = jobs.leave(habitus.settings, queue, "index")
     lesson = habitus.memory.add("Tea needs a clean kettle.").engram
     assert lesson is not None
     return Ids(
@@ -90,7 +90,7 @@ def through_the_library(habitus: Habitus, ids: Ids) -> set[str]:
         asked: dict[str, Callable[[], object]] = {
             "skill": lambda: habitus.skills.find(ids.skill),
             "lesson": lambda: habitus.memory.get(ids.lesson),
-            "session": lambda: past_session(habitus, ids.session),
+            "session": lambda: past_session(habitus.settings, habitus.journal, ids.session),
             "turn": lambda: habitus.journal.turn(ids.turn),
             "proposal": lambda: habitus.review.get(int(ids.proposal)),
             "job": lambda: queue.get(ids.job),

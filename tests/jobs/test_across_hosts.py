@@ -107,7 +107,7 @@ def test_a_worker_has_two_connections_and_one_for_each_job_it_does_at_a_time(
         jobs.opened_queue(habitus, concurrency=2) as queue,
     ):
         for _ in range(6):
-            jobs.leave(habitus, queue, "index")
+            jobs.leave(habitus.settings, queue, "index")
         with jobs.at_work(habitus, queue, concurrency=2):
             while queue.left():
                 with admin.begin() as connection:
@@ -130,12 +130,12 @@ def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path:
         assert candidate is not None
         anns.memory.approve(candidate.id, by="ann")
         with jobs.opened_queue(anns) as queue:
-            local = jobs.leave(anns, queue, "learn", ["one.jsonl"])
-            hers = jobs.leave(anns, queue, "verify")
+            local = jobs.leave(anns.settings, queue, "learn", ["one.jsonl"])
+            hers = jobs.leave(anns.settings, queue, "verify")
         with jobs.opened_queue(bens) as queue:
-            his = jobs.leave(bens, queue, "verify")
+            his = jobs.leave(bens.settings, queue, "verify")
             with jobs.at_work(bens, queue):
-                until(lambda: jobs.is_idle(bens, queue))
+                until(lambda: jobs.is_idle(bens.settings, queue))
             assert {job.id: job.of for job in queue.all()} == {his: 0, hers: 1, local: None}
         with jobs.opened_queue(anns) as queue:
             assert {job.id for job in queue.all()} == {hers, local}

@@ -22,7 +22,7 @@ def habitus(home: Path, tmp_path: Path) -> Iterator[Habitus]:
 @pytest.mark.req("OP-01")
 async def test_a_job_is_followed_until_it_is_over(habitus: Habitus) -> None:
     with jobs.opened_queue(habitus) as queue:
-        id = jobs.leave(habitus, queue, "curate")
+        id = jobs.leave(habitus.settings, queue, "curate")
         states = []
         async for (job,) in jobs.follow(habitus, id, every_s=0.01):
             states.append(job.state)
@@ -39,7 +39,7 @@ async def test_all_jobs_are_followed_as_they_come(habitus: Habitus) -> None:
             known.append([job.kind for job in found])
             if len(known) == 3:
                 break
-            jobs.leave(habitus, queue, "curate")
+            jobs.leave(habitus.settings, queue, "curate")
     assert known == [[], ["curate"], ["curate", "curate"]]
 
 

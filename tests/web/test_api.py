@@ -119,7 +119,7 @@ def test_what_was_cut_off_in_the_middle_is_done_once_when_it_is_sent_again(api: 
     assert [len(habitus.skills.history(name)) for name in ("soup", "notes")] == [1, 1]
     assert api.get(f"{API}/jobs").json()["total"] == 1
     # One that is under way is said to be, and one that never began is done.
-    with alone(habitus, "soon"):
+    with alone(habitus.settings, "soon"):
         busy = api.post(f"{API}/skills", json={"name": "stew"}, headers={"Idempotency-Key": "soon"})
     assert (busy.status_code, "under way" in busy.json()["title"]) == (409, True)
     with sql.writing(habitus.shared) as connection:

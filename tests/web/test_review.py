@@ -82,7 +82,7 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     proposed(habitus, Skill(name="count-stock", description="Counts what is left in the shop", body="1. Count.\n"))
     first = proposed(habitus, COFFEE)
     second = proposed(habitus, replace(COFFEE, name="make-coffee"))
-    groups = inbox.together(habitus, inbox.waiting(habitus))
+    groups = inbox.together(habitus.finder, inbox.waiting(habitus))
     assert [[item.id for item in group] for group in groups if len(group) > 1] == [[first, second]]
     page = browser.get("/review").text
     assert "These 2 say much the same" in page
@@ -93,7 +93,7 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     assert habitus.review.get(int(first)).decision == "make-coffee says the same, and was taken"
     # One Undo has all of them wait again, as if nobody had chosen.
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', done.text)})
-    assert inbox.together(habitus, inbox.waiting(habitus)) == groups
+    assert inbox.together(habitus.finder, inbox.waiting(habitus)) == groups
     assert not habitus.skills.is_taken("make-coffee")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from habitus.app.home import Home
 from habitus.app.library.listing import Counted, ShownSkill, stated_manifest
 from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram
 from habitus.memory.retention import utility
 from habitus.plain import plain
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import PLAIN_MANIFEST, Counters, Manifest
 from habitus.skills.review import Proposal
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from habitus.app.library.explaining import Prospect  # the whole agent, which a listing has no use for
 
 
-def skill(home: Home, item: Listed, counted: Counted) -> dict[str, Any]:
+def skill(skills: Library, item: Listed, counted: Counted) -> dict[str, Any]:
     """One skill of a listing, flat; the manifest is as the file states it."""
     told: dict[str, Any] = plain(item)
     summary, *_ = told.pop("summary"), told.pop("tree_hash"), told.pop("fills")
@@ -27,7 +27,7 @@ def skill(home: Home, item: Listed, counted: Counted) -> dict[str, Any]:
     if summary is None:
         return told
     summary.pop("stated")
-    return {**summary, **told, "manifest": _unusual(stated_manifest(home, item))}
+    return {**summary, **told, "manifest": _unusual(stated_manifest(skills, item))}
 
 
 def _unusual(manifest: Manifest) -> dict[str, Any]:
@@ -40,13 +40,13 @@ def _unusual(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def shown_skill(home: Home, shown: ShownSkill) -> dict[str, Any]:
+def shown_skill(skills: Library, shown: ShownSkill) -> dict[str, Any]:
     """One skill whole."""
     item = shown.item
     body = {"body": shown.skill.body} if shown.skill is not None else {}
     told = {"told": list(shown.told), "lacks": list(shown.lacks), "known": list(shown.known)}
     files = {"files": list(shown.files)}
-    return {**skill(home, item, {(item.layer, item.name): shown.counters}), **body, **files, **told}
+    return {**skill(skills, item, {(item.layer, item.name): shown.counters}), **body, **files, **told}
 
 
 def lesson(engram: Engram) -> dict[str, Any]:

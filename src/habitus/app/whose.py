@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from habitus.errors import Refused
+from habitus.settings import Settings
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
@@ -12,11 +13,11 @@ if TYPE_CHECKING:
     from habitus.skills.model import Author
 
 
-def whose(home: Home, all_users: bool) -> str | None:
+def whose(settings: Settings, all_users: bool) -> str | None:
     """The user to look for; None is everybody."""
-    if all_users and not home.settings.is_admin:
+    if all_users and not settings.is_admin:
         raise Refused("Only an admin sees what is other users'.", mend="Leave --all-users out to see yours.")
-    return None if all_users else home.settings.user
+    return None if all_users else settings.user
 
 
 def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> None:
@@ -28,4 +29,4 @@ def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> 
 
 def memory_of(home: Home, all_users: bool) -> Cortex:
     """Memory with one's own lessons and those for all, or with everybody's."""
-    return home.memory if whose(home, all_users) is not None else home.open_memory(all_users=True)
+    return home.memory if whose(home.settings, all_users) is not None else home.open_memory(all_users=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from habitus.app import home_directory
 from habitus.app.home import Clock, Home
 from habitus.app.library.finding import open_finder
 from habitus.app.library.layers import open_library
-from habitus.app.operation.tombstones import forget_again_where_needed
+from habitus.app.operation.tombstones import missing_tombstones
 from habitus.app.review.reviewing import open_review
 from habitus.app.sharing import standing_in
 from habitus.app.sharing.carrying import catch_up
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.sandbox.scratchpads import Scratchpads
     from habitus.tools.tools import Tools
+
+log = logging.getLogger(__name__)
 
 AnyHome = TypeVar("AnyHome", bound=Home)
 
@@ -59,7 +62,11 @@ def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clo
         home = kind(
             settings, local=local, shared=shared, clock=clock, there=there, wiring=_Parts(), has_pages=has_pages
         )
-        forget_again_where_needed(home)
+        if missing := missing_tombstones(home):
+            from habitus.app.operation.forgetting import forget_again  # every table there is, for the rare case
+
+            log.info("Forgetting again whom a backup or another host brought back: %d.", len(missing))
+            forget_again(home, missing)
         catch_up(home)
         failing.pop_all()
         return home

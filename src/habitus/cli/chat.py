@@ -62,7 +62,7 @@ def chat(
     around = Around(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), opened(context, model=model) as habitus:
         unlock(habitus)
-        past = past_session(habitus, session) if resume else None
+        past = past_session(habitus.settings, habitus.journal, session) if resume else None
         try:
             is_well = asyncio.run(_chat(context, habitus, past, attach or [], around, as_json))
         except KeyboardInterrupt:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from habitus.app import Habitus
 from habitus.app.growth.climbing import Climb, Climbing, drafting
-from habitus.app.habitus import Habitus
 from habitus.cli import completion, output
 from habitus.cli.opening import opened
 from habitus.cli.options import AsJson, SkillName
@@ -85,5 +85,5 @@ def _climb(
 
 
 async def _carried_out(habitus: Habitus, climbing: Climbing, found: Climb, model: str) -> Climb:
-    async with drafting(habitus, model) as drafter:
+    async with drafting(habitus.settings, habitus.pause, model) as drafter:
         return await climbing.carry_out(found, drafter)

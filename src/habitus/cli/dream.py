@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from habitus.app import Habitus
 from habitus.app.growth import dreaming
-from habitus.app.habitus import Habitus
 from habitus.app.work import jobs
 from habitus.app.work.job_kinds import add
 from habitus.cli import output
@@ -57,10 +57,10 @@ def dream(
         if domain and domain not in DOMAINS:
             raise NotFound(f"There is no domain '{domain}'.", mend=f"There are: {', '.join(DOMAINS)}.")
         path = str(Path(challenges).absolute()) if challenges else ""
-        dreaming.challenges(habitus, Path(path) if path else None)  # what can't be read is said now
+        dreaming.challenges(habitus.settings, Path(path) if path else None)  # what can't be read is said now
         given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_budget(budget)}
         with jobs.opened_queue(habitus) as queue:
-            id = add(habitus, queue, "dream", given)
+            id = add(habitus.settings, queue, "dream", given)
             if later:
                 _print(queue.get(id), f"{id} waits for a worker.", as_json)
                 return
@@ -123,7 +123,7 @@ def _tell(results: Sequence[Mapping[str, Any]], told: int) -> int:
 
 def _check(habitus: Habitus, path: Path | None, as_json: bool) -> None:
     async def all_of_them() -> list[dreaming.Soundness]:
-        return [await dreaming.checked(habitus, each) for each in dreaming.challenges(habitus, path)]
+        return [await dreaming.checked(habitus, each) for each in dreaming.challenges(habitus.settings, path)]
 
     found = asyncio.run(all_of_them())
     bad = [each for each in found if not each.is_sound]

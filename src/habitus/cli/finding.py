@@ -131,7 +131,9 @@ def why(
         raise typer.BadParameter("Give --request TEXT or --turn ID.")
     with opened(context) as habitus:
         if turn is not None:
-            past = explaining.why_in_turn(habitus, name, turn, user=whose(habitus, all_users))
+            past = explaining.why_in_turn(
+                habitus.skills, habitus.journal, name, turn, user=whose(habitus.settings, all_users)
+            )
             _print_past(past, as_json)
             return
         asked = _request(

@@ -24,7 +24,7 @@ def identity(
     if edit and write is not None:
         raise typer.BadParameter("Give --edit or --set, not both.")
     with opened(context) as habitus:
-        now = writing.identity(habitus)
+        now = writing.identity(habitus.skills)
         if edit:
             with edited(habitus.settings.editor, now.text.encode(), "identity.md", instead="use --set -") as after:
                 now = writing.set_identity(habitus, after.decode())

@@ -32,7 +32,7 @@ def add(
 ) -> None:
     """Leave something to a worker: 'habitus worker' or 'habitus up' does it, now or later."""
     with opened(context) as habitus, jobs.opened_queue(habitus) as queue:
-        id = jobs.leave(habitus, queue, kind, words or (), tokens=tokens, priority=priority)
+        id = jobs.leave(habitus.settings, queue, kind, words or (), tokens=tokens, priority=priority)
         _print(queue.get(id), as_json)
 
 
@@ -119,7 +119,7 @@ def worker(
         with jobs.at_work(habitus, queue, concurrency=concurrency, only=only) as name:
             output.say(f"Worker {name} does jobs; Ctrl-C ends it.")
             while not stopped.wait(0.5):
-                if until_idle and jobs.is_idle(habitus, queue, only):
+                if until_idle and jobs.is_idle(habitus.settings, queue, only):
                     break
         left = queue.left()
     output.say("All is done." if not left else f"{output.counted(left, 'job')} left for the next worker.")

@@ -59,7 +59,7 @@ def learn(
     with opened(context) as habitus:
         may_ask = sys.stdin.isatty() and not as_json
         is_refused = bool(model) and not yes and not may_ask
-        models = studying.open_models(habitus, model) if model else None
+        models = studying.open_models(habitus.settings, habitus.pause, model) if model else None
         study = Study(
             habitus,
             apply=apply and not is_refused,

@@ -34,10 +34,10 @@ def list_skills(
         near = did_you_mean(state, list(State)) or f"Use one of {', '.join(State)}."
         raise typer.BadParameter(f"'{state}' is no state. {near}", param_hint="--state")
     with opened(context) as habitus:
-        found = use_case.listing(habitus, tag=tag, state=state, layer=layer)
-        counted = use_case.used(habitus, found)
+        found = use_case.listing(habitus.skills, habitus.review, tag=tag, state=state, layer=layer)
+        counted = use_case.used(habitus.skills, found)
         if as_json:
-            output.print_json({"skills": [json_of.skill(habitus, item, counted) for item in found]})
+            output.print_json({"skills": [json_of.skill(habitus.skills, item, counted) for item in found]})
         else:
             _print_listing(found, counted, is_filtered=any((tag, state, layer)), is_wide=wide)
 
@@ -88,7 +88,7 @@ def show(
     """One skill: its fields, its steps, its files and what is odd about them."""
     with opened(context) as habitus:
         if file is not None:
-            output.write_file(use_case.file_of(habitus, name, file, version), file)
+            output.write_file(use_case.file_of(habitus.skills, name, file, version), file)
             return
         shown = use_case.shown(habitus, name, version)
         item, files = shown.item, list(shown.files)
@@ -99,7 +99,7 @@ def show(
         elif version is not None:
             output.print_json({"name": item.name, "version": version, "skill": shown.skill, "files": files})
         else:
-            output.print_json(json_of.shown_skill(habitus, shown))
+            output.print_json(json_of.shown_skill(habitus.skills, shown))
 
 
 def _print_main_file(shown: ShownSkill, version: int | None) -> None:
@@ -159,7 +159,7 @@ def _fared(counters: Counters) -> str:
 def history(context: typer.Context, name: SkillName, wide: Wide = False, as_json: AsJson = False) -> None:
     """Everything that was done to a skill, also to one in the archive: who did it, when and why."""
     with opened(context) as habitus:
-        name, layer, found = use_case.history(habitus, name)
+        name, layer, found = use_case.history(habitus.skills, name)
         if as_json:
             output.print_json({"name": name, "layer": layer, "versions": found.versions, "switches": found.switches})
             return
@@ -203,7 +203,7 @@ def stats(
 ) -> None:
     """How often skills were recommended and used, and how that went, per stage."""
     with opened(context) as habitus:
-        found = use_case.stats(habitus, name)
+        found = use_case.stats(habitus.skills, name)
         shown = ("recommended",) if wide else ()
         columns = ("name", "layer", "stage", *shown, "used", "succeeded", "failed", "reliability")
         rows = [[*(getattr(row, column) for column in columns[:-1]), _judged(row.reliability)] for row in found]

@@ -30,7 +30,7 @@ def mine(
 ) -> None:
     """Find what you had done again and again: calls that make a recipe, requests that want a skill."""
     with opened(context) as habitus:
-        models = studying.open_models(habitus, model) if model else None
+        models = studying.open_models(habitus.settings, habitus.pause, model) if model else None
         mining = Mining(habitus)
         if files:
             mining.read(studying.found_files(files))

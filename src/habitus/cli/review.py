@@ -46,7 +46,7 @@ def show(context: typer.Context, item: Item, all_users: AllUsers = False, as_jso
     """One proposal: who wants what, why it waits, and the text."""
     with opened(context) as habitus:
         found = inbox.get(habitus, item, all_users=all_users)
-        diff = inbox.diff(habitus, found)
+        diff = inbox.diff(habitus.review, found)
         if as_json:
             output.print_json(json_of.waiting(found) | {"diff": diff})
             return
@@ -73,7 +73,7 @@ def diff(context: typer.Context, item: Item, all_users: AllUsers = False, as_jso
     """What approving it would change."""
     with opened(context) as habitus:
         found = inbox.get(habitus, item, all_users=all_users)
-        text = inbox.diff(habitus, found)
+        text = inbox.diff(habitus.review, found)
         if as_json:
             output.print_json({"id": found.subject.id, "diff": text})
         else:

@@ -21,7 +21,7 @@ def scan(
 ) -> None:
     """What is suspicious about skills, or any files, that are not here yet. Exit code 1 if an import would wait."""
     with opened(context) as habitus:
-        report = use_case.look_at(habitus, path)
+        report = use_case.look_at(habitus.screening, path)
     if as_json:
         output.print_json({"held": report.is_held, **output.plain(report)})
     else:

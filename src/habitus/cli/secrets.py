@@ -92,7 +92,7 @@ def grant(
         raise typer.BadParameter("Name a secret before the skill, or say --all, --again or --host.")
     with opened(context) as habitus:
         if everything and not yes:
-            found = ", ".join(secrets.requested(habitus, skill)) or "nothing"
+            found = ", ".join(secrets.requested(habitus.skills, habitus.vault, skill)) or "nothing"
             _ask(f"'{skill}' asks for {found}. Let it have that?", as_json)
         made = secrets.grant(
             habitus, skill, wanted, hosts=host or (), all_requested=everything, again=again, everybody=everybody

@@ -30,7 +30,7 @@ def list_sessions(
 ) -> None:
     """Your last conversations, the latest first."""
     with opened(context) as habitus:
-        found = past_sessions(habitus, limit, all_users=all_users)
+        found = past_sessions(habitus.settings, habitus.journal, limit, all_users=all_users)
         rows = [(s.id, moments.shown(s.last_turn_on), s.turns, s.user, s.title) for s in found]
         columns = ("id", "last turn", "turns", "user", "began with")
         empty = "There are no sessions yet. Begin one: habitus chat"
@@ -40,7 +40,7 @@ def list_sessions(
 def show(context: typer.Context, session: Id, all_users: AllUsers = False, as_json: AsJson = False) -> None:
     """One conversation: what was asked, done and answered, and how it went."""
     with opened(context) as habitus:
-        found = past_session(habitus, session, all_users=all_users)
+        found = past_session(habitus.settings, habitus.journal, session, all_users=all_users)
         output.done(context, as_json, found, _as_markdown(found))
 
 
@@ -57,7 +57,7 @@ def export(
         near = did_you_mean(format, FORMATS) or f"Use {' or '.join(FORMATS)}."
         raise typer.BadParameter(f"'{format}' is no format. {near}", param_hint="--format")
     with opened(context) as habitus:
-        found = past_session(habitus, session, all_users=all_users)
+        found = past_session(habitus.settings, habitus.journal, session, all_users=all_users)
         is_json = format == "json" or (as_json and to is None)
         text = output.json_text(found) if is_json else output.clean(_as_markdown(found)) + "\n"
         if to is None:

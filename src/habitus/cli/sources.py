@@ -113,7 +113,7 @@ def export(
         raise typer.BadParameter("Say where to write it.", param_hint="--to")
     with opened(context) as habitus:
         with output.counting(is_quiet=as_json) as progress:
-            done = updating.export(habitus, name, format_name, to, overwrite=overwrite, progress=progress)
+            done = updating.export(habitus.skills, name, format_name, to, overwrite=overwrite, progress=progress)
         if as_json:
             output.print_json({"written": done.written.paths, "left_out": done.written.left_out, "lost": done.lost})
             return
@@ -145,10 +145,10 @@ def _print_taken(context: typer.Context, habitus: Habitus, taken: TakenIn, as_js
         lessons = [result for result in taken.results if result.kind == "lesson"]
         if lessons:
             output.say(f"{output.counted(len(lessons), 'lesson')}: {_summary(lessons)}; see 'habitus lessons list'.")
-        if asking := secrets.askers(habitus, {result.name for result in taken.results}):
+        if asking := secrets.askers(habitus.skills, {result.name for result in taken.results}):
             asks = "asks" if len(asking) == 1 else "ask"
             output.say(f"{output.counted(len(asking), 'skill')} {asks} for variables; see 'habitus secrets list'.")
-        for name, finding in updating.likenesses(habitus, taken):
+        for name, finding in updating.likenesses(habitus.skills, habitus.finder, taken):
             output.say(f"note      {name}: {finding}", style="yellow")
         if taken.undo:
             output.say_undo(context, *taken.undo)

@@ -184,7 +184,7 @@ def _explain(habitus: Habitus, request: str, name: str) -> None:
 
 def _places(habitus: Habitus, session: Session, name: str) -> str:
     turn = habitus.journal.turns_of(session.id)[-1]
-    found = explaining.why_in_turn(habitus, name, turn.id, user=turn.user).selected
+    found = explaining.why_in_turn(habitus.skills, habitus.journal, name, turn.id, user=turn.user).selected
     return ", then ".join(f"{entry.place.value} ({entry.reason})" for entry in found)
 
 

@@ -31,7 +31,7 @@ def trial(
     """Ask the same with a skill and without it, and keep how both went as evidence; asks before it spends."""
     with opened(context, model=model) as habitus:
         found = (
-            trials.own_cases(habitus, name)
+            trials.own_cases(habitus.skills, name)
             if cases is None
             else trials.read_cases(given.read_text(str(cases)), about=str(cases))
         )

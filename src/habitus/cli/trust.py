@@ -42,8 +42,8 @@ def trust(
             return
         found = trusting.trustable(habitus, target)
         if revoke:
-            was_all = trusting.is_trusted(habitus, found)
-            revoked = trusting.revoke(habitus, found)
+            was_all = trusting.is_trusted(habitus.trust, habitus.approvals, found)
+            revoked = trusting.revoke(habitus.trust, habitus.approvals, found)
             said = f"No longer trusted: {', '.join(revoked)}." if revoked else "It was not trusted."
             undo = ("trust", *filter(None, [target])) if was_all and revoked else ()
             output.done(context, as_json, {"revoked": revoked}, said, undo=undo)

@@ -201,7 +201,7 @@ class Chat:
             case New():
                 await self._go_over_to("")
             case Resume(session=wanted):
-                await self._go_over_to(past_session(self.habitus, wanted).session)
+                await self._go_over_to(past_session(self.habitus.settings, self.habitus.journal, wanted).session)
             case UseModel(name=name):
                 await self._use_model(name)
             case Cost():

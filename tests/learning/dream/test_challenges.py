@@ -45,7 +45,7 @@ print("done")
 @pytest.mark.req("LP-01")
 async def test_every_starter_passes_its_reference_and_neither_its_wrong_solution_nor_none(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
-        pads = open_scratchpads(habitus, "pads", read=readable(habitus, [Path("/usr")]))
+        pads = open_scratchpads(habitus, "pads", read=readable(habitus.settings, [Path("/usr")]))
         steps = [[c.name, c.setup, c.reference, c.wrong, c.validator] for c in starters()]
         try:
             await pads.exec("all", f"open('challenges.json', 'w').write({json.dumps(json.dumps(steps))})")

@@ -124,7 +124,7 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
         made, sound = await dreaming.invent_with(habitus, teacher)
         assert (made.name, sound.is_sound, sound.reason) == ("join-names", True, "")
         assert "Rows may lack a name. [KeyError: name]" in _said(teacher.asked[0])
-        assert made in dreaming.challenges(habitus)
+        assert made in dreaming.challenges(habitus.settings)
         assert [path.name for path in (home / dreaming.OWN).iterdir()] == ["join-names.toml"]
 
 

@@ -104,7 +104,7 @@ def _open(home: Home, directory: CommandLines, allowed: Callable[[], Collection[
         allowed,
         open_calls(home),
         open_warm(home),
-        open_environments(home),
+        open_environments(home.place),
         given=partial(given_files, home),
         who=who,
         clock=home.clock,

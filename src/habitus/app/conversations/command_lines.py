@@ -94,7 +94,7 @@ class CommandLines:
 
     def _granted(self, item: Listed, files: SkillFiles, digest: str) -> Granted:
         assert item.summary is not None
-        grants = open_grants(self._home).of(item.name, self._user.name)
+        grants = open_grants(self._home.local, self._home.clock).of(item.name, self._user.name)
         _refuse_if_changed(item.name, grants, digest)
         values = Values(
             user=self._user.name,

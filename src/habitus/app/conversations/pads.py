@@ -14,6 +14,7 @@ from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.sandbox import keeper
 from habitus.sandbox.inside import folders
 from habitus.sandbox.runtimes.base import check_name
+from habitus.settings import Settings
 
 RanCell = Mapping[str, Any]  # a cell as it is kept on disk: the fields of `Cell`
 
@@ -44,7 +45,7 @@ def execute(
 ) -> RanCell:
     """Run a cell; `said` hears what it prints meanwhile. A keeper holds the pad until it was idle for so long."""
     home.refuse_if_read_only()
-    folder = _folder(home, name)
+    folder = _folder(home.settings, name)
     habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(home.settings.home)]
     keeper.ensure_running(folder, [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)])
     request = {"exec": code, "description": description, "estimated_s": estimated_s}
@@ -57,15 +58,15 @@ def execute(
 
 async def keep(home: Home, name: str, idle_s: float) -> None:
     """Be the process that holds a pad."""
-    folder = _folder(home, name)
+    folder = _folder(home.settings, name)
     await keeper.keep(home.scratchpads(), folder, redactor=home.redactor, idle_s=idle_s)
 
 
 def pads(home: Home) -> tuple[PadState, ...]:
-    top = _top(home)
+    top = _top(home.settings)
     return tuple(
         PadState(name=name, running=keeper.is_running(top / name), cells=len(keeper.cells(top / name)))
-        for name in _names(home)
+        for name in _names(home.settings)
     )
 
 
@@ -96,21 +97,21 @@ async def remove(home: Home, name: str) -> None:
 
 def existing(home: Home, name: str) -> Path:
     """The folder of a pad that is there."""
-    folder, names = _folder(home, name), _names(home)
+    folder, names = _folder(home.settings, name), _names(home.settings)
     if folder.name not in names:
         near = did_you_mean(name, names) or "See 'habitus pad list'."
         raise NotFound(f"There is no scratchpad '{name}'.", mend=near)
     return folder
 
 
-def _folder(home: Home, name: str) -> Path:
-    return _top(home) / check_name(name)
+def _folder(settings: Settings, name: str) -> Path:
+    return _top(settings) / check_name(name)
 
 
-def _names(home: Home) -> list[str]:
-    found = _top(home).iterdir() if _top(home).is_dir() else ()
+def _names(settings: Settings) -> list[str]:
+    found = _top(settings).iterdir() if _top(settings).is_dir() else ()
     return sorted(pad.name for pad in found if (pad / "lock").is_file() or keeper.knows(pad))
 
 
-def _top(home: Home) -> Path:
-    return home.settings.home / "pads"
+def _top(settings: Settings) -> Path:
+    return settings.home / "pads"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from habitus.agent.attachments import names_in
 from habitus.agent.history import unpack
 from habitus.agent.stream import about
-from habitus.app.home import Home
 from habitus.app.whose import whose
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import ToolCall
-from habitus.journal.journal import effective
+from habitus.journal.journal import Journal, effective
 from habitus.journal.model import KeptSession, Place, Selected, Turn, TurnOutcome
 from habitus.llm.model import Answered, Asked, Returned, Text
+from habitus.settings import Settings
 
 _USED = (Place.EAGER, Place.STICKY, Place.LOADED)
 _KNOWN = 1000  # sessions that are looked through for an id
@@ -49,19 +49,23 @@ class ShownTurn:
     nudges: tuple[str, ...]  # what was said to the agent while it worked
 
 
-def past_sessions(home: Home, limit: int, *, all_users: bool = False, after: str = "") -> list[KeptSession]:
+def past_sessions(
+    settings: Settings, journal: Journal, limit: int, *, all_users: bool = False, after: str = ""
+) -> list[KeptSession]:
     """The last conversations, the latest first, or those behind one of them."""
-    return home.journal.sessions(limit=limit, user=whose(home, all_users), after=after)
+    return journal.sessions(limit=limit, user=whose(settings, all_users), after=after)
 
 
-def past_session(home: Home, wanted: str | None = None, *, all_users: bool = False) -> PastSession:
+def past_session(
+    settings: Settings, journal: Journal, wanted: str | None = None, *, all_users: bool = False
+) -> PastSession:
     """The last session, or the one whose id begins like this."""
-    id = _resolved(home, wanted, all_users)
-    return PastSession(session=id, turns=tuple(home.journal.turns_of(id, user=whose(home, all_users))))
+    id = _resolved(settings, journal, wanted, all_users)
+    return PastSession(session=id, turns=tuple(journal.turns_of(id, user=whose(settings, all_users))))
 
 
-def _resolved(home: Home, wanted: str | None, all_users: bool) -> str:
-    known = past_sessions(home, 1 if wanted is None else _KNOWN, all_users=all_users)
+def _resolved(settings: Settings, journal: Journal, wanted: str | None, all_users: bool) -> str:
+    known = past_sessions(settings, journal, 1 if wanted is None else _KNOWN, all_users=all_users)
     ids = [session.id for session in known]
     if not ids:
         raise NotFound("There are no sessions yet.", mend="Begin one: habitus chat.")

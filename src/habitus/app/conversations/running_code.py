@@ -27,6 +27,7 @@ from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.services import Services
 from habitus.sandbox.venvs import Venvs
 from habitus.sandbox.warm import Warm
+from habitus.settings import Settings
 from habitus.tools.health import ToolHealth
 from habitus.tools.model import Json, Regression
 from habitus.tools.tools import Tools
@@ -129,12 +130,12 @@ def _services(home: Home) -> Services:
     return {question: partial(answer, question) for question in sandbox_services(_view(home))}
 
 
-def readable(home: Home, folders: Sequence[Path]) -> tuple[Path, ...]:
+def readable(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
     """Folders of a person's that cells may read where they are; an error for what no cell should see."""
-    found = tuple((home.settings.cwd / folder).resolve() for folder in folders)
-    if found and home.settings.sandbox.runtime != "local":
+    found = tuple((settings.cwd / folder).resolve() for folder in folders)
+    if found and settings.sandbox.runtime != "local":
         raise Invalid("Cells run on another machine, which can't read folders of this one.", mend="Attach files.")
-    own = home.settings.home.resolve()
+    own = settings.home.resolve()
     for folder in found:
         if not folder.is_dir():
             raise Invalid(f"There is no folder {folder} to read.", mend="For a file, use --attach.")
@@ -161,7 +162,7 @@ def _runtime(home: Home, folder: str, given: Given | None, read: Sequence[Path])
     return LocalRuntime(
         home.machine,
         home.place / folder,
-        open_environments(home),
+        open_environments(home.place),
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
@@ -170,7 +171,7 @@ def _runtime(home: Home, folder: str, given: Given | None, read: Sequence[Path])
 
 
 def _workshop(home: Home) -> Workshop:
-    return Workshop(open_warm(home), open_environments(home))
+    return Workshop(open_warm(home), open_environments(home.place))
 
 
 def open_warm(home: Home) -> Warm:
@@ -178,9 +179,9 @@ def open_warm(home: Home) -> Warm:
     return Warm(home.machine, folder, allow_weaker=home.settings.allow_weaker_sandbox)
 
 
-def open_environments(home: Home) -> Environments:
+def open_environments(place: Path) -> Environments:
     """One cache for the tools and the pads of this home."""
-    return Environments(home.place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
+    return Environments(place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
 
 
 async def _always(package: str) -> bool:

@@ -10,13 +10,18 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
+from habitus.app.home import Clock
 from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.files import tree_hash
 from habitus.sandbox.credentials import env_specs
 from habitus.sandbox.credentials.calls import Calls
 from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Grants, setting
 from habitus.sandbox.credentials.model import Call, EnvSpec
+from habitus.sandbox.credentials.vault import Vault
 from habitus.skills import trees
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 
 if TYPE_CHECKING:
@@ -81,9 +86,9 @@ class Asking:
         return tuple(dict.fromkeys(name for name in asked if name))
 
 
-def open_grants(home: Home) -> Grants:
+def open_grants(local: sa.Engine, clock: Clock) -> Grants:
     """Kept with the vault, which is this home's and no other host's."""
-    return Grants(home.local, home.clock)
+    return Grants(local, clock)
 
 
 def open_calls(home: Home) -> Calls:
@@ -92,9 +97,9 @@ def open_calls(home: Home) -> Calls:
 
 
 def overview(home: Home) -> Overview:
-    grants, names = open_grants(home).list(), home.vault.names()
+    grants, names = open_grants(home.local, home.clock).list(), home.vault.names()
     config, mine = home.settings.skill_config, (home.settings.user, EVERYBODY)
-    found = [asking(home, item) for item in home.skills.listing() if _may_ask(item)]
+    found = [asking(home.skills, item) for item in home.skills.listing() if _may_ask(item)]
     requests = [
         _request(asked, spec, [grant for grant in grants if grant.user in mine], names)
         for asked in found
@@ -109,14 +114,14 @@ def overview(home: Home) -> Overview:
     return Overview(secrets=tuple(kept), grants=grants, requests=tuple(requests), problems=tuple(problems))
 
 
-def askers(home: Home, among: Collection[str]) -> tuple[str, ...]:
+def askers(skills: Library, among: Collection[str]) -> tuple[str, ...]:
     """Those of some skills that declare variables for a command line."""
-    return tuple(item.name for item in home.skills.listing() if item.name in among and _may_ask(item))
+    return tuple(item.name for item in skills.listing() if item.name in among and _may_ask(item))
 
 
-def asking(home: Home, item: Listed) -> Asking:
-    files = home.skills.files(item)
-    untrusted = home.skills.untrusted(item)
+def asking(skills: Library, item: Listed) -> Asking:
+    files = skills.files(item)
+    untrusted = skills.untrusted(item)
     assert item.summary is not None
     stated = item.summary.manifest.env
     if untrusted and (skill := trees.parse(item.name, files.tree).skill) is not None:
@@ -157,7 +162,7 @@ def grant(
     With `all_requested`, every secret that it asks for; `again`, what it was granted before it changed.
     """
     _allow(home, "grant secrets")
-    asked = _asking(home, skill)
+    asked = _asking(home.skills, skill)
     if asked.untrusted:
         raise Refused(
             f"'{asked.item.name}': {asked.untrusted}.", mend=f"Read it, then: habitus trust {asked.item.name}"
@@ -167,7 +172,7 @@ def grant(
     for host in hosts:
         if not _HOST.fullmatch(host):
             raise Invalid(f"'{host}' is no host.", mend="Write example.org, example.org:8443 or *.example.org.")
-    grants, user = open_grants(home), EVERYBODY if everybody else home.settings.user
+    grants, user = open_grants(home.local, home.clock), EVERYBODY if everybody else home.settings.user
     had = [grant for grant in grants.of(asked.item.name, user) if again and grant.user == user]
     kept = [grant.what for grant in had if grant.kind is GrantKind.SECRET and grant.what in asked.secrets]
     return grants.add(
@@ -175,7 +180,7 @@ def grant(
         asked.content_hash,
         user=user,
         by=home.settings.signature,
-        secrets=[*secrets, *kept, *(_requested(home, asked) if all_requested else ())],
+        secrets=[*secrets, *kept, *(_requested(home.vault, asked) if all_requested else ())],
         hosts=[*hosts, *(grant.what for grant in had if grant.kind is GrantKind.HOST)],
     )
 
@@ -188,12 +193,12 @@ def revoke(
     if everybody:
         _allow(home, "take back what is granted for everybody")
     user = EVERYBODY if everybody else home.settings.user
-    return open_grants(home).remove(_name(home, skill), user=user, secrets=secrets, hosts=hosts)
+    return open_grants(home.local, home.clock).remove(_name(home, skill), user=user, secrets=secrets, hosts=hosts)
 
 
-def requested(home: Home, skill: str) -> tuple[str, ...]:
+def requested(skills: Library, vault: Vault, skill: str) -> tuple[str, ...]:
     """The secrets that `grant --all` would give a skill."""
-    return _requested(home, _asking(home, skill))
+    return _requested(vault, _asking(skills, skill))
 
 
 def calls(home: Home, *, since: datetime | None = None) -> tuple[Call, ...]:
@@ -201,9 +206,9 @@ def calls(home: Home, *, since: datetime | None = None) -> tuple[Call, ...]:
     return open_calls(home).list(since=since)
 
 
-def _requested(home: Home, asked: Asking) -> tuple[str, ...]:
+def _requested(vault: Vault, asked: Asking) -> tuple[str, ...]:
     """All that it asks for; a variable of this host only where the vault has no such secret and the host has it."""
-    names = set(home.vault.names())
+    names = set(vault.names())
     wanted = [
         spec.fallback if spec.name not in names and spec.fallback in os.environ else spec.name
         for spec in asked.specs
@@ -239,11 +244,11 @@ def _is_of(grant: Grant, name: str) -> bool:
     return grant.kind is GrantKind.SECRET and grant.what == name
 
 
-def _asking(home: Home, skill: str) -> Asking:
-    item = home.skills.find(skill)
+def _asking(skills: Library, skill: str) -> Asking:
+    item = skills.find(skill)
     if item.summary is None:
         raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
-    return asking(home, item)
+    return asking(skills, item)
 
 
 def _check_asked(asked: Asking, name: str) -> None:
@@ -256,7 +261,7 @@ def _check_asked(asked: Asking, name: str) -> None:
 
 def _name(home: Home, skill: str) -> str:
     """A skill's name as it is kept, also when there is no such skill any more."""
-    known = {grant.skill for grant in open_grants(home).list()}
+    known = {grant.skill for grant in open_grants(home.local, home.clock).list()}
     return skill if skill in known else home.skills.find(skill).name
 
 

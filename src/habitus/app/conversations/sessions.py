@@ -38,6 +38,7 @@ from habitus.app.sharing.reaching import silence
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.evidence.assignment import Fixed, Lots
+from habitus.journal.journal import Journal
 from habitus.journal.model import Turn
 from habitus.journal.spool import Spool
 from habitus.learning.observer import Learner, NotingKeeper
@@ -48,6 +49,7 @@ from habitus.sandbox.given import Given
 from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import Scratchpads
 from habitus.sandbox.services import Services
+from habitus.settings import Settings
 from habitus.skills.selection import User
 from habitus.tools.tools import Tools
 
@@ -127,7 +129,7 @@ def open_conversation(
     seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere. `offers` is where
     whoever told its model something before has noted it."""
     outage, gates, person = open_outage(home), home.gates(user), TimedPerson(ask)
-    offers = offers or Offers(lots(home, id, outage, fixed))
+    offers = offers or Offers(lots(home.settings, home.journal, id, outage, fixed))
     view = View(
         home.skills,
         home.review,
@@ -143,7 +145,7 @@ def open_conversation(
     calls = SessionCalls(home, view, given, outage, user=user, source_type=source_type)
     services = {**sandbox_services(view), **calls.services}
     files = OtherFiles(view, given, calls.how_to_call)
-    can_read = readable(home, read)
+    can_read = readable(home.settings, read)
     pads = _scratchpads(home, person, view.conversation, services, given, can_read)
     is_own = user.name == home.settings.user
     cortex = home.memory if is_own else home.open_memory(user=user.name)
@@ -191,7 +193,7 @@ def open_conversation(
             given,
             services=services,
             steady=shows_prompt,
-            may_have_tools=partial(may_have_tools, home),
+            may_have_tools=partial(may_have_tools, home.shared, home.local),
         ),
         observers=(learner, *observers),
         transcribe=local_transcriber(),
@@ -220,10 +222,10 @@ def open_outage(home: Home) -> Outage:
     return Outage(partial(silence, home.shared), frozen=frozen)
 
 
-def lots(home: Home, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
+def lots(settings: Settings, journal: Journal, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
     """What chance decides in a conversation: nothing unless somebody has set it, nor without the seed."""
-    share = home.settings.evidence.withhold if fixed is None else 0.0
-    seed = outage.unless_away(home.journal.seed, "") if share else ""
+    share = settings.evidence.withhold if fixed is None else 0.0
+    seed = outage.unless_away(journal.seed, "") if share else ""
     return Lots(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})
 
 

@@ -25,7 +25,9 @@ from habitus.files import Tree, file_of
 from habitus.learning.spending import CapReached
 from habitus.llm.model import Asked, Message, Model, ProviderFault, Text
 from habitus.memory.model import Engram, LessonState, Scope
+from habitus.pause import Pause
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
+from habitus.settings import Settings
 from habitus.skills import evals, names, trees
 from habitus.skills.climbs import FailedClimbs
 from habitus.skills.evals import EvalCase
@@ -56,12 +58,12 @@ class Climb:
 
 
 @asynccontextmanager
-async def drafting(home: Home, name: str) -> AsyncIterator[Model | None]:
+async def drafting(settings: Settings, pause: Pause, name: str) -> AsyncIterator[Model | None]:
     """The model of this name, where learning may ask one; nobody where none is named."""
     if not name:
         yield None
         return
-    models = open_models(home, name)
+    models = open_models(settings, pause, name)
     try:
         yield models.main
     finally:

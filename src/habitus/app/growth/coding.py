@@ -11,6 +11,7 @@ from habitus.app.growth import observing
 from habitus.app.growth.mining import MOST_TURNS
 from habitus.app.home import Home
 from habitus.errors import ToolFailed
+from habitus.journal.journal import Journal
 from habitus.journal.model import Turn
 from habitus.learning.coding import draft_code
 from habitus.llm.model import Model
@@ -18,7 +19,9 @@ from habitus.recipes.catalogue import SkillRecipe
 from habitus.recipes.observed import ObservedCall
 from habitus.recipes.sequences import SESSIONS, TURNS
 from habitus.redact import MARKER
+from habitus.settings import Settings
 from habitus.skills import trees
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author
 from habitus.tools.model import Case, Created, Grounds, Json
@@ -45,7 +48,7 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
     """The recipe, the programs it calls, and what it was called with and came to; nothing if no call went well."""
     calls = [
         (turn, call)
-        for turn in _past(home)
+        for turn in _past(home.settings, home.journal)
         for call in observing.observed(turn).calls
         if call.name == recipe.name and call.ok and _can_be_a_case(call)
     ]
@@ -56,7 +59,7 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
     different = {_written(call): call for _, call in calls}
     latest = list(different.values())[-_CASES:]
     told = [
-        *_procedure(home, f"{recipe.skill}@{recipe.layer}"),
+        *_procedure(home.skills, f"{recipe.skill}@{recipe.layer}"),
         f"# What it takes\n\n{json.dumps(recipe.plan.schema, ensure_ascii=False)}",
         *(f"# The program `{name}`\n\n```python\n{code}\n```" for name, code in programs.items()),
         *(_use(call, last_said(call.result)) for call in latest[-_SHOWN_USES:]),
@@ -82,7 +85,7 @@ def _written(call: ObservedCall) -> str:
 def of_steps(home: Home, skill: Listed, *, is_asked: bool = False) -> Uses | None:
     """The steps, and the cells that were run where they were followed; nothing for too few such turns, unless asked."""
     cells: list[tuple[Turn, list[ObservedCall]]] = []
-    for turn in _past(home):
+    for turn in _past(home.settings, home.journal):
         seen = observing.observed(turn)
         ran = [call for call in seen.calls if call.name == "scratchpad" and call.ok and call.arguments.get("code")]
         if seen.ok and ran and skill.name in observing.chosen(turn):
@@ -91,7 +94,7 @@ def of_steps(home: Home, skill: Listed, *, is_asked: bool = False) -> Uses | Non
     is_habit = len(turns) >= TURNS and len({turn.session for turn in turns}) >= SESSIONS
     if not is_habit and not is_asked:
         return None
-    told = _procedure(home, f"{skill.name}@{skill.layer}")
+    told = _procedure(home.skills, f"{skill.name}@{skill.layer}")
     for turn, ran in cells[-_SHOWN_USES:]:
         told += [f"# A request: {observing.quoted(turn)}", *(_use(call, call.result) for call in ran)]
     evidence = (
@@ -100,12 +103,12 @@ def of_steps(home: Home, skill: Listed, *, is_asked: bool = False) -> Uses | Non
     return Uses(told="\n\n".join(told), evidence=evidence)
 
 
-def _past(home: Home) -> Iterator[Turn]:
-    return home.journal.past(limit=MOST_TURNS, user=home.settings.user)
+def _past(settings: Settings, journal: Journal) -> Iterator[Turn]:
+    return journal.past(limit=MOST_TURNS, user=settings.user)
 
 
-def _procedure(home: Home, address: str) -> list[str]:
-    tree, skill = home.skills.tree(address), home.skills.load(address)
+def _procedure(skills: Library, address: str) -> list[str]:
+    tree, skill = skills.tree(address), skills.load(address)
     chunks = tree.get(trees.CHUNKS_FILE)
     recipes = (chunks.content or b"").decode("utf-8", "replace") if chunks is not None else ""
     told = [f"# {skill.name}: {skill.description}\n\n{skill.cue}", f"# Its steps\n\n{skill.body.strip()}"]

@@ -78,13 +78,13 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
         tools = _due_tools(home)
         return Curation(is_done=False, steps=(*tools, *_missed(home), *known, *same, *climbs, *aged))
     home.refuse_if_read_only()
-    async with drafting(home, model) as drafter:
+    async with drafting(home.settings, home.pause, model) as drafter:
         looked_at = await _curated_tools(home)
         due = verdicts.due(home)
         steps = [one for one in due if one.transition is not Transition.CLIMB]
         proposed = [_proved(one, proposal) for one, proposal in verdicts.carry_out(home, steps)]
         pairs = duplicates.found(home)
-        merged = [_merged(pair, made) for pair in pairs if (made := duplicates.propose(home, pair))]
+        merged = [_merged(pair, made) for pair in pairs if (made := duplicates.propose(home.skills, home.review, pair))]
         climbed = [_climb(await climbing.carry_out(one, drafter)) for one in climbing.due(due)]
     aged = tidy(home.memory, is_thorough=True)
     return Curation(is_done=True, steps=(*looked_at, *_missed(home), *proposed, *merged, *climbed, *aged))

@@ -28,6 +28,7 @@ from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.memory.model import Draft, Evidence, Kind, Producer, Scope, Status
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import Cell
+from habitus.settings import Settings
 
 PAD = "challenge"
 _PLAYED = "self-play: "  # what the source of a lesson says before the name of its challenge
@@ -46,11 +47,11 @@ class Soundness:
     reason: str = ""
 
 
-def challenges(home: Home, path: Path | None = None) -> tuple[Challenge, ...]:
+def challenges(settings: Settings, path: Path | None = None) -> tuple[Challenge, ...]:
     """Those of a file or folder; else those that come along, and the home's own, which win under one name."""
     if path is not None:
         return read(path)
-    own = home.settings.home / OWN
+    own = settings.home / OWN
     found = {each.name: each for each in (*starters(), *(read(own) if own.is_dir() else ()))}
     return tuple(found.values())
 
@@ -84,7 +85,7 @@ class Arena:
 
     async def run(self, code: str) -> Cell:
         """In a process of its own, which is gone when somebody else wants the folder."""
-        read = _programs(self.home, self.challenge)
+        read = _programs(self.home.settings, self.challenge)
         pads = open_scratchpads(self.home, f"{PADS}/{self.session}", read=read)
         try:
             return await pads.exec(PAD, code)
@@ -108,10 +109,10 @@ async def laid_out(home: Home, challenge: Challenge) -> AsyncIterator[Arena]:
         await asyncio.to_thread(folders.remove, str(home.place / PADS / arena.session))
 
 
-def _programs(home: Home, challenge: Challenge) -> tuple[Path, ...]:
+def _programs(settings: Settings, challenge: Challenge) -> tuple[Path, ...]:
     """What a shell needs is not in the sandbox unless somebody says so."""
-    is_for_shell = challenge.domain == "bash" and home.settings.sandbox.runtime == "local"
-    return readable(home, [Path("/usr")]) if is_for_shell else ()
+    is_for_shell = challenge.domain == "bash" and settings.sandbox.runtime == "local"
+    return readable(settings, [Path("/usr")]) if is_for_shell else ()
 
 
 def _last_line(text: str) -> str:
@@ -192,7 +193,7 @@ async def verify_with(home: Home, id: str, solver: Solver) -> Dreamt:
     """The same with any solver."""
     lesson = await asyncio.to_thread(home.open_memory(user=home.settings.user).get, id)
     name = lesson.source.removeprefix(_PLAYED)
-    found = {each.name: each for each in challenges(home)}
+    found = {each.name: each for each in challenges(home.settings)}
     tried = Dreamt(challenge=name, verdict=DreamVerdict.NOTHING, reason="it is verified already")
     if lesson.verified or lesson.body is None:
         return tried
@@ -234,7 +235,7 @@ class SessionSolver:
         home, done = self._home, []
         quiet = Cerebellum(None, home.memory.encode, spending=home.spending, redactor=home.redactor)
         learner = Learner(home.memory, quiet, mode=Mode.OFF, redactor=home.redactor)
-        read = _programs(home, challenge)
+        read = _programs(home.settings, challenge)
         async with open_session(
             home, self._model, id=session, source_type="dream", learner=learner, read=read
         ) as opened:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
 from habitus.app.growth.remedies import remedy_of
+from habitus.app.home import Clock
 from habitus.errors import NotFound
 from habitus.learning.acc.monitor import Mode
 from habitus.learning.cerebellum import Cerebellum
@@ -70,7 +73,7 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
 
     return Applier(
         keeper,
-        turn_ledger(home),
+        turn_ledger(home.shared, home.clock),
         redactor=redactor,
         count_skill=count_skill,
         user=home.settings.user,
@@ -78,6 +81,6 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
     )
 
 
-def turn_ledger(home: Home) -> TurnLedger:
+def turn_ledger(shared: sa.Engine, clock: Clock) -> TurnLedger:
     """Which turns of transcripts have been learned from."""
-    return TurnLedger(home.shared, clock=home.clock)
+    return TurnLedger(shared, clock=clock)

@@ -26,7 +26,7 @@ def retract(home: Home, *, turn: str = "", session: str = "", all_users: bool = 
     if bool(turn) is bool(session):
         raise Invalid("Say which conversation taught it.", mend="Give --turn ID or --session ID.")
     # What was learned before lessons knew their session is found by the turns that the journal still has.
-    kept = home.journal.turns_of(session, user=whose(home, all_users)) if session else []
+    kept = home.journal.turns_of(session, user=whose(home.settings, all_users)) if session else []
     memory = memory_of(home, all_users)
     found = memory.taught_by({turn} if turn else {one.id for one in kept}, session=session)
     where = f"turn {turn}" if turn else f"session {session}"

@@ -27,8 +27,9 @@ from habitus.learning.transcripts.ledger import How
 from habitus.learning.transcripts.study import Failures, FileRead, Firing, Studied, firings, study
 from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
 from habitus.llm.roles import Models
+from habitus.pause import Pause
 from habitus.redact import CountingRedactor
-from habitus.settings import MemoryMode
+from habitus.settings import MemoryMode, Settings
 
 MOST_KEPT = 200  # firings of one detector
 _SUFFIXES = (".jsonl", ".json", ".ndjson", ".zst")
@@ -136,12 +137,12 @@ def _is_something_else(path: Path) -> bool:
         return False
 
 
-def open_models(home: Home, name: str) -> Models:
+def open_models(settings: Settings, pause: Pause, name: str) -> Models:
     """The model that looks at failed calls, where learning may ask one at all."""
-    if home.settings.memory is MemoryMode.OFF:
+    if settings.memory is MemoryMode.OFF:
         raise Refused("Memory is off, so no model is asked for learning.", mend="Set HABITUS_MEMORY=autopilot.")
-    home.pause.refuse_if_paused()
-    return models.models_named(home.settings, name)
+    pause.refuse_if_paused()
+    return models.models_named(settings, name)
 
 
 @dataclass(slots=True)
@@ -197,7 +198,7 @@ class Study:
             if self._is_too_old(studied):
                 return
             self._take(studied)
-            ledger = learning.turn_ledger(self._home)
+            ledger = learning.turn_ledger(self._home.shared, self._home.clock)
             if self._wants_failures and ledger.is_new(studied.digest, How.POST_MORTEM):
                 failures.take(studied)
 

@@ -20,6 +20,7 @@ from habitus.evidence.assignment import Fixed
 from habitus.evidence.model import ItemKind
 from habitus.llm.model import Model, Usage
 from habitus.skills import evals
+from habitus.skills.library import Library
 from habitus.skills.menu import tokens
 from habitus.skills.model import State, Summary
 from habitus.skills.selection import Request
@@ -120,9 +121,9 @@ async def _prompt_tokens(home: Home) -> int:
     return told + sum(tokens(spec.description) + tokens(str(spec.parameters)) for spec in specs)
 
 
-def own_cases(home: Home, name: str) -> tuple[TrialCase, ...]:
+def own_cases(skills: Library, name: str) -> tuple[TrialCase, ...]:
     """The cases that a skill carries beside it, of those that say what is expected."""
-    file = home.skills.tree(name).get(evals.FILE)
+    file = skills.tree(name).get(evals.FILE)
     if file is None or file.content is None:
         raise Invalid(f"'{name}' has no cases of its own.", mend="Give some with --cases FILE.")
     try:

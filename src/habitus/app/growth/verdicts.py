@@ -13,7 +13,9 @@ from habitus.evidence.findings import Finding
 from habitus.evidence.model import Item, ItemKind
 from habitus.evidence.policy import Rollback, Verdict, is_ignored
 from habitus.memory.model import Engram
+from habitus.settings import Settings
 from habitus.skills import trees
+from habitus.skills.library import Library
 from habitus.skills.lifecycle import Transition, Worth, lesson_transition, transition
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Stage, State
@@ -76,7 +78,7 @@ def due(home: Home) -> tuple[Due, ...]:
     for one in found.items:
         is_chosen = (one.item.kind, one.item.name) in by_request
         if _is_lesson(one.item):
-            steps.append(_of_lesson(home, one, lessons.get((one.item.name, one.item.version))))
+            steps.append(_of_lesson(home.settings, one, lessons.get((one.item.name, one.item.version))))
         else:
             steps.append(_of_skill(now, one, back.get(one.item), is_chosen))
     return tuple(step for step in steps if step is not None)
@@ -86,14 +88,14 @@ def _is_lesson(item: Item) -> bool:
     return item.kind is ItemKind.LESSON
 
 
-def _of_lesson(home: Home, found: Finding, lesson: Engram | None) -> Due | None:
+def _of_lesson(settings: Settings, found: Finding, lesson: Engram | None) -> Due | None:
     if lesson is None:
         return None
     counted = lesson.counters
     uses = Counters(succeeded=counted.helpful, failed=max(counted.retrievals - counted.helpful, 0))
     worth = _worth(found, uses)
     is_verified = lesson.verified and lesson.kind.is_lesson
-    then = lesson_transition(worth, is_verified=is_verified, reliable=home.settings.reliable)
+    then = lesson_transition(worth, is_verified=is_verified, reliable=settings.reliable)
     if then is Transition.STAY:
         return None
     shown = (
@@ -157,18 +159,18 @@ def _proposed(now: _Now, step: Due) -> Proposal | None:
     assert skill is not None  # due says so
     author = Author(actor=Actor.JOB, name="evidence", reason=step.reason)
     try:
-        return home.review.propose(_change(home, step, skill), author, [step.reason])
+        return home.review.propose(_change(home.skills, step, skill), author, [step.reason])
     except Refused:
         return None
 
 
-def _change(home: Home, step: Due, skill: Listed) -> Change:
+def _change(skills: Library, step: Due, skill: Listed) -> Change:
     match step.transition:
         case Transition.ROLL_BACK:
-            tree = home.skills.tree(f"{skill.name}@{skill.layer}", step.to)
+            tree = skills.tree(f"{skill.name}@{skill.layer}", step.to)
             return Change(action=Action.WRITE, name=skill.name, layer=skill.layer, tree=tree)
         case Transition.HIDE:
-            layer, tree, whole = home.skills.own_copy(skill)
+            layer, tree, whole = skills.own_copy(skill)
             hidden = replace(whole, manifest=replace(whole.manifest, disable_model_invocation=True))
             return Change(action=Action.WRITE, name=skill.name, layer=layer, tree=trees.with_skill(tree, hidden))
         case Transition.RETIRE | Transition.STAY | Transition.CLIMB:

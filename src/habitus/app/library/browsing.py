@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from habitus.app.growth.evidence import Evidence
 from habitus.app.home import Home
 from habitus.app.library.listing import listing, used
 from habitus.evidence.policy import Verdict
+from habitus.journal.journal import Journal
+from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram, Kind, TrustLevel
+from habitus.skills.finding import Finder
 from habitus.skills.layers import address
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, Source, Stage, State
@@ -63,10 +67,10 @@ class Browsed:
 
 
 def browse(home: Home, filters: Filters, limit: int) -> Browsed:
-    everything = listing(home)
+    everything = listing(home.skills, home.review)
     chosen, fits = found(home, filters, everything)
     page = chosen[:limit]
-    counted, known = used(home, page), _known(home, page)
+    counted, known = used(home.skills, page), _known(home.journal, home.evidence, page)
     tags = Counter(tag for item in everything if item.summary is not None for tag in item.summary.tags)
     return Browsed(
         rows=tuple(
@@ -89,16 +93,16 @@ def found(home: Home, filters: Filters, everything: Sequence[Listed]) -> tuple[l
     if filters.layer is not None:
         home.skills.layer(filters.layer)  # an unknown one is said
     chosen = [item for item in everything if filters.fits(item)]
-    return _searched(home, filters.q, chosen) if filters.q.strip() else (chosen, True)
+    return _searched(home.finder, filters.q, chosen) if filters.q.strip() else (chosen, True)
 
 
-def _known(home: Home, items: Sequence[Listed]) -> dict[str, Verdict]:
+def _known(journal: Journal, evidence: Evidence, items: Sequence[Listed]) -> dict[str, Verdict]:
     """Of the version that is there now, what evidence says; its arithmetic is done where anybody has judged."""
     versions = {address(item.name, item.layer): item.summary.version for item in items if item.summary is not None}
-    kept = home.journal.exposures(list(versions))
+    kept = journal.exposures(list(versions))
     if not any(one.said for one in kept):
         return {}
-    found = ((one.item, one.judgement.verdict) for one in home.evidence.findings(kept).items)
+    found = ((one.item, one.judgement.verdict) for one in evidence.findings(kept).items)
     return {
         item.name: verdict
         for item, verdict in found
@@ -106,12 +110,12 @@ def _known(home: Home, items: Sequence[Listed]) -> dict[str, Verdict]:
     }
 
 
-def _searched(home: Home, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:
+def _searched(finder: Finder, q: str, items: list[Listed]) -> tuple[list[Listed], bool]:
     """Those whose name holds the words, then those that mean the same."""
     wanted = q.strip().lower().replace(" ", "-")
     named = [item for item in items if wanted in item.name]
     by_name = {item.name: item for item in items if wanted not in item.name}
-    results = home.finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
+    results = finder.search(q, k=_FOUND, among=set(by_name)) if by_name else None
     found = [by_name[hit.id] for hit in results.hits] if results is not None else []
     return [*named, *found], bool(named) or (results is not None and results.fits)
 
@@ -137,8 +141,8 @@ class BrowsedLessons:
     archived: tuple[Engram, ...]
 
 
-def browse_lessons(home: Home, filters: LessonFilters) -> BrowsedLessons:
-    everything = home.memory.list_lessons("all", _LESSONS)
+def browse_lessons(memory: Cortex, filters: LessonFilters) -> BrowsedLessons:
+    everything = memory.list_lessons("all", _LESSONS)
     chosen = [lesson for lesson in everything if filters.fits(lesson)]
     if filters.by_use:
         chosen.sort(key=lambda lesson: (lesson.counters.retrievals, lesson.counters.helpful), reverse=True)
@@ -146,5 +150,5 @@ def browse_lessons(home: Home, filters: LessonFilters) -> BrowsedLessons:
     return BrowsedLessons(
         groups={kind: lessons for kind, lessons in groups.items() if lessons},
         total=len(everything),
-        archived=home.memory.archived(),
+        archived=memory.archived(),
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from habitus.app.home import Home
 from habitus.app.library.content import said_to_be_near
 from habitus.files import File, Tree
-from habitus.skills.review import Action, Proposal
+from habitus.skills.library import Library
+from habitus.skills.review import Action, Proposal, Review
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,34 +29,34 @@ class VersionChange:
     files: tuple[FileChange, ...]
 
 
-def made_by(home: Home, name: str, version: int) -> VersionChange:
-    kept = (one.number for one in home.skills.history(name))
+def made_by(skills: Library, name: str, version: int) -> VersionChange:
+    kept = (one.number for one in skills.history(name))
     before = max((number for number in kept if number < version), default=0)
-    return VersionChange(before=before, after=version, files=versions(home, name, before, version))
+    return VersionChange(before=before, after=version, files=versions(skills, name, before, version))
 
 
-def versions(home: Home, name: str, before: int, after: int) -> tuple[FileChange, ...]:
+def versions(skills: Library, name: str, before: int, after: int) -> tuple[FileChange, ...]:
     """What became of a skill's files from one version to another; version 0 has none."""
-    old = home.skills.tree(name, before) if before else {}
-    return changes(old, home.skills.tree(name, after))
+    old = skills.tree(name, before) if before else {}
+    return changes(old, skills.tree(name, after))
 
 
-def proposed(home: Home, proposal: Proposal) -> tuple[FileChange, ...]:
+def proposed(review: Review, proposal: Proposal) -> tuple[FileChange, ...]:
     """What approving it would do to the files."""
     match proposal.change.action:
         case Action.WRITE:
-            return changes(home.review.before(proposal), proposal.change.tree)
+            return changes(review.before(proposal), proposal.change.tree)
         case Action.REMOVE:
-            return changes(home.review.before(proposal), {})
+            return changes(review.before(proposal), {})
         case Action.ENABLE | Action.DISABLE:
             return ()
 
 
-def twins(home: Home, proposal: Proposal) -> dict[str, tuple[FileChange, ...]]:
+def twins(skills: Library, proposal: Proposal) -> dict[str, tuple[FileChange, ...]]:
     """The skills that say much the same as a proposal, each with how the proposal differs from it."""
-    there = home.skills.snapshot().by_name
+    there = skills.snapshot().by_name
     near = [name for name in said_to_be_near(proposal.reasons) if name in there]
-    return {name: changes(home.skills.tree(name), proposal.change.tree) for name in near}
+    return {name: changes(skills.tree(name), proposal.change.tree) for name in near}
 
 
 def changes(old: Tree, new: Tree) -> tuple[FileChange, ...]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from habitus.app.home import Home
 from habitus.errors import Refused
 from habitus.skills import trees
+from habitus.skills.library import Library
 from habitus.skills.lint import DUPLICATE
 from habitus.skills.listing import Listed
 from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
-from habitus.skills.review import Action, Change, Proposal
+from habitus.skills.review import Action, Change, Proposal, Review
 
 _MARK = re.compile(r"^(?:[-*+]|\d+[.)])\s+")  # of a line in a list
 
@@ -40,33 +41,33 @@ class Duplicate:
 def found(home: Home) -> Iterator[Duplicate]:
     """Pairs of the person's own skills; each skill is in one pair at most, and in none while a change of it waits."""
     seen = home.skills.snapshot()
-    own = {item.name: item for item in seen.listing if _is_own(home, item)}
+    own = {item.name: item for item in seen.listing if _is_own(home.skills, item)}
     busy = {proposal.change.name for proposal in home.review.list(with_contents=False)}
     for name, near in home.finder.neighbours(at=seen).items():
         for hit in near:
             pair = {name, hit.id}
             if hit.score >= DUPLICATE and pair <= own.keys() and not pair & busy:
                 busy |= pair
-                better, lesser = sorted((own[one] for one in pair), key=lambda item: _rank(home, item))
+                better, lesser = sorted((own[one] for one in pair), key=lambda item: _rank(home.skills, item))
                 if lesser.summary is not None and lesser.summary.stages == {Stage.STEPS}:
-                    added = _added(home, better, lesser)
+                    added = _added(home.skills, better, lesser)
                     yield Duplicate(better=better, lesser=lesser, likeness=hit.score, added=added)
 
 
-def _is_own(home: Home, item: Listed) -> bool:
+def _is_own(skills: Library, item: Listed) -> bool:
     is_ours = item.summary is not None and item.summary.source is not Source.IMPORTED
-    return is_ours and item.state is State.OK and home.skills.layer(item.layer).can_write
+    return is_ours and item.state is State.OK and skills.layer(item.layer).can_write
 
 
-def _rank(home: Home, item: Listed) -> tuple[int, int, str, str]:
+def _rank(skills: Library, item: Listed) -> tuple[int, int, str, str]:
     """More stages first, then what served more often, then the older one."""
     assert item.summary is not None
-    served = sum(home.skills.counters(f"{item.name}@{item.layer}").values(), Counters()).succeeded
+    served = sum(skills.counters(f"{item.name}@{item.layer}").values(), Counters()).succeeded
     return -len(item.summary.stages), -served, str(item.summary.created_on), item.name
 
 
-def _added(home: Home, better: Listed, lesser: Listed) -> tuple[str, ...]:
-    kept, other = (home.skills.load(f"{item.name}@{item.layer}").body for item in (better, lesser))
+def _added(skills: Library, better: Listed, lesser: Listed) -> tuple[str, ...]:
+    kept, other = (skills.load(f"{item.name}@{item.layer}").body for item in (better, lesser))
     known = {_plain(line) for line in kept.splitlines()}
     return tuple(line for line in other.splitlines() if _plain(line) not in known)
 
@@ -75,16 +76,16 @@ def _plain(line: str) -> str:
     return " ".join(_MARK.sub("", line.strip()).casefold().split()).rstrip(".")
 
 
-def propose(home: Home, pair: Duplicate) -> Proposal | None:
+def propose(skills: Library, review: Review, pair: Duplicate) -> Proposal | None:
     """Nothing where a person has turned it down."""
     author = Author(actor=Actor.JOB, name="curator", reason=pair.reason)
     item = pair.better if pair.added else pair.lesser
     change = Change(action=Action.REMOVE, name=item.name, layer=item.layer)
     if pair.added:
-        _, tree, skill = home.skills.own_copy(item)
+        _, tree, skill = skills.own_copy(item)
         body = "\n".join([skill.body.rstrip(), "", f"## From {pair.lesser.name}", "", *pair.added, ""])
         change = replace(change, action=Action.WRITE, tree=trees.with_skill(tree, replace(skill, body=body)))
     try:
-        return home.review.propose(change, author, [pair.reason])
+        return review.propose(change, author, [pair.reason])
     except Refused:
         return None

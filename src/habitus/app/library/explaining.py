@@ -15,8 +15,11 @@ from habitus.agent.user_input import inside
 from habitus.app.home import Home
 from habitus.app.library.selecting import select
 from habitus.errors import Invalid
+from habitus.journal.journal import Journal
 from habitus.journal.model import Place, Selected
 from habitus.skills import menu
+from habitus.skills.finding import Finder
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.menu import Menu
 from habitus.skills.model import Summary
@@ -84,13 +87,13 @@ def tried(home: Home, text: str, most: int = 8) -> Tried:
 def why(home: Home, name: str, request: Request) -> Why:
     """Why a skill would, or would not, reach the prompt of this request."""
     seen = prospect(home, request)
-    return _why(home, home.skills.find(name), request.text, seen.selection, seen.menu)
+    return _why(home.skills, home.finder, home.skills.find(name), request.text, seen.selection, seen.menu)
 
 
-def why_in_turn(home: Home, name: str, turn: str, *, user: str | None) -> PastWhy:
+def why_in_turn(skills: Library, journal: Journal, name: str, turn: str, *, user: str | None) -> PastWhy:
     """Why a skill did, or did not, reach the prompt of a turn of this user; None is anybody's."""
-    item = home.skills.find(name)
-    found = tuple(entry for entry in home.journal.turn(turn, user=user).selected if entry.name == item.name)
+    item = skills.find(name)
+    found = tuple(entry for entry in journal.turn(turn, user=user).selected if entry.name == item.name)
     return PastWhy(name=item.name, turn=turn, selected=found)
 
 
@@ -104,16 +107,16 @@ def why_in_session(home: Home, session: Session, name: str) -> tuple[Why, PastWh
         raise Invalid(f"'{item.name}' was not there yet when the last turn began.", mend="Ask again; then look.")
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or Menu(text="", tokens=0, budget=0, shown=())
-    found = _why(home, item, last.said.request.text, last.selection, drawn)
-    past = why_in_turn(home, item.name, last.id, user=last.said.request.user.name)
+    found = _why(home.skills, home.finder, item, last.said.request.text, last.selection, drawn)
+    past = why_in_turn(home.skills, home.journal, item.name, last.id, user=last.said.request.user.name)
     withheld = next((entry for entry in past.selected if entry.place is Place.WITHHELD), None)
     return found if withheld is None else replace(found, place=withheld.place, reason=withheld.reason), past
 
 
-def _why(home: Home, item: Listed, text: str, selection: Selection, drawn: Menu) -> Why:
+def _why(skills: Library, finder: Finder, item: Listed, text: str, selection: Selection, drawn: Menu) -> Why:
     eligible = selection.eligible()
-    found = explain(item, selection, drawn, home.finder.search(text, k=len(eligible) or 1, among=eligible))
-    front = home.skills.find(item.name)
+    found = explain(item, selection, drawn, finder.search(text, k=len(eligible) or 1, among=eligible))
+    front = skills.find(item.name)
     if front.layer == item.layer:
         return found
     if item.layer in front.waiting:

@@ -11,6 +11,7 @@ from habitus.app.home import Home
 from habitus.evidence.findings import Finding
 from habitus.journal.model import KeptExposure
 from habitus.skills.layers import address
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Version
 
@@ -45,18 +46,20 @@ class Fared:
 def fared(home: Home, item: Listed) -> Fared:
     kept = home.journal.exposures([address(item.name, item.layer), item.name])
     return Fared(
-        versions=tuple((version.number, _of_version(home, item, version.number)) for version in _last(home, item)),
+        versions=tuple(
+            (version.number, _of_version(home.skills, item, version.number)) for version in _last(home.skills, item)
+        ),
         weeks=_weeks([one for one in kept if one.exposure.is_used], home.clock()),
         findings=home.evidence.of_skill(item),
     )
 
 
-def _last(home: Home, item: Listed) -> Iterable[Version]:
-    return home.skills.history(address(item.name, item.layer))[-_VERSIONS:]
+def _last(skills: Library, item: Listed) -> Iterable[Version]:
+    return skills.history(address(item.name, item.layer))[-_VERSIONS:]
 
 
-def _of_version(home: Home, item: Listed, number: int) -> Uses:
-    stages = home.skills.counters(address(item.name, item.layer), version=number).values()
+def _of_version(skills: Library, item: Listed, number: int) -> Uses:
+    stages = skills.counters(address(item.name, item.layer), version=number).values()
     good, bad, used = (sum(getattr(each, key) for each in stages) for key in ("succeeded", "failed", "used"))
     return Uses(good=good, bad=bad, unknown=max(used - good - bad, 0))
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from habitus import search
 from habitus.app import home_directory
 from habitus.errors import StorageFailed
+from habitus.settings import Settings
 from habitus.skills.finding import Finder
 from habitus.skills.layers import USER
 from habitus.skills.shared_index import SharedIndex
@@ -26,17 +27,17 @@ def open_finder(home: Home) -> Finder:
         local,
         partial(home_directory.open_index, settings, local),
         redacted=home.redacted,
-        shared=_shared_index(home),
+        shared=_shared_index(home.settings, home.shared),
     )
 
 
-def _shared_index(home: Home) -> SharedIndex | None:
+def _shared_index(settings: Settings, shared: sa.Engine) -> SharedIndex | None:
     """Only PostgreSQL searches by itself."""
-    url = home.settings.database
+    url = settings.database
     if not url or sa.make_url(url).get_backend_name() != "postgresql":
         return None
-    open_server = partial(_open_server, home.shared)
-    return SharedIndex(USER, above=home.settings.search.server_above, open_server=open_server)
+    open_server = partial(_open_server, shared)
+    return SharedIndex(USER, above=settings.search.server_above, open_server=open_server)
 
 
 def _open_server(shared: sa.Engine, embedder: search.Embedder) -> search.ServerIndex:

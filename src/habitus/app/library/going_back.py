@@ -49,4 +49,4 @@ def roll_back(home: Home, name: str, to: int, reason: str) -> RolledBack:
     author = home.person(reason or f"back to version {to}")
     version = home.skills.rollback(name, to, author)
     item = home.skills.find(name)
-    return RolledBack(name=item.name, layer=item.layer, version=version, undo=undo_of(home, item, author))
+    return RolledBack(name=item.name, layer=item.layer, version=version, undo=undo_of(home.skills, item, author))

@@ -46,9 +46,9 @@ def open_library(home: Home, *, only: str = "") -> Library:
     )
 
 
-def may_have_tools(home: Home) -> bool:
+def may_have_tools(shared: sa.Engine, local: sa.Engine) -> bool:
     """Whether any skill is known to have code or recipes; it costs no look at the library."""
-    return any(map(has_more_than_steps, dict.fromkeys((home.local, home.shared))))
+    return any(map(has_more_than_steps, dict.fromkeys((local, shared))))
 
 
 def revision(home: Home) -> Hashable:

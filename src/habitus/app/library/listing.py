@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from habitus.app.growth.evidence import Evidence
 from habitus.app.home import Home
 from habitus.app.library.layers import open_library
 from habitus.errors import NotFound, did_you_mean
 from habitus.files import content_of
+from habitus.journal.journal import Journal
 from habitus.skills import gates, names, trees
 from habitus.skills.gates import Packages
 from habitus.skills.layers import OWN, USER, Layer, address
@@ -21,7 +23,7 @@ from habitus.skills.library import Library
 from habitus.skills.lifecycle import is_judged, reliability
 from habitus.skills.listing import Listed
 from habitus.skills.model import Archived, Counters, History, Manifest, Skill, Stage, State
-from habitus.skills.review import Action
+from habitus.skills.review import Action, Review
 from habitus.skills.stores.base import TOLD
 
 
@@ -73,24 +75,24 @@ class Place:
 
 
 def listing(
-    home: Home, *, tag: str | None = None, state: str | None = None, layer: str | None = None
+    skills: Library, review: Review, *, tag: str | None = None, state: str | None = None, layer: str | None = None
 ) -> tuple[Listed, ...]:
     """Every skill, with those that wait for a person, that fits the filters."""
     if layer is not None:
-        home.skills.layer(layer)  # an unknown one is said
+        skills.layer(layer)  # an unknown one is said
     return tuple(
         item
-        for item in (*home.skills.listing(), *_held(home))
+        for item in (*skills.listing(), *_held(review))
         if (tag is None or (item.summary is not None and tag in item.summary.tags))
         and (state is None or item.state == state)
         and (layer is None or item.layer == layer)
     )
 
 
-def places(home: Home) -> tuple[Place, ...]:
+def places(skills: Library) -> tuple[Place, ...]:
     """Where skills come from, the strongest first."""
-    counted = Counter(item.layer for item in home.skills.listing())
-    layers = [layer for layer in reversed(home.skills.layers) if layer.is_listed and counted[layer.name]]
+    counted = Counter(item.layer for item in skills.listing())
+    layers = [layer for layer in reversed(skills.layers) if layer.is_listed and counted[layer.name]]
     return tuple(Place(name=layer.name, skills=counted[layer.name], whose=_whose(layer)) for layer in layers)
 
 
@@ -105,9 +107,9 @@ def _whose(layer: Layer) -> Whose:
 Counted = Mapping[tuple[str, str], Counters]  # (layer, name) → all stages together
 
 
-def used(home: Home, items: Sequence[Listed]) -> Counted:
+def used(skills: Library, items: Sequence[Listed]) -> Counted:
     """How those of these skills have fared that were ever shown or used."""
-    layers = [home.skills.layer(name) for name in dict.fromkeys(item.layer for item in items)]
+    layers = [skills.layer(name) for name in dict.fromkeys(item.layer for item in items)]
     return {
         (layer.name, name): _together(stages) for layer in layers for name, stages in layer.store.all_counters().items()
     }
@@ -117,11 +119,11 @@ def _together(stages: Mapping[Stage, Counters]) -> Counters:
     return functools.reduce(operator.add, stages.values(), Counters())
 
 
-def stated_manifest(home: Home, item: Listed) -> Manifest:
+def stated_manifest(skills: Library, item: Listed) -> Manifest:
     """The manifest as the file states it, whatever force it has."""
     if item.summary is not None and not (item.inert or item.hidden or item.fills):
         return item.summary.manifest  # nothing was taken from it or added to it
-    own = home.skills.layer(item.layer).store.summary(item.name)
+    own = skills.layer(item.layer).store.summary(item.name)
     found = own or item.summary
     return found.manifest if found is not None else Manifest()
 
@@ -149,40 +151,40 @@ def shown(home: Home, name: str, version: int | None = None) -> ShownSkill:
             for stage, counted in told.items()
         ),
         lacks=() if skill is None else gates.missing_packages(skill.manifest, Packages()),
-        known=_known(home, item),
+        known=_known(home.journal, home.evidence, item),
     )
 
 
-def _known(home: Home, item: Listed) -> tuple[str, ...]:
+def _known(journal: Journal, evidence: Evidence, item: Listed) -> tuple[str, ...]:
     """What evidence says of each version; its arithmetic is loaded where somebody has judged one."""
-    if not any(one.said for one in home.journal.exposures([address(item.name, item.layer)])):
+    if not any(one.said for one in journal.exposures([address(item.name, item.layer)])):
         return ()
-    return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.of_skill(item))
+    return tuple(f"version {one.item.version}: {one.sentence}" for one in evidence.of_skill(item))
 
 
-def file_of(home: Home, name: str, path: str, version: int | None = None) -> bytes:
+def file_of(skills: Library, name: str, path: str, version: int | None = None) -> bytes:
     """One of its files, whole."""
-    tree = home.skills.tree(name, version)
+    tree = skills.tree(name, version)
     if path not in tree:
         near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
         raise NotFound(f"'{name}' has no file '{path}'.", mend=near)
     try:
-        return content_of(path, tree[path], home.skills.directory(name))
+        return content_of(path, tree[path], skills.directory(name))
     except OSError as error:
         raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", mend="") from None
 
 
-def history(home: Home, name: str) -> tuple[str, str, History]:
+def history(skills: Library, name: str) -> tuple[str, str, History]:
     """The name and the layer of a skill, of one in the archive too, and everything that was done to it."""
     item: Listed | Archived
     try:
-        item = home.skills.find(name)
+        item = skills.find(name)
     except NotFound as unknown:
         try:
-            item = home.skills.newest_archived(name)
+            item = skills.newest_archived(name)
         except NotFound:
             raise unknown from None
-    return item.name, item.layer, home.skills.layer(item.layer).store.whole_history(item.name)
+    return item.name, item.layer, skills.layer(item.layer).store.whole_history(item.name)
 
 
 def _library_of(home: Home, name: str) -> Library:
@@ -194,13 +196,13 @@ def _library_of(home: Home, name: str) -> Library:
     return skills if skills.snapshot().listing else home.skills
 
 
-def stats(home: Home, name: str | None = None) -> tuple[StageStats, ...]:
+def stats(skills: Library, name: str | None = None) -> tuple[StageStats, ...]:
     """The counters of one skill, or of all that have any."""
     if name is not None:
-        item = home.skills.find(name)
-        found = {(item.layer, item.name): home.skills.counters(name)}
+        item = skills.find(name)
+        found = {(item.layer, item.name): skills.counters(name)}
     else:
-        found = home.skills.all_counters()
+        found = skills.all_counters()
     return tuple(
         StageStats(
             name=skill,
@@ -214,9 +216,9 @@ def stats(home: Home, name: str | None = None) -> tuple[StageStats, ...]:
     )
 
 
-def _held(home: Home) -> list[Listed]:
+def _held(review: Review) -> list[Listed]:
     """Skills that wait for a person before they are there at all."""
-    waiting = home.review.list(with_contents=False) if home.review.waiting_count() else []
+    waiting = review.list(with_contents=False) if review.waiting_count() else []
     return [
         Listed(
             name=proposal.change.name,

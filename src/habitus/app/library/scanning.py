@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.files import Tree, file_of, given_path
 from habitus.screening.findings import Finding, is_clean
+from habitus.screening.policy import Policy
 from habitus.screening.scanner import scan
 from habitus.skills.formats import archives, detect, units
 from habitus.skills.formats.base import CantTake, Incoming, NotTaken
@@ -37,30 +37,30 @@ class ScanReport:
         return any(each.is_held for each in self.scanned)
 
 
-def look_at(home: Home, path: str) -> ScanReport:
+def look_at(screening: Policy, path: str) -> ScanReport:
     """Scan the skills at a path as an import would; where there are none, all the files."""
     source = given_path(path)
     units.check_readable(source)
     entries = list(detect.read(source, keep_both=True))
     skills = [entry for entry in entries if isinstance(entry, Incoming)]
     if not skills:
-        return ScanReport(scanned=tuple(_plain_files(home, source)), not_read=())
-    scanned = tuple(_scanned(home, entry.name, entry.origin, entry.tree) for entry in skills)
+        return ScanReport(scanned=tuple(_plain_files(screening, source)), not_read=())
+    scanned = tuple(_scanned(screening, entry.name, entry.origin, entry.tree) for entry in skills)
     return ScanReport(scanned=scanned, not_read=tuple(entry for entry in entries if isinstance(entry, NotTaken)))
 
 
-def _scanned(home: Home, name: str, origin: str, tree: Tree) -> Scanned:
-    findings = scan(tree, home.screening)
+def _scanned(screening: Policy, name: str, origin: str, tree: Tree) -> Scanned:
+    findings = scan(tree, screening)
     return Scanned(name=name, origin=origin, findings=findings, is_held=not is_clean(findings))
 
 
-def _plain_files(home: Home, path: Path) -> Iterator[Scanned]:
+def _plain_files(screening: Policy, path: Path) -> Iterator[Scanned]:
     if not archives.is_archive(path):
-        yield _scanned(home, path.name, str(path), _tree(path))
+        yield _scanned(screening, path.name, str(path), _tree(path))
         return
     try:
         with archives.unpacked(path) as top:
-            yield _scanned(home, path.name, str(path), _tree(top))
+            yield _scanned(screening, path.name, str(path), _tree(top))
     except CantTake as problem:
         raise Invalid(f"{path.name} can't be read: {problem}", mend="") from None
 

@@ -10,6 +10,7 @@ from habitus.skills import names
 from habitus.skills.gates import GateContext, is_barred
 from habitus.skills.listing import Snapshot
 from habitus.skills.selection import Request, Selection, User
+from habitus.tools.tools import Tools
 
 
 def select(home: Home, request: Request) -> Selection:
@@ -21,12 +22,12 @@ def select(home: Home, request: Request) -> Selection:
 def gates_at(home: Home, snapshot: Snapshot, user: User) -> GateContext:
     """What is open to somebody who has the tools of a session."""
     gates = home.gates(user)
-    tools = names.BUILT_IN_TOOLS | _code_tools(home, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS))
+    tools = names.BUILT_IN_TOOLS | _code_tools(home.tools, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS))
     return replace(gates, tools=tools)
 
 
-def _code_tools(home: Home, snapshot: Snapshot, gates: GateContext) -> frozenset[str]:
+def _code_tools(tools: Tools, snapshot: Snapshot, gates: GateContext) -> frozenset[str]:
     open_here = {item.name for item in snapshot.with_code if item.summary and not is_barred(item.summary, gates)}
     if not open_here:
         return frozenset()
-    return frozenset(tool.name for tool in home.tools.active(at=snapshot) if tool.name in open_here)
+    return frozenset(tool.name for tool in tools.active(at=snapshot) if tool.name in open_here)

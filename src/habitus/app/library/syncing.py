@@ -20,6 +20,7 @@ from habitus.skills.formats import disk
 from habitus.skills.formats.base import CantTake
 from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.layers import USER, project_root
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import State
 from habitus.skills.review import Action, Change
@@ -132,9 +133,9 @@ def _done(home: Home, planned: SyncPlan, one: Planned) -> Planned:
     place = planned.folder / one.name
     match one.step:
         case Step.PUT | Step.UPDATE:
-            here = _whole(home, home.skills.find(f"{one.name}@{USER}"))
+            here = _whole(home.skills, home.skills.find(f"{one.name}@{USER}"))
             _note(planned.folder, one.name, _synced(here, planned.wish.manner))
-            _put(home, here, place, planned.wish.manner)
+            _put(home.skills, here, place, planned.wish.manner)
         case Step.TAKE_BACK:
             return _take_back(home, planned, one)
         case Step.REMOVE:
@@ -176,13 +177,13 @@ def _chosen(home: Home, wish: Wish, found: Host, put: Mapping[str, Synced], othe
     chosen = _Chosen()
     names = {one.name for one in wanted}
     room = found.listing_chars - sum(_characters(name, tree) for name, tree in others.items() if name not in names)
-    for item in _in_order(home, wanted, wish, put):
+    for item in _in_order(home.skills, wanted, wish, put):
         said = item.summary
         cost = len(item.name) + _LINE + (len(said.description) + len(said.when_to_use) if said else 0)
         if found.listing_chars and cost > room and item.name not in put:
             chosen.behind.append(item.name)
             continue
-        whole = _whole(home, item)
+        whole = _whole(home.skills, item)
         if reason := _objection(home, found, wish, whole):
             chosen.left_out[item.name] = reason
         else:
@@ -224,8 +225,8 @@ def _has_secret(home: Home, content: bytes) -> bool:
     return home.redacted(text) != text
 
 
-def _whole(home: Home, item: Listed) -> _Here:
-    store = home.skills.layer(item.layer).store
+def _whole(skills: Library, item: Listed) -> _Here:
+    store = skills.layer(item.layer).store
     tree, folder = store.tree(item.name) or {}, store.directory(item.name)
     found = dict(tree)
     for path, file in tree.items():
@@ -236,9 +237,9 @@ def _whole(home: Home, item: Listed) -> _Here:
     return _Here(item=item, tree=found)
 
 
-def _in_order(home: Home, items: Sequence[Listed], wish: Wish, put: Mapping[str, Synced]) -> list[Listed]:
+def _in_order(skills: Library, items: Sequence[Listed], wish: Wish, put: Mapping[str, Synced]) -> list[Listed]:
     """Those that were named, those that are there already, then the most used."""
-    counters = home.skills.all_counters()
+    counters = skills.all_counters()
 
     def used(name: str) -> int:
         return sum(counted.used + counted.recommended for counted in counters.get((USER, name), {}).values())
@@ -266,12 +267,12 @@ def _there(folder: Path, name: str, put: Synced | None) -> Tree:
         return {"?": file_of(b"")}
 
 
-def _put(home: Home, here: _Here, place: Path, manner: Manner) -> None:
+def _put(skills: Library, here: _Here, place: Path, manner: Manner) -> None:
     with disk.disk_errors(place):
         _remove(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         if manner is Manner.LINK:
-            place.symlink_to(home.skills.layer(USER).store.directory(here.item.name) or place)
+            place.symlink_to(skills.layer(USER).store.directory(here.item.name) or place)
         else:
             with disk.exported(place, overwrite=False) as aside:
                 disk.write_tree(aside, here.tree)

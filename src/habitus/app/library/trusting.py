@@ -11,6 +11,7 @@ from habitus.errors import NotFound
 from habitus.files import Tree, given_path, tree_hash
 from habitus.skills import trees
 from habitus.skills.layers import AGENTS, Layer
+from habitus.skills.library import Library
 from habitus.skills.model import Source, Stage
 from habitus.skills.powers import brings_code, powers
 from habitus.skills.trust import APPROVED, IMPORTED, Trust, Trusted
@@ -46,7 +47,7 @@ def trustable(home: Home, target: str | None) -> Trustable:
     if target in packages.allowed(home) and not home.skills.is_taken(target):
         return Trustable(roots={packages.root_of(home.project): {target: {}}}, is_part=True)
     if target is not None and "/" not in target and not given_path(target).is_dir():
-        return trustable_skill(home, target)
+        return trustable_skill(home.skills, target)
     there = home.seen_from(given_path(target).resolve() if target else home.settings.cwd)
     roots = {layer.trust_root: _all(layer) for layer in there.skills.layers if layer.trust_root}
     if not roots:
@@ -57,19 +58,19 @@ def trustable(home: Home, target: str | None) -> Trustable:
     return Trustable(roots=roots)
 
 
-def trustable_skill(home: Home, name: str) -> Trustable:
+def trustable_skill(skills: Library, name: str) -> Trustable:
     """One skill, whatever directory is called the same: for those who may not name directories."""
-    return Trustable(roots=_one(home, name), is_part=True)
+    return Trustable(roots=_one(skills, name), is_part=True)
 
 
 def _all(layer: Layer) -> dict[str, Tree]:
     return {summary.name: layer.store.tree(summary.name) or {} for summary in layer.store.list_summaries()}
 
 
-def _one(home: Home, name: str) -> dict[str, dict[str, Tree]]:
-    item = home.skills.find(name)
-    tree = home.skills.tree(f"{item.name}@{item.layer}")
-    if claims_root := home.skills.layer(item.layer).claims_root:
+def _one(skills: Library, name: str) -> dict[str, dict[str, Tree]]:
+    item = skills.find(name)
+    tree = skills.tree(f"{item.name}@{item.layer}")
+    if claims_root := skills.layer(item.layer).claims_root:
         return {claims_root: {item.name: tree}}
     if item.summary is not None and item.summary.source is Source.IMPORTED:
         return {IMPORTED: {item.name: tree}}
@@ -78,12 +79,12 @@ def _one(home: Home, name: str) -> dict[str, dict[str, Tree]]:
     raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
 
 
-def is_trusted(home: Home, found: Trustable) -> bool:
+def is_trusted(trust: Trust, approvals: Trust, found: Trustable) -> bool:
     """Whether all of them are trusted as they are, by whichever process."""
     for root in found.roots:
-        _kept(home, root).revision()
+        _kept(trust, approvals, root).revision()
     return all(
-        _kept(home, root).is_trusted_as_it_is(root, name, tree_hash(tree))
+        _kept(trust, approvals, root).is_trusted_as_it_is(root, name, tree_hash(tree))
         for root, skills in found.roots.items()
         for name, tree in skills.items()
     )
@@ -108,16 +109,16 @@ def trust(home: Home, found: Trustable) -> None:
         if found.is_part:
             for name, tree in skills.items():
                 trees.refuse_clash(name, tree)
-        _kept(home, root).trust(root, skills, home.settings.signature, adds=found.is_part)
+        _kept(home.trust, home.approvals, root).trust(root, skills, home.settings.signature, adds=found.is_part)
 
 
-def revoke(home: Home, found: Trustable) -> tuple[str, ...]:
+def revoke(trust: Trust, approvals: Trust, found: Trustable) -> tuple[str, ...]:
     """Trust them no longer; says which roots, or skills, were trusted."""
     revoked: list[str] = []
     for root, skills in found.roots.items():
         if found.is_part:
-            revoked += [name for name in skills if _kept(home, root).revoke(root, name)]
-        elif home.trust.revoke(root):
+            revoked += [name for name in skills if _kept(trust, approvals, root).revoke(root, name)]
+        elif trust.revoke(root):
             revoked.append(root)
     return tuple(revoked)
 
@@ -127,6 +128,6 @@ def trusted(home: Home) -> tuple[Trusted, ...]:
     return (*home.trust.list(), *shared)
 
 
-def _kept(home: Home, root: str) -> Trust:
+def _kept(trust: Trust, approvals: Trust, root: str) -> Trust:
     """Where trust in a root is kept: approved code with the skills it belongs to, all else with this machine."""
-    return home.approvals if root == APPROVED else home.trust
+    return approvals if root == APPROVED else trust

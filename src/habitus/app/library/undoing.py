@@ -10,9 +10,11 @@ from functools import partial
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, Refused, UserError
 from habitus.files import is_same
+from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram
 from habitus.skills import merging, trees
 from habitus.skills.layers import Layer
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Switched, Version
 from habitus.skills.stores.base import Changed
@@ -45,9 +47,9 @@ def of_version(address: str, version: int) -> tuple[str, ...]:
     return ("undo", f"{address}:{version}")
 
 
-def undo_of(home: Home, item: Listed, author: Author) -> tuple[str, ...]:
+def undo_of(skills: Library, item: Listed, author: Author) -> tuple[str, ...]:
     """The command that takes back what an author has just made of a skill; nothing where nothing was changed."""
-    history = home.skills.layer(item.layer).store.history(item.name)
+    history = skills.layer(item.layer).store.history(item.name)
     made = [version.number for version in history if version.author.change == author.change]
     return of_version(f"{item.name}@{item.layer}", made[-1]) if made else ()
 
@@ -89,25 +91,25 @@ def _steps(home: Home, target: str, author: Author) -> list[Step]:
     if not number.removeprefix("v").isdecimal():
         raise Invalid(f"'{target}' names no version.", mend=f"Write {address}:VERSION.")
     version = int(number.removeprefix("v"))
-    if "@" not in address and (lesson := _lesson(home, address)) is not None:
-        return [lambda: [_undone_lesson(home, lesson, version, author)]]
+    if "@" not in address and (lesson := _lesson(home.memory, address)) is not None:
+        return [lambda: [_undone_lesson(home.memory, lesson, version, author)]]
     item = home.skills.find(address)
     known = [one.number for one in home.skills.history(address)]
     if version not in known:
         raise NotFound(f"'{item.name}' has no version {version}.", mend=f"It has: {', '.join(map(str, known))}.")
     layer = home.skills.layer(item.layer)
-    return [lambda: [_without(home, layer, item.name, version, version, author)]]
+    return [lambda: [_without(home.skills, layer, item.name, version, version, author)]]
 
 
-def _lesson(home: Home, id: str) -> Engram | None:
+def _lesson(memory: Cortex, id: str) -> Engram | None:
     with suppress(NotFound):
-        return home.memory.get(id)
+        return memory.get(id)
     return None
 
 
-def _undone_lesson(home: Home, lesson: Engram, version: int, author: Author) -> Undone:
-    with home.memory.noting() as made:
-        after = home.memory.undo(lesson.id, version, by=author.name)
+def _undone_lesson(memory: Cortex, lesson: Engram, version: int, author: Author) -> Undone:
+    with memory.noting() as made:
+        after = memory.undo(lesson.id, version, by=author.name)
     said = f"is without version {version}: {after.text}" if made else f"has nothing of version {version} any more"
     return Undone(
         what=lesson.id, said="is in the archive" if after.state.is_put_away else said, targets=of_lessons(made)
@@ -136,7 +138,7 @@ def _taken_back(home: Home, layer: Layer, changed: Changed, author: Author) -> l
         name = store.restore(changed.skill, author)
         done.append(Undone(what=address, said="is back", targets=(author.change,)))
     if changed.first:
-        done.append(_without(home, layer, name, changed.first, changed.last, author))
+        done.append(_without(home.skills, layer, name, changed.first, changed.last, author))
     if moves[:1] == [Switched.RESTORED] and moves[-1] is Switched.RESTORED:
         _refuse_newer(layer, name, changed, author)
         home.skills.remove(address, author)
@@ -157,7 +159,7 @@ def _refuse_newer(layer: Layer, name: str, changed: Changed, author: Author) -> 
         raise _was_changed(layer, name, newest)
 
 
-def _without(home: Home, layer: Layer, name: str, first: int, last: int, author: Author) -> Undone:
+def _without(skills: Library, layer: Layer, name: str, first: int, last: int, author: Author) -> Undone:
     """The skill without what was done from one version to another."""
     store, address = layer.store, f"{name}@{layer.name}"
     history, now = store.history(name), store.tree(name) or {}
@@ -166,7 +168,7 @@ def _without(home: Home, layer: Layer, name: str, first: int, last: int, author:
     if not earlier:
         if newest.number > last:
             raise _was_changed(layer, name, newest)
-        home.skills.remove(address, replace(author, reason=author.reason or f"{what} taken back"))
+        skills.remove(address, replace(author, reason=author.reason or f"{what} taken back"))
         return Undone(what=address, said="is in the archive: there was nothing before it", targets=(author.change,))
     before, after = store.tree(name, earlier[-1]) or {}, store.tree(name, last) or {}
     merged = merging.without_change(before, after, now)
@@ -178,7 +180,7 @@ def _without(home: Home, layer: Layer, name: str, first: int, last: int, author:
             mend=f"Compare 'habitus skills diff {address} {earlier[-1]} {last}' and edit it; nothing was changed.",
         )
     author = replace(author, reason=author.reason or f"{what} taken back")
-    version = home.skills.write_tree(layer.name, name, merged.tree, author, expected_version=newest.number)
+    version = skills.write_tree(layer.name, name, merged.tree, author, expected_version=newest.number)
     if version == newest.number:
         return Undone(what=address, said=f"has nothing of {what} any more")
     return Undone(what=address, said=f"is without {what}, as version {version}", targets=(f"{address}:{version}",))

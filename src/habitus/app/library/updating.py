@@ -8,19 +8,22 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.app.home import Home
+from habitus.app.home import Clock, Home
 from habitus.app.library.content import near_duplicates
 from habitus.app.library.undoing import of_change, of_lessons
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, content_of
 from habitus.files import tree_hash as hash_of
 from habitus.memory.playbook import land
+from habitus.settings import Settings
 from habitus.skills import fetching, lock, names
 from habitus.skills.diffing import diff_trees
+from habitus.skills.finding import Finder
 from habitus.skills.formats import carried, detect
 from habitus.skills.formats.base import Entry, Incoming, NotTaken, Outgoing, PlaybookLesson, Written
 from habitus.skills.importing import Result, Verdict
 from habitus.skills.layers import USER
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Counters, Stage, State
 
@@ -90,17 +93,17 @@ def take_in(home: Home, source: Path | str, only: Sequence[str], layer: str, man
 
 def add(home: Home, source: str, only: Sequence[str], manner: Manner) -> TakenIn:
     """Fetch skills, take them in, and lock where they came from and at which commit."""
-    with _fetched(home, source) as fetched:
+    with _fetched(home.settings, source) as fetched:
         found = detect.read(fetched.path, origin=fetched.path.name, keep_both=manner.keep_both)
         entries = list(_chosen(found, only))
         taken = _run(home, entries, USER, manner)
-        _lock(home, taken.results, entries, fetched)
+        _lock(home.settings, home.clock, taken.results, entries, fetched)
     return taken
 
 
 def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool = False) -> Updated:
     """Fetch added skills again and take in what changed; `is_check` only looks."""
-    locked = lock.read(_lock_file(home))
+    locked = lock.read(_lock_file(home.settings))
     for name in wanted:
         if name not in locked:
             raise NotFound(f"'{name}' was not added from anywhere.", mend=f"Added: {', '.join(locked) or 'none'}.")
@@ -110,16 +113,16 @@ def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool 
     gone: list[str] = []
     undo: list[str] = []
     for address in dict.fromkeys(entry.address for entry in chosen.values()):
-        with _fetched(home, address) as fetched:
+        with _fetched(home.settings, address) as fetched:
             mine = {name for name, entry in chosen.items() if entry.address == address}
             found = detect.read(fetched.path, origin=fetched.path.name, keep_both=True)
             entries = [entry for entry in found if isinstance(entry, Incoming) and entry.name in mine]
             gone += sorted(mine - {entry.name for entry in entries})
             moved = [entry for entry in entries if hash_of(entry.tree) != locked[entry.name].tree_hash]
-            changes += [SkillDiff(name=entry.name, diff=diff) for entry in moved if (diff := _diff(home, entry))]
+            changes += [SkillDiff(name=entry.name, diff=diff) for entry in moved if (diff := _diff(home.skills, entry))]
             if not is_check:
                 taken = _run(home, entries, USER, manner)
-                _lock(home, taken.results, entries, fetched)
+                _lock(home.settings, home.clock, taken.results, entries, fetched)
                 results += taken.results
                 undo += taken.undo[1:]
     taken = TakenIn(results=tuple(results), undo=("undo", *undo) if undo else ())
@@ -127,7 +130,7 @@ def update(home: Home, wanted: Sequence[str], manner: Manner, *, is_check: bool 
 
 
 def export(
-    home: Home,
+    skills: Library,
     name: str | None,
     format_name: str,
     to: Path,
@@ -137,24 +140,24 @@ def export(
 ) -> Exported:
     """Write one skill, or all of the person's, in another system's layout."""
     form = detect.named(format_name)
-    library = home.skills
+    library = skills
     chosen = [library.find(name)] if name else [item for item in library.listing() if _is_own(item)]
     if not chosen or chosen[0].summary is None:
         raise Invalid("There is nothing to export.", mend="See 'habitus skills list'.")
     counters = library.all_counters(with_told=True)
     outgoing = []
     for item in chosen:
-        outgoing.append(_outgoing(home, item, counters.get((item.layer, item.name), {})))
+        outgoing.append(_outgoing(skills, item, counters.get((item.layer, item.name), {})))
         progress(len(outgoing))
     written = form.write(outgoing, to, overwrite=overwrite)
     count = len(chosen) - len(written.left_out)
     return Exported(count=count, format=form.name, written=written, lost=tuple(carried.lost(form, outgoing, to)))
 
 
-def likenesses(home: Home, taken: TakenIn) -> list[tuple[str, str]]:
+def likenesses(skills: Library, finder: Finder, taken: TakenIn) -> list[tuple[str, str]]:
     """(name, what it is much like) of what was taken in; of a large library that would take too long to find out."""
     new = taken.new_skills if len(taken.new_skills) <= 50 else ()
-    return [(name, found) for name in new for found in near_duplicates(home.finder, name, home.skills.tree(name))]
+    return [(name, found) for name in new for found in near_duplicates(finder, name, skills.tree(name))]
 
 
 def landed(home: Home, lesson: PlaybookLesson) -> Result:
@@ -170,8 +173,8 @@ def _is_own(item: Listed) -> bool:
     return item.summary is not None and item.layer != "bundled" and item.state is not State.UNTRUSTED
 
 
-def _outgoing(home: Home, item: Listed, counters: Mapping[Stage, Counters]) -> Outgoing:
-    store = home.skills.layer(item.layer).store
+def _outgoing(skills: Library, item: Listed, counters: Mapping[Stage, Counters]) -> Outgoing:
+    store = skills.layer(item.layer).store
     skill, tree = store.load(item.name, look=False), store.tree(item.name, look=False)
     if skill is None or tree is None:
         raise Invalid(f"'{item.name}' can't be loaded.", mend="See 'habitus skills lint'.")
@@ -226,19 +229,20 @@ def _is_new(result: Result) -> bool:
     return result.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
 
 
-def _fetched(home: Home, wanted: str) -> AbstractContextManager[fetching.Fetched]:
-    settings = home.settings
+def _fetched(settings: Settings, wanted: str) -> AbstractContextManager[fetching.Fetched]:
     host = settings.git_host or fetching.DEFAULT_HOST
     return fetching.fetched(wanted, cwd=settings.cwd, environ=os.environ, host=host)
 
 
-def _lock_file(home: Home) -> Path:
-    return home.settings.home / lock.FILE
+def _lock_file(settings: Settings) -> Path:
+    return settings.home / lock.FILE
 
 
-def _lock(home: Home, results: Sequence[Result], entries: Iterable[Entry], fetched: fetching.Fetched) -> None:
+def _lock(
+    settings: Settings, clock: Clock, results: Sequence[Result], entries: Iterable[Entry], fetched: fetching.Fetched
+) -> None:
     hashes = {entry.name: hash_of(entry.tree) for entry in entries if isinstance(entry, Incoming)}
-    locked = lock.read(_lock_file(home))
+    locked = lock.read(_lock_file(settings))
     for result in results:
         if result.verdict is Verdict.REFUSED or result.name not in hashes:
             continue
@@ -247,14 +251,14 @@ def _lock(home: Home, results: Sequence[Result], entries: Iterable[Entry], fetch
             commit=fetched.commit,
             origin=result.origin,
             tree_hash=hashes[result.name],
-            added_on=home.clock().isoformat(timespec="seconds"),
+            added_on=clock().isoformat(timespec="seconds"),
         )
         earlier = locked.get(result.name)
         is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry
         locked[result.name] = earlier if is_same and earlier is not None else entry
-    lock.write(_lock_file(home), locked)
+    lock.write(_lock_file(settings), locked)
 
 
-def _diff(home: Home, entry: Incoming) -> str:
-    here = home.skills.layer(USER).store.tree(entry.name) or {}
+def _diff(skills: Library, entry: Incoming) -> str:
+    here = skills.layer(USER).store.tree(entry.name) or {}
     return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")

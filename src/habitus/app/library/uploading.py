@@ -13,9 +13,11 @@ from habitus.app.library.scanning import Scanned, look_at
 from habitus.app.library.updating import Manner, TakenIn, take_in
 from habitus.errors import Invalid
 from habitus.sandbox.given import harmless
+from habitus.screening.policy import Policy
 from habitus.skills import names
 from habitus.skills.formats.base import NotTaken
 from habitus.skills.layers import USER
+from habitus.skills.library import Library
 
 _ENDINGS = (".md", ".zip", ".skill", ".tar.gz", ".tgz")
 
@@ -37,11 +39,11 @@ class Looked:
     known: tuple[str, ...]
 
 
-def look(home: Home, sent: Upload) -> Looked:
+def look(skills: Library, screening: Policy, sent: Upload) -> Looked:
     """Nothing is saved by looking."""
     with _of_skills(sent) as path:
-        report = look_at(home, str(path))
-    here = home.skills.snapshot().by_name
+        report = look_at(screening, str(path))
+    here = skills.snapshot().by_name
     known = tuple(one.name for one in report.scanned if one.name in here)
     return Looked(scanned=report.scanned, not_read=report.not_read, known=known)
 

@@ -13,11 +13,12 @@ from habitus.app.home import Home
 from habitus.app.library.undoing import of_change, of_version, undo_of
 from habitus.errors import Invalid
 from habitus.files import Tree, file_of
+from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.edits import Edit
 from habitus.skills.formats import skill_md
 from habitus.skills.layers import PROMPT
-from habitus.skills.library import Fields
+from habitus.skills.library import Fields, Library
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Skill
 
@@ -136,7 +137,7 @@ def new(
     if cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
     made = home.skills.create(skill, home.person("new"), layer=layer, files=files)
-    return _made(home, made.name, made.layer, made.version)
+    return _made(home.settings, home.skills, made.name, made.layer, made.version)
 
 
 def made_since(home: Home, name: str, since: datetime, layer: str | None = None) -> NewSkill | None:
@@ -144,12 +145,12 @@ def made_since(home: Home, name: str, since: datetime, layer: str | None = None)
     item, person = home.skills.find(f"{name}@{layer}" if layer else name), home.person()
     history = home.skills.history(f"{item.name}@{item.layer}")
     own = [one.number for one in history if one.made_on >= since and one.author.name == person.name]
-    return _made(home, item.name, item.layer, own[0]) if own else None
+    return _made(home.settings, home.skills, item.name, item.layer, own[0]) if own else None
 
 
-def _made(home: Home, name: str, layer: str, version: int) -> NewSkill:
+def _made(settings: Settings, skills: Library, name: str, layer: str, version: int) -> NewSkill:
     address = f"{name}@{layer}"
-    directory = None if home.settings.database else home.skills.directory(address)
+    directory = None if settings.database else skills.directory(address)
     return NewSkill(name=name, version=version, layer=layer, directory=directory, undo=of_version(address, version))
 
 
@@ -180,13 +181,13 @@ def edit(home: Home, name: str, change: Edit, fields: Fields, expect: int | None
     """Change a skill's steps by one operation, and its fields."""
     before, author = home.skills.find(name), home.person(reason)
     version = home.skills.edit(name, change, author, fields=fields, expected_version=expect).version
-    return _edited(home, name, before, version, author)
+    return _edited(home.skills, name, before, version, author)
 
 
 def edit_by_hand(home: Home, name: str, by_hand: ByHand, expect: int | None, reason: str) -> Edited:
     """Have a skill's main file changed in an editor; refused where somebody changed the skill meanwhile."""
     item, tree = home.skills.find(name), home.skills.tree(name)
-    borrowed = _borrowed(home, item, tree)
+    borrowed = _borrowed(home.skills, item, tree)
     path, content = editable(_with_body(item, tree, borrowed) if borrowed else tree)
     version, author = _version(item), home.person(reason)
     with by_hand(content, f"{item.name}.md") as written:
@@ -197,14 +198,14 @@ def edit_by_hand(home: Home, name: str, by_hand: ByHand, expect: int | None, rea
                 _, written = editable(_with_body(item, changed, ""))
             expected = expect or version or None
             version = home.skills.edit_file(name, path, written, author, expected_version=expected)
-    return _edited(home, name, item, version, author)
+    return _edited(home.skills, name, item, version, author)
 
 
-def _borrowed(home: Home, item: Listed, tree: Tree) -> str:
+def _borrowed(skills: Library, item: Listed, tree: Tree) -> str:
     """The text that a skill shows and has from the one it extends."""
     own = trees.parse(item.name, tree).skill
     is_borrowed = own is not None and own.manifest.extends and "body" not in own.stated
-    return home.skills.text_above(item) if is_borrowed else ""
+    return skills.text_above(item) if is_borrowed else ""
 
 
 def _with_body(item: Listed, tree: Tree, body: str) -> Tree:
@@ -218,9 +219,9 @@ def editable(tree: Tree) -> tuple[str, bytes]:
     return path, (tree[path].content if path in tree else b"") or b""
 
 
-def _edited(home: Home, name: str, before: Listed, version: int, author: Author) -> Edited:
-    after = home.skills.find(name)
-    return Edited(before=before, after=after, version=version, undo=undo_of(home, after, author))
+def _edited(skills: Library, name: str, before: Listed, version: int, author: Author) -> Edited:
+    after = skills.find(name)
+    return Edited(before=before, after=after, version=version, undo=undo_of(skills, after, author))
 
 
 def _version(item: Listed) -> int:
@@ -238,19 +239,19 @@ def switch(home: Home, names: Sequence[str], *, on: bool) -> Switching:
 def remove(home: Home, names: Sequence[str], reason: str) -> Removal:
     """Move skills to the archive; an unknown one is said before anything is done."""
     items, author = [home.skills.find(name) for name in names], home.person(reason)
-    gone = tuple(_removed(home, item, author) for item in items)
+    gone = tuple(_removed(home.skills, item, author) for item in items)
     return Removal(skills=gone, undo=gone[0].undo if len(gone) == 1 else of_change(author))
 
 
-def _removed(home: Home, item: Listed, author: Author) -> Removed:
+def _removed(skills: Library, item: Listed, author: Author) -> Removed:
     address = f"{item.name}@{item.layer}"
-    home.skills.remove(address, author)
-    entry = home.skills.newest_archived(address)
+    skills.remove(address, author)
+    entry = skills.newest_archived(address)
     return Removed(item=item, undo=("skills", "restore", f"{address}#{entry.id}"))
 
 
-def identity(home: Home) -> IdentityText:
-    now = identity_skill(home.skills)
+def identity(skills: Library) -> IdentityText:
+    now = identity_skill(skills)
     return IdentityText(text=now.body, version=now.version)
 
 
@@ -266,4 +267,4 @@ def set_identity(home: Home, text: str) -> IdentityText:
         library.create(replace(before, body=text.strip()), author, layer=PROMPT)
     else:
         store.change(NAME, lambda old: replace(old, body=text.strip()), author)
-    return replace(identity(home), undo=undo_of(home, library.find(address), author))
+    return replace(identity(home.skills), undo=undo_of(home.skills, library.find(address), author))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from habitus import sql
 from habitus.agent.budget import EAGER_SHARE
 from habitus.app.conversations.command_lines import CommandLines
@@ -23,9 +25,15 @@ from habitus.app.operation.damage import damaged
 from habitus.app.operation.operating import operation
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
+from habitus.learning.spending import Spending
+from habitus.memory.cortex import Cortex
+from habitus.sandbox.credentials.vault import Vault
 from habitus.sandbox.protections import describe
-from habitus.settings import AccMode, MemoryMode, account_name
+from habitus.screening.policy import Policy
+from habitus.settings import AccMode, MemoryMode, Settings, account_name
 from habitus.skills import menu, names, trees
+from habitus.skills.finding import Finder
+from habitus.skills.library import Library
 from habitus.skills.lint import Room, SetFinding, check, check_one
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Diagnostic, Severity
@@ -63,25 +71,24 @@ def doctor(home: Home) -> tuple[Check, ...]:
     return (
         _python(),
         *_home(home),
-        _user(home),
-        *_skills(home),
-        _search(home),
+        _user(home.settings),
+        *_skills(home.skills),
+        _search(home.finder),
         _model(home),
-        _memory(home),
-        _spending(home),
-        _withholding(home),
+        _memory(home.settings, home.memory),
+        _spending(home.settings, home.spending),
+        _withholding(home.settings),
         *operation(home),
         _git(),
         *_sandbox(home),
         _runtime(home),
         _command_lines(home),
-        *_vault(home),
-        *_screening(home),
+        *_vault(home.vault),
+        *_screening(home.screening),
     )
 
 
-def _user(home: Home) -> Check:
-    settings = home.settings
+def _user(settings: Settings) -> Check:
     role = "admin" if settings.is_admin else "no admin"
     claim = f", claimed by a setting or HABITUS_USER; the account is {account_name()}" if settings.is_claimed else ""
     return Check(name="user", state=CheckState.OK, detail=f"{settings.user} ({role}){claim}")
@@ -110,7 +117,7 @@ def _home(home: Home) -> list[Check]:
         )
         if home.is_read_only
         else Check(name="home", state=CheckState.OK, detail=f"{folder}, {space}"),
-        _database(home),
+        _database(home.settings, home.shared),
     ]
     if free < 50e6:
         checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, mend="Free some space."))
@@ -125,16 +132,16 @@ def _home(home: Home) -> list[Check]:
     return checks
 
 
-def _database(home: Home) -> Check:
+def _database(settings: Settings, shared: sa.Engine) -> Check:
     """By the database's own check, which looks at every page."""
-    if (damage := damaged(home.settings)) is not None:
+    if (damage := damaged(settings)) is not None:
         return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
-    return Check(name="database", state=CheckState.OK, detail=sql.place(home.shared))
+    return Check(name="database", state=CheckState.OK, detail=sql.place(shared))
 
 
-def _skills(home: Home) -> list[Check]:
+def _skills(skills: Library) -> list[Check]:
     checks = []
-    for layer in home.skills.layers:
+    for layer in skills.layers:
         if not layer.is_listed:
             continue
         loadable, broken = len(layer.store.list_summaries()), len(layer.store.list_broken())
@@ -152,9 +159,9 @@ def _skills(home: Home) -> list[Check]:
     return checks
 
 
-def _search(home: Home) -> Check:
+def _search(finder: Finder) -> Check:
     try:
-        return Check(name="search", state=CheckState.OK, detail=home.finder.describe())
+        return Check(name="search", state=CheckState.OK, detail=finder.describe())
     except Invalid as error:
         return Check(name="search", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
 
@@ -167,14 +174,14 @@ def _model(home: Home) -> Check:
         return Check(name="model", state=CheckState.MISSING, detail=error.message, mend=error.mend)
 
 
-def _memory(home: Home) -> Check:
-    lessons, waiting = len(home.memory.list_lessons("all", limit=100_000)), len(home.memory.waiting())
+def _memory(settings: Settings, memory: Cortex) -> Check:
+    lessons, waiting = len(memory.list_lessons("all", limit=100_000)), len(memory.waiting())
     wait = f", {waiting} waiting for you" if waiting else ""
-    return Check(name="memory", state=CheckState.OK, detail=f"{home.settings.memory.value}, {lessons} kept{wait}")
+    return Check(name="memory", state=CheckState.OK, detail=f"{settings.memory.value}, {lessons} kept{wait}")
 
 
-def _spending(home: Home) -> Check:
-    settings, spent = home.settings, home.spending.today()
+def _spending(settings: Settings, spending: Spending) -> Check:
+    settings, spent = settings, spending.today()
     if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
         return Check(name="learning tokens", state=CheckState.OK, detail="learning from errors is off")
     if spent.tokens >= spent.cap:
@@ -183,8 +190,8 @@ def _spending(home: Home) -> Check:
     return Check(name="learning tokens", state=CheckState.OK, detail=spent.line)
 
 
-def _withholding(home: Home) -> Check:
-    share = home.settings.evidence.withhold
+def _withholding(settings: Settings) -> Check:
+    share = settings.evidence.withhold
     detail = f"{share:.0%} of all offers are withheld at random (evidence.withhold)" if share else "nothing is withheld"
     return Check(name="evidence", state=CheckState.OK, detail=detail)
 
@@ -223,12 +230,12 @@ def _command_lines(home: Home) -> Check:
     return Check(name="command lines", state=CheckState.MISSING, detail=detail, mend="Install bubblewrap.")
 
 
-def _vault(home: Home) -> list[Check]:
+def _vault(vault: Vault) -> list[Check]:
     """Whether its key is at hand, where there is a vault."""
     try:
-        names = home.vault.names()
+        names = vault.names()
         if names:
-            home.vault.unlock()
+            vault.unlock()
     except UserError as error:
         return [Check(name="secrets", state=CheckState.MISSING, detail=error.message, mend=error.mend)]
     return [Check(name="secrets", state=CheckState.OK, detail=f"{len(names)} kept in the vault")] if names else []
@@ -247,9 +254,9 @@ def _runtime(home: Home) -> Check:
     return Check(name=name, state=CheckState.OK, detail=f"scratchpads run on {where}, which answers")
 
 
-def _screening(home: Home) -> list[Check]:
+def _screening(screening: Policy) -> list[Check]:
     """What screening.toml changes, if there is one."""
-    policy = home.screening
+    policy = screening
     changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
     changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
     return [Check(name="screening", state=CheckState.OK, detail="; ".join(changed))] if changed else []

@@ -32,7 +32,9 @@ from habitus.sandbox.given import harmless
 from habitus.sandbox.inside import folders
 from habitus.search.request import own_words
 from habitus.search.tables import learned
+from habitus.settings import Settings
 from habitus.skills import erasing
+from habitus.skills.finding import Finder
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
@@ -66,18 +68,18 @@ def forget(home: Home, user: str, *, dry_run: bool = False) -> Forgotten:
         raise Refused(f"Only an admin may have '{user}' forgotten.", mend="Ask one, or forget yourself.")
     home = home.as_nobody()  # whose the others' rows are has to be seen, so that they stay
     Spool(home.place / WAITING, home.redactor).replay(home.journal)  # what waits is theirs, too
-    person = _person(home, user)
-    erased, in_use = _counted(home, person), _in_use(home, person)
+    person = _person(home.settings, home.shared, user)
+    erased, in_use = _counted(home, person), _in_use(home.shared, home.local, person)
     if dry_run:
         return Forgotten(user=user, erased=erased, in_use=in_use, is_dry_run=True)
-    words = _words(home, person)
+    words = _words(home.shared, person)
     stone = Tombstone.of(user)
     tombstones.write(home.settings.home / tombstones.FILE, [stone])
     _erase(home, person)
-    busy = [note for engine in _engines(home) if (note := _compacted(engine))]
-    tombstones.place(home, [stone], home.clock())
+    busy = [note for engine in _engines(home.shared, home.local) if (note := _compacted(engine))]
+    tombstones.place(home.shared, home.local, [stone], home.clock())
     again = [f"{place}: {count}" for place, count in _counted(home, person).items()]
-    found = remains(_engines(home), home.settings.home, words, apart=BACKUPS)
+    found = remains(_engines(home.shared, home.local), home.settings.home, words, apart=BACKUPS)
     return Forgotten(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
 
 
@@ -86,21 +88,21 @@ def forget_again(home: Home, stones: Sequence[Tombstone]) -> None:
     home = home.as_nobody()
     for user in _known_users(home):
         if any(stone.is_of(user) for stone in stones):
-            _erase(home, _person(home, user))
-    for engine in _engines(home):
+            _erase(home, _person(home.settings, home.shared, user))
+    for engine in _engines(home.shared, home.local):
         _compacted(engine)
     tombstones.write(home.settings.home / tombstones.FILE, stones)
-    tombstones.place(home, stones, home.clock())
+    tombstones.place(home.shared, home.local, stones, home.clock())
 
 
-def _person(home: Home, user: str) -> Person:
+def _person(settings: Settings, shared: sa.Engine, user: str) -> Person:
     """With every conversation of theirs: what it was offered is known longer than what was said in it."""
     columns = (turns.c.session, turns.c.conversation, exposures.c.unit, lasting_outcomes.c.unit)
     found: set[str] = set()
-    with sql.reading(home.shared) as connection:
+    with sql.reading(shared) as connection:
         for column in columns:
             found.update(connection.execute(sa.select(column).where(column.table.c.user == user).distinct()).scalars())
-    return Person(name=user, conversations=frozenset(found - {""}), is_owner=user == home.settings.user)
+    return Person(name=user, conversations=frozenset(found - {""}), is_owner=user == settings.user)
 
 
 def _known_users(home: Home) -> set[str]:
@@ -108,23 +110,23 @@ def _known_users(home: Home) -> set[str]:
     with sql.reading(home.shared) as connection:
         for table in _USERS:
             found.update(connection.execute(sa.select(table.c.user).distinct()).scalars())
-    for engram in _engrams(home):
+    for engram in _engrams(home.shared):
         found |= {engram.evidence.user, engram.owner}
     return found - {""}
 
 
-def _engrams(home: Home) -> tuple[Engram, ...]:
-    return SqlEngramStore(home.shared).changes(0).engrams
+def _engrams(shared: sa.Engine) -> tuple[Engram, ...]:
+    return SqlEngramStore(shared).changes(0).engrams
 
 
-def _engines(home: Home) -> tuple[sa.Engine, ...]:
-    return tuple(dict.fromkeys((home.shared, home.local)))
+def _engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
+    return tuple(dict.fromkeys((shared, local)))
 
 
 def _counted(home: Home, person: Person) -> Mapping[str, int]:
     """By place, in the order in which they are erased; where there is nothing, nothing is said."""
     count: Counter[str] = Counter()
-    for engine in _engines(home):
+    for engine in _engines(home.shared, home.local):
         with sql.reading(engine) as connection:
             for rows in ROWS:
                 count[rows.place] += rows.count(connection, person)
@@ -133,17 +135,19 @@ def _counted(home: Home, person: Person) -> Mapping[str, int]:
             count["archived skills"] += len(traces.archived)
             count["proposals"] += len(traces.proposals)
             count["signatures"] += traces.signatures
-    count["lessons"] = sum(one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(home))
-    count["learned requests"] = len(_learned(home, person))
-    count["files"] = len(_files(home, person))
+    count["lessons"] = sum(
+        one.is_of(person.name) and one.state is not LessonState.ERASED for one in _engrams(home.shared)
+    )
+    count["learned requests"] = len(_learned(home.shared, home.finder, person))
+    count["files"] = len(_files(home.shared, home.place, person))
     count["jobs"] = _jobs(home, person, dry_run=True)
     count["sign-in"] = int(People(home.place).get(person.name) is not None)
     return {place: number for place, number in count.items() if number}
 
 
-def _in_use(home: Home, person: Person) -> tuple[str, ...]:
+def _in_use(shared: sa.Engine, local: sa.Engine, person: Person) -> tuple[str, ...]:
     found: set[str] = set()
-    for engine in _engines(home):
+    for engine in _engines(shared, local):
         with sql.reading(engine) as connection:
             found.update(erasing.traces(connection, person.names, ()).present)
     return tuple(sorted(found))
@@ -151,11 +155,11 @@ def _in_use(home: Home, person: Person) -> tuple[str, ...]:
 
 def _erase(home: Home, person: Person) -> None:
     """Files and search before the turns, which tell whose they are."""
-    requests = _learned(home, person)
+    requests = _learned(home.shared, home.finder, person)
     home.finder.forget_learned(requests)
-    for path in _files(home, person):
+    for path in _files(home.shared, home.place, person):
         _remove(path)
-    for engine in _engines(home):
+    for engine in _engines(home.shared, home.local):
         with sql.writing(engine, durable=True) as connection:
             traces = erasing.traces(connection, person.names, person.conversations)
             erasing.erase(connection, traces)
@@ -185,35 +189,35 @@ def _jobs(home: Home, person: Person, *, dry_run: bool = False) -> int:
         return queue.forget_user(person.name, dry_run=dry_run)
 
 
-def _learned(home: Home, person: Person) -> frozenset[str]:
+def _learned(shared: sa.Engine, finder: Finder, person: Person) -> frozenset[str]:
     """Requests that search remembers, but for those that somebody else's turn explains.
 
     Search outlives the turns and knows no names: what nobody can tell apart any more goes, and is learned again.
     """
-    with sql.reading(home.shared) as connection:
+    with sql.reading(shared) as connection:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
     others = {own_words(row.request) for row in rows if row.user != person.name}
     theirs = {own_words(row.request) for row in rows if row.user == person.name}
-    with sql.reading(home.shared) as connection:  # where a copy of a home may have brought some
+    with sql.reading(shared) as connection:  # where a copy of a home may have brought some
         copied = frozenset(connection.execute(sa.select(learned.c.text)).scalars())
-    return frozenset(text for text in home.finder.learned() | copied if text in theirs or text not in others)
+    return frozenset(text for text in finder.learned() | copied if text in theirs or text not in others)
 
 
-def _files(home: Home, person: Person) -> list[Path]:
+def _files(shared: sa.Engine, place: Path, person: Person) -> list[Path]:
     """What lies in this home of their conversations, and where it is their home, of what they did without one."""
-    with sql.reading(home.shared) as connection:
+    with sql.reading(shared) as connection:
         others = set(
             connection.execute(sa.select(turns.c.session).where(turns.c.user != person.name).distinct()).scalars()
         )
-    pads = (home.place / PADS).glob("*")
+    pads = (place / PADS).glob("*")
     found = [
         folder
         for folder in pads
         if folder.name in person.conversations or (person.is_owner and folder.name not in others)
     ]
-    found += [own] if (own := home.place / FILES / harmless(person.name)).exists() else []
-    found += [path for path in [home.place / STAND_IN] if path.exists()]  # it is copied anew
-    return found + [path for name in _OWNERS if person.is_owner and (path := home.place / name).exists()]
+    found += [own] if (own := place / FILES / harmless(person.name)).exists() else []
+    found += [path for path in [place / STAND_IN] if path.exists()]  # it is copied anew
+    return found + [path for name in _OWNERS if person.is_owner and (path := place / name).exists()]
 
 
 def _remove(path: Path) -> None:
@@ -241,11 +245,11 @@ def _compacted(engine: sa.Engine) -> str:
     return mend if is_busy else ""
 
 
-def _words(home: Home, person: Person) -> list[str]:
+def _words(shared: sa.Engine, person: Person) -> list[str]:
     """Some texts that were theirs alone, to look for when they should be gone."""
-    with sql.reading(home.shared) as connection:
+    with sql.reading(shared) as connection:
         rows = connection.execute(sa.select(turns.c.user, turns.c.request)).all()
-    lessons = [one.text for one in _engrams(home) if one.is_of(person.name)]
+    lessons = [one.text for one in _engrams(shared) if one.is_of(person.name)]
     theirs = [*lessons, *(row.request for row in rows if row.user == person.name)]
     others = "\n".join(row.request for row in rows if row.user != person.name)
     found = dict.fromkeys(word for text in theirs if (word := _telling(text)) and word not in others)

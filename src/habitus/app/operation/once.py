@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app.home import Home
 from habitus.errors import Invalid, Refused
+from habitus.settings import Settings
 
 KEPT = timedelta(days=7)
 CUT_OFF = timedelta(minutes=1)  # what another host began and has not answered by then, it will not
@@ -53,7 +54,7 @@ def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer])
     home.refuse_if_read_only()
     wanted = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
     this = (answered.c.user == home.settings.user) & (answered.c.key == key)
-    with alone(home, key):
+    with alone(home.settings, key):
         claim, is_new = _claimed(home, key, wanted, this)
         if claim.asked != wanted:
             raise Invalid("This Idempotency-Key belongs to another request.", mend="Take a new one for a new request.")
@@ -63,15 +64,15 @@ def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer])
         if not is_new and home.settings.database and home.clock() < claim.asked_on + CUT_OFF:
             raise _under_way()
         id = hashlib.sha256(f"{claim.user} {key} {claim.asked_on}".encode()).hexdigest()[:16]
-        return _made(home, this, make, Attempt(id=id, since=None if is_new else claim.asked_on))
+        return _made(home.shared, this, make, Attempt(id=id, since=None if is_new else claim.asked_on))
 
 
 @contextmanager
-def alone(home: Home, key: str) -> Iterator[None]:
+def alone(settings: Settings, key: str) -> Iterator[None]:
     """No other process of this machine does the same request meanwhile; one that was killed does it no longer."""
-    folder = home.settings.home / FOLDER
+    folder = settings.home / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / hashlib.sha256(f"{home.settings.user} {key}".encode()).hexdigest()
+    path = folder / hashlib.sha256(f"{settings.user} {key}".encode()).hexdigest()
     while True:
         with path.open("a") as held:
             try:
@@ -102,13 +103,15 @@ def _claimed(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) ->
         return connection.execute(mine).one(), True
 
 
-def _made(home: Home, this: sa.ColumnElement[bool], make: Callable[[Attempt], Answer], attempt: Attempt) -> Answer:
+def _made(
+    shared: sa.Engine, this: sa.ColumnElement[bool], make: Callable[[Attempt], Answer], attempt: Attempt
+) -> Answer:
     try:
         answer = make(attempt)
     except BaseException:
-        with sql.writing(home.shared, lock="answers") as connection:
+        with sql.writing(shared, lock="answers") as connection:
             connection.execute(answered.delete().where(this))
         raise
-    with sql.writing(home.shared, durable=True, lock="answers") as connection:
+    with sql.writing(shared, durable=True, lock="answers") as connection:
         connection.execute(answered.update().where(this).values(answer=json.dumps(answer)))
     return answer

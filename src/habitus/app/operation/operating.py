@@ -7,6 +7,7 @@ import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 
 from habitus import extras, sql, tracing
 from habitus.agent.outage import ANSWERS_S
@@ -20,7 +21,10 @@ from habitus.app.sharing.reaching import silence
 from habitus.errors import UserError
 from habitus.hosts.hook import SOCKET, SPOOL
 from habitus.journal.spool import Spool
+from habitus.redact import Redactor
 from habitus.sandbox.credentials.vault import FILE as VAULT
+from habitus.sandbox.credentials.vault import Vault
+from habitus.settings import Settings
 
 _PARKED = ("ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
@@ -29,12 +33,12 @@ def operation(home: Home) -> Iterator[Check]:
     """Only what is in use has a line."""
     if home.settings.database:
         yield _shared(home)
-    yield from _spool(home)
-    yield from _jobs(home)
-    yield from _hooks(home)
-    yield from _vault(home)
+    yield from _spool(home.place, home.redactor)
+    yield from _jobs(home.settings)
+    yield from _hooks(home.settings)
+    yield from _vault(home.settings, home.vault)
     yield from _proxy(home)
-    yield from _backups(home)
+    yield from _backups(home.settings)
     if os.environ.get(tracing.ENDPOINT):
         yield _telemetry()
 
@@ -48,8 +52,8 @@ def _shared(home: Home) -> Check:
     return Check(name=name, state=CheckState.OK, detail=f"{sql.place(home.shared)} answers")
 
 
-def _spool(home: Home) -> Iterator[Check]:
-    spool = Spool(home.place / home_directory.WAITING, home.redactor)
+def _spool(place: Path, redactor: Redactor) -> Iterator[Check]:
+    spool = Spool(place / home_directory.WAITING, redactor)
     waiting, dropped = spool.waiting, spool.dropped
     if not waiting and not dropped:
         return
@@ -61,9 +65,9 @@ def _spool(home: Home) -> Iterator[Check]:
         yield Check(name="spool", state=CheckState.OK, detail=detail)
 
 
-def _jobs(home: Home) -> Iterator[Check]:
+def _jobs(settings: Settings) -> Iterator[Check]:
     """By a look at the engine's own table, which takes no engine."""
-    file = home.settings.home / "jobs.db"
+    file = settings.home / "jobs.db"
     if not file.is_file() or not file.stat().st_size:
         return
     try:
@@ -81,39 +85,39 @@ def _jobs(home: Home) -> Iterator[Check]:
     yield Check(name="jobs", state=CheckState.PAUSED if parked else CheckState.OK, detail=detail, mend=mend)
 
 
-def _hooks(home: Home) -> Iterator[Check]:
+def _hooks(settings: Settings) -> Iterator[Check]:
     """Whether the resident process behind hooks answers, where hooks were ever run."""
-    folder = home.settings.home
+    folder = settings.home
     noted = 0
     with suppress(OSError):
         noted = len((folder / SPOOL).read_bytes().splitlines())
     if not noted and not (folder / SOCKET).exists():
         return
     wait = f", {noted} transcripts wait to be learned from" if noted else ""
-    runs = "the resident process runs" if _answers(home) else "the next session starts the resident process"
+    runs = "the resident process runs" if _answers(settings) else "the next session starts the resident process"
     yield Check(name="hooks", state=CheckState.OK, detail=f"{runs}{wait}")
 
 
-def _answers(home: Home) -> bool:
+def _answers(settings: Settings) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(ANSWERS_S)
         try:
-            line.connect(os.path.relpath(home.settings.home / SOCKET))  # an address has room for 100 characters
+            line.connect(os.path.relpath(settings.home / SOCKET))  # an address has room for 100 characters
         except OSError:
             return False
     return True
 
 
-def _vault(home: Home) -> Iterator[Check]:
-    if not (home.settings.home / VAULT).exists():
+def _vault(settings: Settings, vault: Vault) -> Iterator[Check]:
+    if not (settings.home / VAULT).exists():
         return
     try:
-        names = home.vault.names()
-        detail = f"{len(names)} secrets" + (", locked" if home.vault.is_locked() else "")
+        names = vault.names()
+        detail = f"{len(names)} secrets" + (", locked" if vault.is_locked() else "")
     except UserError as error:
         yield Check(name="vault", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
         return
-    mend = "Give HABITUS_VAULT_KEY, or a keyring, to those who run skills." if home.vault.is_locked() else ""
+    mend = "Give HABITUS_VAULT_KEY, or a keyring, to those who run skills." if vault.is_locked() else ""
     yield Check(name="vault", state=CheckState.MISSING if mend else CheckState.OK, detail=detail, mend=mend)
 
 
@@ -132,8 +136,8 @@ def _proxy(home: Home) -> Iterator[Check]:
     yield Check(name="proxy", state=state, detail=f"{detail}." if mends else detail, mend=mends[0] if mends else "")
 
 
-def _backups(home: Home) -> Iterator[Check]:
-    if found := backing_up.listed(home.settings):
+def _backups(settings: Settings) -> Iterator[Check]:
+    if found := backing_up.listed(settings):
         detail = f"{len(found)} in the home, the last of {found[0].made_on.astimezone():%Y-%m-%d %H:%M}"
         yield Check(name="backups", state=CheckState.OK, detail=detail)
 

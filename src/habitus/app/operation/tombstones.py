@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import secrets
 from collections.abc import Iterable
@@ -25,8 +24,6 @@ from habitus.pause import switches
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
-
-log = logging.getLogger(__name__)
 
 FILE = "forgotten.jsonl"
 _PREFIX = "forgotten "
@@ -56,18 +53,14 @@ def _digest(salt: str, user: str) -> str:
     return hashlib.sha256(f"{salt}:{user}".encode("utf-8", "replace")).hexdigest()
 
 
-def forget_again_where_needed(home: Home) -> None:
-    """Erase again whoever a backup or another host brought back; costs one look while nobody was forgotten."""
+def missing_tombstones(home: Home) -> list[Tombstone]:
+    """Of people who were forgotten, and whom a database may hold again; costs one look while nobody was forgotten."""
     file = home.settings.home / FILE
     if home.is_read_only or home.is_stand_in or (home.shared is home.local and not file.exists()):
-        return
-    standing = [_in_database(engine) for engine in _engines(home)]
+        return []
+    standing = [_in_database(engine) for engine in _engines(home.shared, home.local)]
     known = {*read(file), *standing[0]}
-    if pending := [one for one in known if any(one not in there for there in standing)]:
-        from habitus.app.operation.forgetting import forget_again  # every table there is, for the rare case
-
-        log.info("Forgetting again whom a backup or another host brought back: %d.", len(pending))
-        forget_again(home, pending)
+    return [one for one in known if any(one not in there for there in standing)]
 
 
 def read(file: Path) -> list[Tombstone]:
@@ -97,16 +90,16 @@ def write(file: Path, tombstones: Iterable[Tombstone]) -> None:
         raise StorageFailed(f"Can't write {file}: {error.strerror}.", mend="Free some space and retry.") from None
 
 
-def place(home: Home, tombstones: Iterable[Tombstone], now: datetime) -> None:
+def place(shared: sa.Engine, local: sa.Engine, tombstones: Iterable[Tombstone], now: datetime) -> None:
     """Say in every database that these were erased from it."""
     rows = [{"name": one.key, "set_on": now, "set_by": "habitus"} for one in tombstones]
-    for engine in _engines(home):
+    for engine in _engines(shared, local):
         with sql.writing(engine, durable=True) as connection:
             sql.insert_missing(connection, switches, rows)
 
 
-def _engines(home: Home) -> tuple[sa.Engine, ...]:
-    return tuple(dict.fromkeys((home.shared, home.local)))
+def _engines(shared: sa.Engine, local: sa.Engine) -> tuple[sa.Engine, ...]:
+    return tuple(dict.fromkeys((shared, local)))
 
 
 def _in_database(engine: sa.Engine) -> frozenset[Tombstone]:

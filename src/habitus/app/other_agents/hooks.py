@@ -37,7 +37,7 @@ class Prompter:
 
     def offers(self, conversation: str) -> Offers:
         """Where it is noted what a session was told, and what chance keeps from it."""
-        return Offers(lots(self._home, conversation, Outage()))
+        return Offers(lots(self._home.settings, self._home.journal, conversation, Outage()))
 
     def at_start(self, offers: Offers, *, is_new: bool = True) -> str:
         """The rules, and in a session that is new also what is new and what waits."""

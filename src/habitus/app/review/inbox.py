@@ -13,11 +13,13 @@ from habitus.app.sharing.carrying import where_it_is
 from habitus.app.whose import memory_of
 from habitus.errors import Invalid, Refused
 from habitus.files import tree_hash
+from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram
+from habitus.settings import Settings
 from habitus.skills import trees
-from habitus.skills.finding import document_of
+from habitus.skills.finding import Finder, document_of
 from habitus.skills.lint import DUPLICATE
-from habitus.skills.review import Action, Change, Proposal, ProposalState
+from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
 
 APPROVED = (ProposalState.ACCEPTED, ProposalState.CARRYING, ProposalState.APPROVED)
 LEARN = "learn"  # what approving a lesson does, beside the actions of proposals
@@ -60,18 +62,18 @@ def waiting(home: Home, *, with_decided: bool = False, all_users: bool = False) 
     return (*map(_of_proposal, found), *map(_of_lesson, lessons))
 
 
-def decided(home: Home, limit: int) -> tuple[InboxItem, ...]:
+def decided(review: Review, limit: int) -> tuple[InboxItem, ...]:
     """The changes that were decided last, without their files, the latest first."""
     states = (*APPROVED, ProposalState.REJECTED)
-    found = [one for state in states for one in home.review.list(state, with_contents=False, everywhere=True)]
+    found = [one for state in states for one in review.list(state, with_contents=False, everywhere=True)]
     dated = sorted(found, key=lambda one: (one.decided_on or one.made_on, one.id), reverse=True)
     return tuple(map(_of_proposal, dated[:limit]))
 
 
-def together(home: Home, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
+def together(finder: Finder, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
     """The same in groups to decide at once: changes of one skill, and new skills that say much the same."""
     groups: list[list[InboxItem]] = []
-    near = _alike(home, items)
+    near = _alike(finder, items)
     for item in items:
         mine = [group for group in groups if any(_belong(one, item, near) for one in group)]
         groups = [group for group in groups if group not in mine]
@@ -87,14 +89,14 @@ def _belong(one: InboxItem, other: InboxItem, near: Mapping[str, Collection[str]
     return one.what == other.what or second in near.get(first, ()) or first in near.get(second, ())
 
 
-def _alike(home: Home, items: Sequence[InboxItem]) -> dict[str, set[str]]:
+def _alike(finder: Finder, items: Sequence[InboxItem]) -> dict[str, set[str]]:
     """Which of the new skills that wait say much the same."""
     changes = [item.subject.change for item in items if isinstance(item.subject, Proposal) and item.subject.is_new]
     parsed = {change.name: trees.parse(change.name, change.tree).skill for change in changes}
     skills = [skill for skill in parsed.values() if skill is not None]
     if len(skills) < 2:
         return {}
-    supposed = home.finder.supposing(skills)
+    supposed = finder.supposing(skills)
     hits = {skill.name: supposed.similar(document_of(skill, skill.body)) for skill in skills}
     return {
         name: {hit.id for hit in found if hit.id in parsed and hit.score >= DUPLICATE} for name, found in hits.items()
@@ -123,10 +125,10 @@ def change(home: Home, id: str) -> Change:
     return item.subject.change
 
 
-def diff(home: Home, item: InboxItem) -> str:
+def diff(review: Review, item: InboxItem) -> str:
     """What approving it would change."""
     subject = item.subject
-    return home.review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
+    return review.diff(subject.id) if isinstance(subject, Proposal) else f"+{subject.text}\n"
 
 
 def approve(home: Home, ids: Sequence[str], *, all_users: bool = False) -> Iterator[Decided]:
@@ -212,17 +214,17 @@ def _unwrite(home: Home, change: Change, address: str, reason: str) -> None:
 def mend(home: Home, id: str, by_hand: ByHand) -> tuple[InboxItem, bool]:
     """Have the text of what waits changed before it is approved; says whether it was."""
     if (number := _number(id)) is None:
-        return _mended(home, home.memory.get(id), by_hand)
+        return _mended(home.settings, home.memory, home.memory.get(id), by_hand)
     change = home.review.get(number).change
     path, content = editable(change.tree)
     with by_hand(content, f"{change.name}.md") as written:
         return _of_proposal(home.review.edit(number, path, written)), written != content
 
 
-def _mended(home: Home, lesson: Engram, by_hand: ByHand) -> tuple[InboxItem, bool]:
+def _mended(settings: Settings, memory: Cortex, lesson: Engram, by_hand: ByHand) -> tuple[InboxItem, bool]:
     with by_hand(lesson.text.encode(), f"{lesson.id}.md") as written:
         text = written.decode("utf-8", "replace").strip()
-    after = home.memory.edit(lesson.id, by=home.settings.signature, text=text)
+    after = memory.edit(lesson.id, by=settings.signature, text=text)
     return _of_lesson(after), after.text != lesson.text
 
 

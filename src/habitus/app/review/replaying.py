@@ -20,6 +20,7 @@ from habitus.search.model import Results
 from habitus.skills import menu, trees
 from habitus.skills.gates import GateContext
 from habitus.skills.layers import OWN
+from habitus.skills.library import Library
 from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Skill, Source, State
 from habitus.skills.review import Action, Change
@@ -67,7 +68,7 @@ def replay(home: Home, change: Change, last: int = LAST) -> Replay:
     """Of the user's own requests. It takes a second in a large library: never on the event loop."""
     user = home.user()
     now = home.skills.snapshot(user=user.name)
-    then = _supposed(home, now, change)
+    then = _supposed(home.skills, now, change)
     turns = home.journal.latest(limit=last, user=user.name)
     if then is None:
         return Replay(name=change.name, requests=len(turns), affected=())
@@ -132,10 +133,10 @@ def _affected(name: str, turn: Turn, before: _Library, after: _Library) -> Affec
     )
 
 
-def _supposed(home: Home, now: Snapshot, change: Change) -> Snapshot | None:
+def _supposed(skills: Library, now: Snapshot, change: Change) -> Snapshot | None:
     """The library if the change were made; None where a copy of another layer stands before it."""
     old = now.by_name.get(change.name)
-    layers = [layer.name for layer in home.skills.layers]
+    layers = [layer.name for layer in skills.layers]
     if old is not None and layers.index(old.layer) > layers.index(change.layer):
         return None
     others = [item for item in now.listing if item.name != change.name]

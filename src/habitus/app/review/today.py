@@ -48,7 +48,7 @@ def today(home: Home) -> Today:
         broken=tuple(item for item in listing if item.state in (State.BROKEN, State.GATED)),
         worse=home.evidence.findings().rollbacks,
         failing=tuple(tool for tool in tools if tool.status in (ToolStatus.DEGRADED, ToolStatus.BROKEN)),
-        sessions=tuple(past_sessions(home, 5)),
+        sessions=tuple(past_sessions(home.settings, home.journal, 5)),
         skills=len(summaries),
         own_skills=sum(summary.layer != "bundled" for summary in summaries),
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.errors import HabitusError, UserError
-from habitus.settings import CLAIMED
+from habitus.settings import CLAIMED, Settings
 from habitus.skills.review import Proposal, ProposalState
 from habitus.sql.news import Topic, news_of
 
@@ -33,7 +33,7 @@ def catch_up(home: Home) -> None:
     if is_among_hosts(home):
         try:
             if home.review.left_here():
-                with _alone(home):
+                with _alone(home.settings):
                     home.review.hand_over()
             _carry_all(home, home.review.due())
         except HabitusError as error:  # nobody who opens a home is kept by what others want of it
@@ -47,14 +47,14 @@ def is_among_hosts(home: Home) -> bool:
 
 def carry_out(home: Home, number: int) -> int | None:
     """The version that a change has made here, and no other process of this home makes again."""
-    with _alone(home):
+    with _alone(home.settings):
         return where_it_is(home, home.review.get(number)).review.carry_out(number)
 
 
 @contextmanager
-def _alone(home: Home) -> Iterator[None]:
+def _alone(settings: Settings) -> Iterator[None]:
     """No other process of this home is in this block."""
-    with (home.settings.home / _LOCK).open("a") as lock:
+    with (settings.home / _LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

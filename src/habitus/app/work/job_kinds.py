@@ -23,6 +23,7 @@ from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Lanes
 from habitus.learning.dream.challenge import Challenge
 from habitus.learning.dream.cycle import Dreamt, DreamVerdict
+from habitus.settings import Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import Incoming
 
@@ -181,7 +182,7 @@ class Dream(_Played):
 
     def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
         path = given.get("challenges")
-        found = dreaming.challenges(self._home, Path(path) if path else None)
+        found = dreaming.challenges(self._home.settings, Path(path) if path else None)
         wanted = [each for each in found if given.get("domain", "") in ("", each.domain)]
         cycles = given.get("cycles") or len(wanted)
         times = -(-cycles // len(wanted)) if wanted else 0
@@ -241,7 +242,7 @@ class _InTheirName:
 
 
 def add(
-    home: Home,
+    settings: Settings,
     queue: JobQueue,
     kind: str,
     given: Mapping[str, Any],
@@ -250,9 +251,9 @@ def add(
     priority: Priority = Priority.NORMAL,
 ) -> str:
     """Leave a job in this person's name, and return its id; what is about files of this home waits for its workers."""
-    of, user = KINDS[kind], home.settings.user
-    model = (given.get("model") or home.settings.model) if of.asks_model else ""
-    host = home_directory.host_of(home.settings.home) if queue.store.is_shared and of.is_local(given) else ""
+    of, user = KINDS[kind], settings.user
+    model = (given.get("model") or settings.model) if of.asks_model else ""
+    host = home_directory.host_of(settings.home) if queue.store.is_shared and of.is_local(given) else ""
     lanes = Lanes(model=model, user=user, host=host)
     return queue.add(kind, {**given, "user": user}, id=id, lanes=lanes, priority=priority)
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+import sqlalchemy as sa
+
 from habitus.agent.background import in_thread
 from habitus.agent.loop_thread import LoopThread
 from habitus.app import home_directory
@@ -21,13 +23,14 @@ from habitus.jobs.owners import Hearts, Locks, Owners
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.rules import Limits
 from habitus.jobs.worker import PATIENCE_S, Manner, working
+from habitus.settings import Settings
 
 _LOOK_S = 0.5  # between two looks at jobs
 _LOOK_SHARED_S = 1.0  # where many look at one database
 
 
 def leave(
-    home: Home,
+    settings: Settings,
     queue: JobQueue,
     kind: str,
     words: Sequence[str] = (),
@@ -44,7 +47,7 @@ def leave(
         raise Invalid(f"'{kind}' can't do with {len(words)} words.", mend=KINDS[kind].usage)
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
     given = {**KINDS[kind].given(paths), **({} if tokens is None else {"tokens": tokens})}
-    return add(home, queue, kind, given, id=id, priority=priority)
+    return add(settings, queue, kind, given, id=id, priority=priority)
 
 
 @contextmanager
@@ -98,9 +101,9 @@ def at_work(
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", mend=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
     limits = Limits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
-    each_look = Scheduler(home, queue).look if starts_due else partial(moment, home)
+    each_look = Scheduler(home, queue).look if starts_due else partial(moment, home.shared, home.clock)
     look_s = _LOOK_SHARED_S if queue.store.is_shared else _LOOK_S
-    host = _host(home, queue)
+    host = _host(home.settings, queue)
     manner = Manner(
         concurrency=concurrency,
         host=host,
@@ -118,22 +121,24 @@ def at_work(
 def _opened(home: Home, concurrency: int = 1) -> JobQueue:
     home.refuse_if_read_only()
     user = None if home.settings.is_admin else home.settings.user
-    return JobQueue(_url(home), connections=concurrency, user=user, workspace=home.settings.workspace)
+    return JobQueue(
+        _url(home.settings, home.shared), connections=concurrency, user=user, workspace=home.settings.workspace
+    )
 
 
-def is_idle(home: Home, queue: JobQueue, only: Collection[str] = ()) -> bool:
+def is_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> bool:
     """Whether no job waits or runs that a worker here would do."""
-    return not queue.left(only or KINDS, host=_host(home, queue))
+    return not queue.left(only or KINDS, host=_host(settings, queue))
 
 
-def _host(home: Home, queue: JobQueue) -> str:
-    return home_directory.host_of(home.settings.home) if queue.store.is_shared else ""
+def _host(settings: Settings, queue: JobQueue) -> str:
+    return home_directory.host_of(settings.home) if queue.store.is_shared else ""
 
 
-def _url(home: Home) -> str:
+def _url(settings: Settings, shared: sa.Engine) -> str:
     """Beside what every host shares; on one machine the engine has a database of its own beside ours, as private."""
-    if home.settings.database and home.shared.dialect.name == "postgresql":
-        return home.settings.database
-    path = home.settings.home / home_directory.JOBS
+    if settings.database and shared.dialect.name == "postgresql":
+        return settings.database
+    path = settings.home / home_directory.JOBS
     path.touch(mode=0o600)
     return f"sqlite:///{path}"

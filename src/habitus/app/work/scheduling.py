@@ -10,12 +10,13 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import home_directory
-from habitus.app.home import Home
+from habitus.app.home import Clock, Home
 from habitus.app.work.job_kinds import SCHEDULED, add
 from habitus.errors import Invalid
 from habitus.jobs.model import Job, Priority
 from habitus.jobs.queue import JobQueue
 from habitus.jobs.schedule import Slot, read
+from habitus.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,24 +30,26 @@ class Scheduled:
 
 
 def scheduled(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
-    now, zone = moment(home), _zone(home)
+    now, zone = moment(home.shared, home.clock), _zone(home.settings, home.clock)
     found = []
     for kind in SCHEDULED:
         when = str(getattr(home.settings.schedule, kind))
         schedule = read(when)
         next_on = schedule.next(now, zone).moment if schedule else None
-        found.append(Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(home, queue, kind))))
+        found.append(
+            Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(home.settings, queue, kind)))
+        )
     return tuple(found)
 
 
-def moment(home: Home) -> datetime:
+def moment(shared: sa.Engine, clock: Clock) -> datetime:
     """Now, by the clock of the database where many hosts share one: theirs differ. Refused where that is no longer ours
     to use, so that a worker takes no job for which its code is too old."""
-    with sql.reading(home.shared) as connection:
-        if home.shared.dialect.name == "postgresql":
+    with sql.reading(shared) as connection:
+        if shared.dialect.name == "postgresql":
             now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
             return now
-    return home.clock()
+    return clock()
 
 
 class Scheduler:
@@ -60,14 +63,14 @@ class Scheduler:
     def __init__(self, home: Home, queue: JobQueue) -> None:
         self._home = home
         self._queue = queue
-        self._zone = _zone(home)
-        self._began = moment(home)
+        self._zone = _zone(home.settings, home.clock)
+        self._began = moment(home.shared, home.clock)
         self._schedules = {kind: read(getattr(home.settings.schedule, kind)) for kind in SCHEDULED}
         self._seen: dict[str, str] = {}  # the slot that was looked at last
 
     def look(self) -> list[str]:
         """The ids of the jobs that were added."""
-        now, added = moment(self._home), list[str]()
+        now, added = moment(self._home.shared, self._home.clock), list[str]()
         for kind, schedule in self._schedules.items():
             slot = schedule.last(now, self._zone) if schedule else None
             if slot is None or self._seen.get(kind) == slot.key:
@@ -80,24 +83,26 @@ class Scheduler:
         return added
 
     def _is_due(self, kind: str, slot: Slot) -> bool:
-        return slot.moment > self._began or self._queue.last(_prefix(self._home, self._queue, kind)) is not None
+        return (
+            slot.moment > self._began or self._queue.last(_prefix(self._home.settings, self._queue, kind)) is not None
+        )
 
     def _add(self, kind: str, slot: Slot) -> str:
-        id = f"{_prefix(self._home, self._queue, kind)}{slot.key}"
-        return add(self._home, self._queue, kind, SCHEDULED[kind].scheduled, id=id, priority=Priority.LOW)
+        id = f"{_prefix(self._home.settings, self._queue, kind)}{slot.key}"
+        return add(self._home.settings, self._queue, kind, SCHEDULED[kind].scheduled, id=id, priority=Priority.LOW)
 
 
-def _prefix(home: Home, queue: JobQueue, kind: str) -> str:
+def _prefix(settings: Settings, queue: JobQueue, kind: str) -> str:
     """Of what many share, each home has the jobs about its files, and each user the others."""
     is_local = SCHEDULED[kind].is_local(SCHEDULED[kind].scheduled)
-    whose = home_directory.host_of(home.settings.home) if is_local and queue.store.is_shared else home.settings.user
+    whose = home_directory.host_of(settings.home) if is_local and queue.store.is_shared else settings.user
     return f"scheduled-{kind}-{whose}-"
 
 
-def _zone(home: Home) -> tzinfo:
-    name = home.settings.schedule.timezone
+def _zone(settings: Settings, clock: Clock) -> tzinfo:
+    name = settings.schedule.timezone
     if not name:
-        here = home.clock().astimezone().tzinfo
+        here = clock().astimezone().tzinfo
         assert here is not None
         return here
     try:

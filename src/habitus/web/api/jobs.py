@@ -49,7 +49,7 @@ def leave(habitus: Opened, wanted: NewJob, key: OnceKey = "") -> Json:
     def make(attempt: Attempt) -> Json:
         with jobs.opened_queue(habitus) as queue:
             id = jobs.leave(
-                habitus,
+                habitus.settings,
                 queue,
                 wanted.kind,
                 wanted.words,

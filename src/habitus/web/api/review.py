@@ -45,7 +45,9 @@ def list_waiting(habitus: Opened, decided: bool = False, limit: Limit = 100, aft
     found = inbox.waiting(habitus, with_decided=decided)
     around, page = paged("what waits", found, lambda item: item.id, limit, after)
     undecided = [item for item in found if item.state == ProposalState.WAITING]
-    groups = [[item.subject.id for item in group] for group in inbox.together(habitus, undecided) if len(group) > 1]
+    groups = [
+        [item.subject.id for item in group] for group in inbox.together(habitus.finder, undecided) if len(group) > 1
+    ]
     return {"proposals": [told(json_of.waiting(item)) for item in page], "groups": groups, **around}
 
 
@@ -53,8 +55,8 @@ def list_waiting(habitus: Opened, decided: bool = False, limit: Limit = 100, aft
 def show(habitus: Opened, id: str) -> Json:
     """One of them, with what approving it would change, and the skills that say much the same."""
     found = inbox.get(habitus, id)
-    alike = list(comparing.twins(habitus, found.subject)) if isinstance(found.subject, Proposal) else []
-    answer: Json = told(json_of.waiting(found) | {"diff": inbox.diff(habitus, found), "alike": alike})
+    alike = list(comparing.twins(habitus.skills, found.subject)) if isinstance(found.subject, Proposal) else []
+    answer: Json = told(json_of.waiting(found) | {"diff": inbox.diff(habitus.review, found), "alike": alike})
     return answer
 
 

@@ -67,7 +67,7 @@ class NewOutcome(Body):
 @router.get("/sessions", response_model=page_of("sessions", KeptSession))
 def list_sessions(habitus: Opened, limit: Limit = 100, after: After = "") -> Json:
     """Your last conversations, the latest first."""
-    found = past_sessions(habitus, limit + 1, after=after)
+    found = past_sessions(habitus.settings, habitus.journal, limit + 1, after=after)
     next = found[limit - 1].id if len(found) > limit else None
     total = len(habitus.journal.session_ids(user=habitus.settings.user))
     return {"sessions": told(found[:limit]), "next": next, "total": total}
@@ -76,7 +76,7 @@ def list_sessions(habitus: Opened, limit: Limit = 100, after: After = "") -> Jso
 @router.get("/sessions/{id}", response_model=page_of("turns", Turn, session=str))
 def show_session(habitus: Opened, id: str, limit: Limit = 100, after: After = "") -> Json:
     """One conversation: what was asked, shown, done and answered, and how it went."""
-    found = past_session(habitus, id)
+    found = past_session(habitus.settings, habitus.journal, id)
     around, page = paged("turns", found.turns, lambda turn: turn.id, limit, after)
     return {"session": found.session, "turns": told(page), **around}
 

@@ -66,7 +66,7 @@ def drop_setting(desks: All, habitus: Opened, key: str) -> Json:
 @router.get("/layers", response_model=answer("Layers", layers=tuple[Place, ...]))
 def list_layers(habitus: Opened) -> Json:
     """Where skills come from, the strongest first, and whose they are."""
-    return {"layers": told(places(habitus))}
+    return {"layers": told(places(habitus.skills))}
 
 
 @router.get("/trust", response_model=answer("Trusts", trusted=tuple[Trusted, ...]))

@@ -100,10 +100,10 @@ def list_skills(
 ) -> Json:
     """Every skill with its state, and how often it was used; with `q` what fits it, the best first."""
     filters = Filters(q=q, tag=tag, source=source, stage=stage, state=state, layer=layer)
-    found, _ = browsing.found(habitus, filters, listing.listing(habitus))
+    found, _ = browsing.found(habitus, filters, listing.listing(habitus.skills, habitus.review))
     around, page = paged("skills", found, lambda item: f"{item.name}@{item.layer}", limit, after)
-    counted = listing.used(habitus, page)
-    return {"skills": [told(json_of.skill(habitus, item, counted)) for item in page], **around}
+    counted = listing.used(habitus.skills, page)
+    return {"skills": [told(json_of.skill(habitus.skills, item, counted)) for item in page], **around}
 
 
 @router.post("/skills", status_code=201, response_model=Written)
@@ -147,7 +147,7 @@ def show(habitus: Opened, name: str, response: Response) -> Json:
     shown = listing.shown(habitus, name)
     summary = shown.item.summary
     response.headers["ETag"] = etag(0 if summary is None else summary.version, shown.item.layer)
-    answer: Json = told(json_of.shown_skill(habitus, shown))
+    answer: Json = told(json_of.shown_skill(habitus.skills, shown))
     return answer
 
 
@@ -194,7 +194,7 @@ def _switched(habitus: Opened, name: str, *, on: bool) -> Json:
 )
 def history(habitus: Opened, name: str, limit: Limit = 100, after: After = "") -> Json:
     """Everything that was done to it, oldest first; also of one in the archive."""
-    found, layer, done = listing.history(habitus, name)
+    found, layer, done = listing.history(habitus.skills, name)
     around, page = paged("versions", done.versions, lambda version: str(version.number), limit, after)
     return {"name": found, "layer": layer, "versions": told(page), "switches": told(done.switches), **around}
 
@@ -220,7 +220,7 @@ def rollback(habitus: Opened, name: str, wanted: ToVersion) -> Json:
 @router.get("/skills/{name}/files/{path:path}", response_class=Response)
 def file(habitus: Opened, name: str, path: str) -> Response:
     """One of its files as it is, to be kept and not to be shown by a browser."""
-    content = listing.file_of(habitus, name, path)
+    content = listing.file_of(habitus.skills, name, path)
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 
 
@@ -265,5 +265,5 @@ def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: boo
 
     if save:
         return once(habitus, key, ["uploads", told(sent.name), file_of(sent.content).sha256, overwrite], make)
-    answer: Json = told(uploading.look(habitus, sent))
+    answer: Json = told(uploading.look(habitus.skills, habitus.screening, sent))
     return answer

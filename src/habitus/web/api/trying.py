@@ -69,19 +69,22 @@ def run_recipe(habitus: Opened, name: str, recipe: str, wanted: Given) -> Json:
 @router.get("/trust", response_model=Trust)
 def show_trust(habitus: Opened, name: str) -> Json:
     """What it can do, what looks suspicious about it, and whether it may act as it is now."""
-    target = trusting.trustable_skill(habitus, name)
-    return {"is_trusted": trusting.is_trusted(habitus, target), "dangers": told(trusting.dangers(habitus, target))}
+    target = trusting.trustable_skill(habitus.skills, name)
+    return {
+        "is_trusted": trusting.is_trusted(habitus.trust, habitus.approvals, target),
+        "dangers": told(trusting.dangers(habitus, target)),
+    }
 
 
 @router.put("/trust", response_model=Trust)
 def trust(habitus: Opened, name: str) -> Json:
     """Let it act as it is now."""
-    trusting.trust(habitus, trusting.trustable_skill(habitus, name))
+    trusting.trust(habitus, trusting.trustable_skill(habitus.skills, name))
     return show_trust(habitus, name)
 
 
 @router.delete("/trust", response_model=Trust)
 def revoke(habitus: Opened, name: str) -> Json:
     """Trust it no longer."""
-    trusting.revoke(habitus, trusting.trustable_skill(habitus, name))
+    trusting.revoke(habitus.trust, habitus.approvals, trusting.trustable_skill(habitus.skills, name))
     return show_trust(habitus, name)

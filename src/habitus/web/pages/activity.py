@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
+from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import past_session, past_sessions, shown_turn
 from habitus.app.growth.judging import judge
-from habitus.app.habitus import Habitus
 from habitus.web.api.asking import Opened
 from habitus.web.rendering import Said, page
 
@@ -18,7 +18,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/activity")
 def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return page(request, "activity.html", sessions=past_sessions(habitus, 200))
+    return page(request, "activity.html", sessions=past_sessions(habitus.settings, habitus.journal, 200))
 
 
 @router.get("/activity/{id}")
@@ -27,7 +27,7 @@ def show_one(request: Request, habitus: Opened, id: str) -> HTMLResponse:
 
 
 def _shown(request: Request, habitus: Habitus, id: str, said: Said | None = None) -> HTMLResponse:
-    session = past_session(habitus, id)
+    session = past_session(habitus.settings, habitus.journal, id)
     views = [shown_turn(turn) for turn in session.turns]
     return page(request, "session.html", said=said, session=session, views=views)
 

@@ -13,9 +13,9 @@ from starlette.responses import StreamingResponse
 from habitus.agent.background import in_thread
 from habitus.agent.consent import Consent
 from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, about
+from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import past_sessions, shown_turn
 from habitus.app.conversations.talking import Happening, Over, Talks, Wanted
-from habitus.app.habitus import Habitus
 from habitus.errors import NotFound, UserError
 from habitus.web.api.asking import Opened, Talking, uploaded
 from habitus.web.rendering import page, part
@@ -43,7 +43,7 @@ def _shown(request: Request, habitus: Habitus, talks: Talks, id: str) -> HTMLRes
     if id and not turns and live is None:
         raise NotFound("There is no such conversation.", mend="See Activity for those you had.")
     views = [shown_turn(turn) for turn in turns if turn.ended_on is not None or live is None]
-    earlier = [] if id else past_sessions(habitus, 10)
+    earlier = [] if id else past_sessions(habitus.settings, habitus.journal, 10)
     return page(
         request,
         "chat.html",

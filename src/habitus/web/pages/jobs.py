@@ -10,7 +10,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import StreamingResponse
 
-from habitus.app.habitus import Habitus
+from habitus.app import Habitus
 from habitus.app.work import jobs
 from habitus.app.work.job_kinds import KINDS
 from habitus.app.work.scheduling import scheduled
@@ -63,7 +63,7 @@ def add(
 ) -> HTMLResponse:
     """Leave something to a worker; several files stand on lines of their own."""
     with jobs.opened_queue(habitus) as queue:
-        jobs.leave(habitus, queue, kind, [line.strip() for line in words.splitlines() if line.strip()])
+        jobs.leave(habitus.settings, queue, kind, [line.strip() for line in words.splitlines() if line.strip()])
         return _shown(request, habitus, queue, Said(text="It is left to the next worker that is free."))
 
 

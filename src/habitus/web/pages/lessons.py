@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app.habitus import Habitus
+from habitus.app import Habitus
 from habitus.app.library.browsing import LessonFilters, browse_lessons
 from habitus.app.library.undoing import of_lessons
 from habitus.errors import Stale
@@ -32,7 +32,7 @@ def show(request: Request, habitus: Opened, kind: str = "", trust: str = "", ord
 
 
 def _shown(request: Request, habitus: Habitus, said: Said | None = None, filters: LessonFilters = _ALL) -> HTMLResponse:
-    found = browse_lessons(habitus, filters)
+    found = browse_lessons(habitus.memory, filters)
     return page(request, "lessons.html", said=said, found=found, filters=filters)
 
 

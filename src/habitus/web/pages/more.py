@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, Response
 
-from habitus.app.habitus import Habitus
+from habitus.app import Habitus
 from habitus.app.library import explaining
 from habitus.app.operation import checking
 from habitus.app.operation.check_state import Check, CheckState

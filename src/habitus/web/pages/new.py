@@ -45,7 +45,7 @@ def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
 @router.post("/new/look")
 def look(habitus: Opened, file: UploadFile) -> HTMLResponse:
     """What is in a file, before anything of it is saved."""
-    return fragment("looked.html", looked=uploading.look(habitus, uploaded(file)))
+    return fragment("looked.html", looked=uploading.look(habitus.skills, habitus.screening, uploaded(file)))
 
 
 @router.post("/new/take")

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app.habitus import Habitus
+from habitus.app import Habitus
 from habitus.app.library import comparing
 from habitus.app.library.writing import editable
 from habitus.app.review import inbox, replaying
@@ -49,14 +49,14 @@ def show(request: Request, habitus: Opened) -> HTMLResponse:
 
 
 def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
-    groups = inbox.together(habitus, inbox.waiting(habitus))
+    groups = inbox.together(habitus.finder, inbox.waiting(habitus))
     views = [[_view(habitus, item) for item in group] for group in groups]
     return page(
         request,
         "review.html",
         said=said,
         groups=views,
-        decided=inbox.decided(habitus, _DECIDED),
+        decided=inbox.decided(habitus.review, _DECIDED),
         elsewhere=habitus.review.is_elsewhere,
     )
 
@@ -68,14 +68,14 @@ def _view(habitus: Habitus, item: InboxItem) -> View:
         return View(item=item, why="", made_on=subject.created_on, conversation=conversation, text=subject.text)
     change = subject.change
     text = editable(change.tree)[1].decode("utf-8", "replace") if change.tree else None
-    beside = comparing.twins(habitus, subject)
+    beside = comparing.twins(habitus.skills, subject)
     return View(
         item=item,
         why=subject.author.reason,
         made_on=subject.made_on,
         conversation=subject.conversation,
         new=trees.parse(change.name, change.tree).skill if subject.is_new else None,
-        changes=drawn(comparing.proposed(habitus, subject)),
+        changes=drawn(comparing.proposed(habitus.review, subject)),
         twins={name: drawn(changes) for name, changes in beside.items()},
         text=text,
     )

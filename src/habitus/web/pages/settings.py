@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app.habitus import Habitus
+from habitus.app import Habitus
 from habitus.app.library import trusting
 from habitus.app.library.listing import places
 from habitus.app.operation import configuring
@@ -112,7 +112,7 @@ def _shown(request: Request, habitus: Habitus, said: Said | None = None) -> HTML
         values=values,
         others=[one for key, one in values.items() if key not in known],
         origins=_ORIGINS,
-        places=places(habitus),
+        places=places(habitus.skills),
         trusted=trusted,
         file=habitus.settings.home / "habitus.toml",
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
-from habitus.app.habitus import Habitus
+from habitus.app import Habitus
 from habitus.app.library import comparing, explaining, faring, going_back, listing, trusting, writing
 from habitus.app.library.comparing import FileChange
 from habitus.app.library.listing import ShownSkill
@@ -95,7 +95,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
         case "files":
             return {"file": file, "text": _text(habitus, shown, file) if file else None}
         case "history":
-            made = comparing.made_by(habitus, name, version) if version else None
+            made = comparing.made_by(habitus.skills, name, version) if version else None
             return {
                 "versions": habitus.skills.history(name)[::-1],
                 "made": made,
@@ -106,9 +106,9 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
             effects = charts.of_findings(found.findings)
             return {"charts": charts.of_uses(found), "findings": found.findings, "effects": effects}
         case "trust":
-            target = trusting.trustable_skill(habitus, name)
+            target = trusting.trustable_skill(habitus.skills, name)
             dangers = trusting.dangers(habitus, target)
-            return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus, target)}
+            return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus.trust, habitus.approvals, target)}
         case "fits":
             why = explaining.why(habitus, name, explaining.request_of(habitus, text)) if text.strip() else None
             return {"why": why, "request_text": text}
@@ -119,7 +119,7 @@ def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, version: int, text: s
 def _text(habitus: Habitus, shown: ShownSkill, path: str) -> str | None:
     """One of its files to be read; None for what is no text, or too long."""
     try:
-        text = listing.file_of(habitus, shown.item.name, path).decode()
+        text = listing.file_of(habitus.skills, shown.item.name, path).decode()
     except UnicodeDecodeError:
         return None
     return text if len(text) <= _READABLE and "\0" not in text else None
@@ -162,11 +162,11 @@ def turn(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form(
 @router.post("/skills/{name}/trust")
 def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Let it act as it is now, or no longer."""
-    target = trusting.trustable_skill(habitus, name)
+    target = trusting.trustable_skill(habitus.skills, name)
     if on:
         trusting.trust(habitus, target)
     else:
-        trusting.revoke(habitus, target)
+        trusting.revoke(habitus.trust, habitus.approvals, target)
     told = "You trust it as it is now." if on else "It is no longer trusted."
     return shown_page(request, habitus, name, "trust", said=Said(text=told))
 

@@ -62,7 +62,7 @@ def switch(habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLRespo
     """Of one row, which comes back as it is now."""
     done = writing.switch(habitus, [name], on=on)
     (item,) = done.after
-    counters = used(habitus, [item]).get((item.layer, item.name), Counters())
+    counters = used(habitus.skills, [item]).get((item.layer, item.name), Counters())
     said = Said(text=f"{item.name} is {'on' if on else 'off'}.", undo=done.undo)
     return fragment("row.html", row=Row(item=item, counters=counters), said=said)
 
