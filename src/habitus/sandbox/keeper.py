@@ -10,8 +10,11 @@ import asyncio
 import contextlib
 import dataclasses
 import fcntl
+import io
 import json
 import os
+import select
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,15 +35,31 @@ _NAME, _CELLS = "keeper", "cells.jsonl"
 
 def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Put a request to the pad's keeper and wait for its answer; `said` hears what the cell prints meanwhile."""
-    with connected(folder, _NAME) as line, line.makefile("rwb") as stream:
-        stream.write(json.dumps(request).encode() + b"\n")
-        stream.flush()
-        for answer in stream:
+    with connected(folder, _NAME) as line:
+        line.sendall(json.dumps(request).encode() + b"\n")
+        for answer in io.BufferedReader(_Interruptible(line)):
             message: dict[str, Any] = json.loads(answer)
             if "said" not in message:
                 return message
             said(message["said"])
     raise StorageFailed("The scratchpad's keeper ended in the middle.", mend="Run the cell again.")
+
+
+class _Interruptible(io.RawIOBase):
+    """A line to read from. A Ctrl-C in the moment before Python begins to wait would be noticed only after the wait."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._poll = select.poll()
+        self._poll.register(line, select.POLLIN)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._poll.poll(1000):
+            pass  # here it is noticed
+        return self._line.recv_into(buffer)
 
 
 def is_running(folder: Path) -> bool:
