@@ -79,7 +79,6 @@ class Cli:
             capture_output=True,
             cwd=self.cwd,
             env=self.environ(env),
-            timeout=60,
             check=False,
             **more,
         )

@@ -39,7 +39,7 @@ ADD = {
     "test_payload": {"numbers": [1, 2]},
 }
 GONE = {"name": "zebra", "operation": "append", "content": "More."}
-pytestmark = [pytest.mark.req("AG-06", "SE-12"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.req("AG-06", "SE-12")
 
 
 def results(session: Session) -> list[str]:

@@ -207,7 +207,7 @@ async def test_a_cancelled_step_is_waited_for() -> None:
     release, ended = threading.Event(), []
 
     def step() -> None:
-        release.wait(10)
+        release.wait()
         ended.append(True)
 
     task = asyncio.create_task(in_thread(step))

@@ -9,7 +9,7 @@ from habitus.app import Habitus
 from habitus.events import OutcomeKind
 from habitus.llm.providers import open_model
 
-pytestmark = [pytest.mark.req("AG-01", "AG-02"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.req("AG-01", "AG-02")
 MODEL = "openai:smollm2"
 
 

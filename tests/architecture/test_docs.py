@@ -144,7 +144,6 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
             check=False,
         )
         assert done.returncode == 0, f"{command[-1]}\nended with {done.returncode}:\n{done.stdout}"

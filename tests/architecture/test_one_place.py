@@ -124,7 +124,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         "HABITUS_RETENTION_NAPS": "9",
     }
     done = subprocess.run(
-        [sys.executable, "-c", _USE], cwd=place, env=environ, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", _USE], cwd=place, env=environ, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, object] = json.loads(done.stdout)

@@ -21,7 +21,7 @@ from habitus.web.desks import Desks
 from habitus.web.security import Keys, keys_of
 from tests.web.furnished import furnish_with_life
 
-expect.set_options(timeout=60_000)  # a busy machine takes its time
+expect.set_options(timeout=300_000)  # a busy machine takes its time
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -91,7 +91,7 @@ def page(chromium: Browser, site: Site, pictures: Path, request: pytest.FixtureR
     complaints: list[str] = []
     context = chromium.new_context(viewport={"width": 1280, "height": 860})
     page = context.new_page()
-    page.set_default_timeout(60_000)  # of a busy machine
+    page.set_default_timeout(300_000)  # of a busy machine
     page.on("console", lambda said: complaints.append(said.text) if _is_complaint(said) else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     site.enter(page)

@@ -31,7 +31,7 @@ class PseudoTerminal:
     def type(self, text: str) -> None:
         os.write(self.controller, text.encode())
 
-    def wait_for(self, text: str, seconds: float = 60) -> str:
+    def wait_for(self, text: str, seconds: float = 300) -> str:
         """Read until `text` has been shown after what was waited for last; what came up to it."""
         until = time.monotonic() + seconds
         while text not in self.shown[self._seen :]:
@@ -40,12 +40,12 @@ class PseudoTerminal:
         came, self._seen = self.shown[self._seen : at], at
         return came
 
-    def ended(self, seconds: float = 60) -> int:
+    def ended(self, seconds: float = 300) -> int:
         """The exit code, once it has one."""
         until = time.monotonic() + seconds
         while self._read(until - time.monotonic()):
             pass
-        return self.process.wait(timeout=60)
+        return self.process.wait()
 
     def _read(self, seconds: float) -> bool:
         ready, _, _ = select.select([self.controller], [], [], max(seconds, 0))

@@ -94,7 +94,6 @@ def _seen(home: Path) -> Sequence[object]:
 
 
 @pytest.mark.req("OP-04", "SC-02")
-@pytest.mark.timeout(600)
 def test_a_kill_at_any_step_of_a_restore_leaves_the_home_as_it_was_or_restored(
     stocked: Direct, tmp_path: Path, is_thorough: bool
 ) -> None:
@@ -113,7 +112,7 @@ def test_a_kill_at_any_step_of_a_restore_leaves_the_home_as_it_was_or_restored(
         shutil.copytree(stocked.home, home)
         process = context.Process(target=_restore_and_die, args=(home, made, at))
         process.start()
-        process.join(60)
+        process.join()
         found.append(_seen(home))
         assert found[-1] in (as_it_was, restored), at
         assert not (home / ".replacing" / "begun.json").exists()

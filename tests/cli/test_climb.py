@@ -20,7 +20,7 @@ from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.homes import migrated
 
-pytestmark = [pytest.mark.req("LA-04"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.req("LA-04")
 
 FEW = {"HABITUS_RELIABLE": "0.3"}  # two uses that went well are enough
 BODY = LessonBody(trigger="When rows of two tables are joined", correct_pattern="check both keys for blanks first")

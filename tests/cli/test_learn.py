@@ -311,7 +311,6 @@ def _peak(run_cli: Cli, path: Path) -> tuple[Any, float]:
         cwd=run_cli.cwd,
         capture_output=True,
         text=True,
-        timeout=120,
         check=True,
     )
     unit = 1024 if sys.platform == "linux" else 1

@@ -146,7 +146,7 @@ def in_terminal(direct: Direct, tmp_path: Path) -> Callable[..., str]:
         )  # fmt: skip
         os.close(theirs)
         os.write(mine, typed.encode())
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate()
         os.close(mine)
         return out.decode()
 

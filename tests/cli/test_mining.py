@@ -17,7 +17,7 @@ from habitus.recipes.catalogue import RecipeStatus
 from habitus.settings import account_name
 from tests.cli.conftest import Direct
 
-pytestmark = [pytest.mark.req("LA-03"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.req("LA-03")
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
 GET = "import json, sys\nn = json.loads(sys.argv[1])['number']\nprint(json.dumps({'order': {'id': n * 3}}))\n"

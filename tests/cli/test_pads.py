@@ -123,7 +123,7 @@ def test_an_interrupted_command_stops_its_cell(pad: Direct) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"on\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait() == 130
     assert pad.ok("pad", "exec", "one", "print(x)") == "1\n"
     assert pad.json("pad", "view", "one")["cells"][1]["error"].startswith("Cancelled")
 
@@ -144,10 +144,8 @@ def test_wrong_calls_are_told_in_one_line(pad: Direct) -> None:
     assert not (pad.home / "up").exists()
 
 
-def _wait(is_so: Callable[[], bool], seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
+def _wait(is_so: Callable[[], bool]) -> None:
     while not is_so():
-        assert time.monotonic() < deadline, "it did not come to that"
         time.sleep(0.02)
 
 

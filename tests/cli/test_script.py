@@ -121,7 +121,7 @@ def _at_a_terminal(cli: Cli, *args: str, env: Mapping[str, str]) -> tuple[int, s
             if not piece:
                 break
             shown += piece
-        code = process.wait(timeout=60)
+        code = process.wait()
     os.close(controller)
     return code, re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.decode()).replace("\r\n", "\n")
 

@@ -26,7 +26,7 @@ from habitus.sandbox.venvs import Venvs
 from tests.contracts.sshd import Sshd, options, running_sshd
 from tests.wheels import write_wheel
 
-pytestmark = [pytest.mark.req("SB-13", "SB-01"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.req("SB-13", "SB-01")
 
 LIMITS = Limits(cpu_s=None, memory=512 * MIB)
 RUNTIMES = (
@@ -101,7 +101,7 @@ def make_runtime(
 
 @pytest.fixture
 async def pads(make_runtime: MakeRuntime) -> AsyncIterator[Scratchpads]:
-    made = Scratchpads(make_runtime(), timeouts=lambda _: Timeouts(total_s=60, silence_s=60), grace_s=2)
+    made = Scratchpads(make_runtime(), timeouts=lambda _: Timeouts(total_s=300, silence_s=300), grace_s=300)
     yield made
     await made.close()
 

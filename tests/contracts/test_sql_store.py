@@ -203,7 +203,7 @@ def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> No
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(120)
+        worker.join()
         assert worker.exitcode == 0
     assert store.counters("csv-summary")[Stage.STEPS].recommended == 30
     loaded = store.load("csv-summary")

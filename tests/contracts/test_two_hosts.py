@@ -42,7 +42,7 @@ def serving(tmp_path: Path, url: str) -> Habitus:
 
 def soon(happens: Callable[[], bool]) -> bool:
     """On a quiet machine in well under two seconds; a busy one is given more, so that a test never is about speed."""
-    until, never = time.monotonic() + 45, threading.Event()
+    until, never = time.monotonic() + 300, threading.Event()
     while not (found := happens()) and time.monotonic() < until:
         never.wait(0.02)
     return found

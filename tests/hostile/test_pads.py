@@ -43,7 +43,7 @@ async def pads(strength: Machine, tmp_path: Path, venv: Path) -> AsyncIterator[S
     limits = Limits(cpu_s=None, memory=256 * MIB, processes=32)
     environments = Environments(tmp_path / "environments", VENVS)
     runtime = LocalRuntime(strength, tmp_path / "pads", environments, permissions=Permissions(), limits=limits)
-    made = Scratchpads(runtime, timeouts=lambda _: Timeouts(total_s=60, silence_s=30), grace_s=1)
+    made = Scratchpads(runtime, timeouts=lambda _: Timeouts(total_s=300, silence_s=300), grace_s=300)
     yield made
     await made.close()
 
@@ -246,7 +246,7 @@ def _runtime(machine: Machine, tmp_path: Path) -> LocalRuntime:
 
 
 async def _pads_with(machine: Machine, tmp_path: Path, code: str) -> str | None:
-    pads = Scratchpads(_runtime(machine, tmp_path), timeouts=lambda _: Timeouts(total_s=60, silence_s=30))
+    pads = Scratchpads(_runtime(machine, tmp_path), timeouts=lambda _: Timeouts(total_s=300, silence_s=300))
     try:
         return (await pads.exec("one", code)).error
     finally:

@@ -96,7 +96,7 @@ def counting(
         queue.close()
 
 
-def until(is_so: Callable[[], bool], *, longest_s: float = 120) -> None:
+def until(is_so: Callable[[], bool], *, longest_s: float = 600) -> None:
     end = time.monotonic() + longest_s
     while not is_so():
         assert time.monotonic() < end, "It took too long."

@@ -28,7 +28,6 @@ from tests.jobs.counting import check, until
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.timeout(900),
     pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="PgBouncer is not installed"),
 ]
 CONFIG = """

@@ -20,7 +20,7 @@ from habitus.memory.model import Draft, Kind, LessonBody, Producer
 from habitus.skills.model import Stage
 from habitus.tools.model import ToolStatus
 
-pytestmark = [pytest.mark.req("LA-04"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.req("LA-04")
 
 GET = "import json, sys\nn = json.loads(sys.argv[1])['number']\nprint(json.dumps({'id': n * 3}))\n"
 SEND = "import json, sys\nprint('label ' + json.loads(sys.argv[1])['size'])\n"

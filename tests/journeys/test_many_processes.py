@@ -42,7 +42,7 @@ def together(*jobs: tuple[object, ...]) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join()
         assert process.exitcode == 0
 
 

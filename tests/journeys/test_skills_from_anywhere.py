@@ -38,7 +38,6 @@ class Person:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=120,
         )
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr

@@ -119,7 +119,7 @@ def running(code: Path, home: Path, url: str, name: str, **more: str) -> Iterato
         try:
             yield Release(process)
         finally:
-            process.communicate(timeout=60)
+            process.communicate()
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def command(code: Path, home: Path, url: str, *words: str) -> Iterator[subproces
             yield process
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate()
 
 
 def job_states(url: str) -> Counter[str]:
@@ -222,7 +222,6 @@ def test_the_next_release_works_beside_this_one_or_waits_until_it_has_gone(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
 @pytest.mark.req("OP-01", "OP-03")
 def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp_path: Path, url: str) -> None:
     sql.open_engine(url).dispose()
@@ -255,13 +254,12 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
             assert newest.asked("job", "3") == "done"
             assert httpx2.get(f"{address}/api/v1/skills").status_code == 503
             with command(last, two, url, "worker", "--until-idle") as worker:
-                worker.wait(timeout=120)
+                worker.wait()
         assert job_states(url) == Counter(SUCCESS=9)
         assert found(url) == ("9002", Counter(skills=10, engrams=10, turns=20))
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
 @pytest.mark.req("OP-03")
 def test_a_migration_that_is_killed_leaves_nothing_and_two_at_once_make_one(tmp_path: Path, url: str) -> None:
     sql.open_engine(url).dispose()

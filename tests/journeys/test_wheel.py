@@ -62,7 +62,7 @@ def _fetched(*install: str) -> None:
 
 def _uv(*args: str) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-    subprocess.run([UV, "-q", *args], check=True, env=environ, cwd=ROOT, timeout=170)
+    subprocess.run([UV, "-q", *args], check=True, env=environ, cwd=ROOT)
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
@@ -165,7 +165,6 @@ LOWEST = (
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_the_lowest_versions_that_are_declared_do(wheel: Path, tmp_path: Path) -> None:
     place = tmp_path / "venv"
     _uv("venv", "--python", sys.executable, str(place))
@@ -176,5 +175,5 @@ def test_the_lowest_versions_that_are_declared_do(wheel: Path, tmp_path: Path) -
     _uv(*install, "--no-deps", "--offline", str(wheel))
     _fetched(*install, "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
     command = [python, "-m", "pytest", "-n", "2", "-m", "not full", *LOWEST]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:]

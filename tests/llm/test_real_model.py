@@ -15,7 +15,7 @@ from habitus.llm.providers import ProviderModel, open_model
 from habitus.llm.providers.patience import Patience
 from habitus.llm.structured import ask_for
 
-pytestmark = [pytest.mark.req("AG-02"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.req("AG-02")
 
 
 def question(text: str, *, max_tokens: int = 8) -> Ask:

@@ -18,7 +18,7 @@ from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply
 from tests.mcp.test_real_clients import answers, calls, claude_code
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.full
 
 DONE = answers({"type": "text", "text": "Done."})
 

@@ -53,7 +53,7 @@ async def served(home: Path) -> AsyncIterator[Served]:
             ready.set()
 
     running = asyncio.create_task(serve_http(Scope(home=home), 0, say))
-    await asyncio.wait_for(ready.wait(), 30)
+    await asyncio.wait_for(ready.wait(), 300)
     (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", said[0])
     try:
         yield Served(url=url, token=said[1].rpartition(" ")[2])

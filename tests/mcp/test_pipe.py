@@ -140,7 +140,7 @@ def test_a_client_that_goes_away_in_a_call_leaves_its_turn_written_down(run_cli:
         pipe.send("tools/call", {"name": "scratchpad", "arguments": {"action": "exec", "code": "while True: pass"}})
         if way == "terminates":
             os.kill(pipe.process.pid, signal.SIGTERM)
-            pipe.process.wait(60)
+            pipe.process.wait()
     with Habitus.open(read_settings(run_cli.home, run_cli.environ())) as habitus:
         (session,) = habitus.journal.session_ids()
         (turn,) = habitus.journal.turns_of(session)

@@ -18,7 +18,7 @@ from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply, sse
 from tests.mcp.test_tools import DEFAULT, made, with_code
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.full
 
 OLD_CLIENT = """
 import asyncio, json, os, sys

@@ -122,7 +122,7 @@ async def test_the_code_of_skills_comes_and_goes_and_clients_are_told(
     async def change(what: Callable[[], Awaitable[None]]) -> None:
         told.clear()
         await what()
-        await asyncio.wait_for(told.wait(), 30)
+        await asyncio.wait_for(told.wait(), 300)
 
     async def appears() -> None:
         await asyncio.to_thread(made, habitus, {"double-it": with_code("double-it")})

@@ -20,6 +20,7 @@ from habitus.sandbox.venvs import Venvs
 from tests.wheels import write_wheel
 
 MakePads = Callable[..., Scratchpads]
+PATIENT = Timeouts(total_s=300, silence_s=300)
 
 
 @pytest.fixture(scope="session")
@@ -47,12 +48,14 @@ async def make_pads(machine: Machine, pads_folder: Path) -> AsyncIterator[MakePa
     made = []
 
     def make(**options: Any) -> Scratchpads:
+        """`timeouts` are for cells that come with an estimate: others may take their time on a busy machine."""
         limits = options.pop("limits", Limits(cpu_s=None, memory=512 * MIB))
         venvs = options.pop("venvs", None) or Venvs(os.environ, python=base_python())
-        timeouts = options.pop("timeouts", Timeouts(total_s=60, silence_s=60))
+        timeouts = options.pop("timeouts", PATIENT)
         environments = Environments(pads_folder.with_name("environments"), venvs)
         runtime = LocalRuntime(machine, pads_folder, environments, permissions=Permissions(), limits=limits)
-        made.append(Scratchpads(runtime, timeouts=lambda _: timeouts, **{"grace_s": 1.0, **options}))
+        options = {"grace_s": 300.0, **options}
+        made.append(Scratchpads(runtime, timeouts=lambda estimated: timeouts if estimated else PATIENT, **options))
         return made[-1]
 
     yield make

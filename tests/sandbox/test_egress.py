@@ -46,18 +46,18 @@ import http.client, socket, sys, urllib.error, urllib.request
 port = sys.argv[1]
 for url in (f"http://localhost:{port}/a?b=1", f"http://127.0.0.1:{port}/", "https://elsewhere.example/"):
     try:
-        print(urllib.request.urlopen(url, timeout=20).read().decode())
+        print(urllib.request.urlopen(url, timeout=300).read().decode())
     except urllib.error.HTTPError as error:
         print(error.code, error.read().decode().strip())
     except urllib.error.URLError as error:
         print(error.reason)
-line = http.client.HTTPConnection("127.0.0.1", 3128, timeout=20)
+line = http.client.HTTPConnection("127.0.0.1", 3128, timeout=300)
 line.set_tunnel("localhost", int(port))
 line.request("GET", "/through")
 print(line.getresponse().read().decode())
 for place in (("127.0.0.1", int(port)), ("elsewhere.example", 443)):
     try:
-        socket.create_connection(place, timeout=20)
+        socket.create_connection(place, timeout=300)
     except OSError as error:
         print(type(error).__name__)
 """

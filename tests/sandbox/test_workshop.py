@@ -44,7 +44,7 @@ DRAFT = ToolDraft(name="add-up", description="Adds up.", parameters=NUMBERS, cod
 @pytest.fixture
 async def workshop(machine: Machine, tmp_path: Path, shelf: Venvs) -> AsyncIterator[Workshop]:
     async with Warm(machine, tmp_path / "run", allow_weaker=True) as warm:
-        yield Workshop(warm, Environments(tmp_path / "environments", shelf), limits=Limits(wall_s=5))
+        yield Workshop(warm, Environments(tmp_path / "environments", shelf), limits=Limits(wall_s=300))
 
 
 async def test_a_tool_that_passes_its_test_is_returned_with_the_case(workshop: Workshop) -> None:
@@ -74,7 +74,6 @@ async def test_schema_and_payload_may_come_as_json_text(workshop: Workshop) -> N
         ({"code": "print('   ')"}, "It printed nothing."),
         ({"code": "import sys; sys.stdout.buffer.write(bytes(range(256)))"}, "It printed bytes that are not text."),
         ({"code": "import sys; sys.stdout.buffer.write(b'a\\0b')"}, "It printed bytes that are not text."),
-        ({"code": "while True: pass"}, "It did not end by itself. It was stopped after 5 s."),
         ({"code": "print('x' * 3_000_000)"}, "which is too much. Print less."),
         ({"code": "def half(x):\n    if x:\n        return [x,\n"}, "The code stops in the middle."),
         ({"code": "I can't do that."}, "There is no Python code in this text."),
@@ -106,6 +105,13 @@ async def test_each_gate_says_in_one_line_why_it_is_closed(
     assert cause in str(refused.value)
     if "dependencies" not in change:
         assert "\n" not in str(refused.value)
+
+
+async def test_a_tool_that_does_not_end_is_refused(machine: Machine, tmp_path: Path, shelf: Venvs) -> None:
+    async with Warm(machine, tmp_path / "run", allow_weaker=True) as warm:
+        workshop = Workshop(warm, Environments(tmp_path / "environments", shelf), limits=Limits(wall_s=0.5))
+        with pytest.raises(ToolFailed, match=r"It did not end by itself. It was stopped after 0.5 s."):
+            await workshop.acquire(replace(DRAFT, code="while True: pass"))
 
 
 @pytest.mark.full

@@ -36,7 +36,7 @@ class Wire:
         given = {"Host": self.host, "Connection": "close", "Content-Length": str(len(body)), **(headers or {})}
         head = "".join(f"{name}: {value}\r\n" for name, value in given.items() if value)
         name, _, port = self.host.partition(":")
-        with socket.create_connection((name, int(port)), timeout=60) as door:
+        with socket.create_connection((name, int(port)), timeout=300) as door:
             door.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
             answer = b"".join(iter(lambda: door.recv(65536), b"")).decode("utf-8", "replace")
         return int(answer.split(" ", 2)[1]), answer

@@ -16,7 +16,7 @@ from tests.conftest import Cli
 @pytest.mark.parametrize("key", ["q", "\x03"])
 def test_at_a_terminal_the_tours_home_stays_to_look_at_until_a_key(run_cli: Cli, key: str) -> None:
     with at_a_terminal([*run_cli.program, "run"], cwd=run_cli.cwd, env=run_cli.environ(), columns=200) as terminal:
-        said = terminal.wait_for("/mcp", 120)
+        said = terminal.wait_for("/mcp")
         (link,) = re.findall(r"http://\S+/enter\?key=\S+", said)
         with httpx2.Client(follow_redirects=True) as http:
             assert "Revenue" in http.get(link).text

@@ -42,7 +42,7 @@ def up(
 def program(said: list[str]) -> httpx2.Client:
     """A program that has read what `habitus up` says."""
     token = re.findall(r"Bearer \w+", said[2])[0]
-    return httpx2.Client(base_url=said[0].rpartition(" ")[2], headers={"Authorization": token}, timeout=60)
+    return httpx2.Client(base_url=said[0].rpartition(" ")[2], headers={"Authorization": token}, timeout=300)
 
 
 def events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
