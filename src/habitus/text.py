@@ -46,8 +46,8 @@ def one_line(text: str) -> str:
     """The text on one line, without control characters and without our marks; the same for the same words."""
     if not text.isprintable() or not unicodedata.is_normalized("NFC", text):  # else a hundred times faster
         valid = text.encode("utf-8", "replace").decode()
-        kept = (" " if char.isspace() or _breaks(char) else char for char in unicodedata.normalize("NFC", valid))
-        text = "".join(char for char in kept if char == " " or _is_visible(char))
+        kept = (" " if char.isspace() or _breaks(char) else char for char in valid)
+        text = unicodedata.normalize("NFC", "".join(char for char in kept if char == " " or _is_visible(char)))
     return unmarked(" ".join(text.split()))
 
 
@@ -87,7 +87,7 @@ def unmarked(text: str) -> str:
     if not any(mark in letters for mark in _MARKS):
         return text
     pieces, done = [], 0
-    for at in sorted(_openings(text)):
+    for at in sorted(set(_openings(text))):
         pieces += [text[done:at], "(" if _folded(text[at]) == "[" else "&lt;"]
         done = at + 1
     return "".join([*pieces, text[done:]])
@@ -97,22 +97,26 @@ _MARKS = (BLOCK.replace("-", ""), "theusercallstheskill", "endoftheskill")
 
 
 def _openings(text: str) -> Iterator[int]:
-    """Where the brackets stand that make a mark of the words after them."""
+    """Where the brackets stand that make a mark of the words after them, all of them before the same words."""
     spelled = [(letter, at) for at, char in enumerate(text) for letter in _folded(char) if "a" <= letter <= "z"]
     letters = "".join(letter for letter, _ in spelled)
     for mark in _MARKS:
         found = letters.find(mark)
         while found >= 0:
             at = spelled[found][1] - 1
-            while at >= 0 and not (is_bracket := _is_bracket(text[at])) and not _folded(text[at]).isalnum():
+            while at >= 0 and not _folded(text[at]).isalnum():
+                if _is_bracket(text[at]):
+                    yield at
                 at -= 1
-            if at >= 0 and is_bracket:
-                yield at
             found = letters.find(mark, found + len(mark))
 
 
 def _is_bracket(char: str) -> bool:
-    return _folded(char) in ("<", "[") or (not char.isascii() and unicodedata.category(char) in ("Ps", "Pi", "Sm"))
+    """Whether it opens something, or might be taken for a sign that does."""
+    folded = _folded(char)
+    if char.isascii() or ">" in folded:
+        return folded in ("<", "[")
+    return folded in ("<", "[") or unicodedata.category(char) in ("Ps", "Pi", "Sm")
 
 
 def _folded(text: str) -> str:

@@ -136,6 +136,9 @@ def ours() -> Counter[str]:
 
 
 @pytest.mark.req("SC-03")
+@example("x＞ ［The user calls the skill")  # the sign before a bracket that was taken away
+@example("[([The user calls the skill")
+@example("x e\N{ZERO WIDTH SPACE}\N{COMBINING ACUTE ACCENT}")  # a letter made of what an unseen sign held apart
 @given(HOSTILE)
 def test_fitting_a_place_twice_changes_nothing_more(hostile: str) -> None:
     assert block(block(hostile)) == block(hostile)
