@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from habitus.skills.formats import frontmatter, istota
@@ -175,6 +175,9 @@ def test_fields_of_a_toml_file_return_to_it(tmp_path: Path) -> None:
     assert [entry.tree for entry in back] == [entry.tree for entry in entries]
 
 
+@example(
+    skill=plain_skill(), manifest=Manifest(env=({"var": "A", "from": "true", "proxy_only": True},)), extra={"a": []}
+)
 @given(skill=skills(), manifest=manifests(), extra=st.dictionaries(st.sampled_from(["a", "b-c"]), words.map(list)))
 @law
 def test_what_is_written_reads_back(tmp_path: Path, skill: Skill, manifest: Manifest, extra: dict[str, object]) -> None:

@@ -289,7 +289,13 @@ def _as_text(value: object) -> str:
     return as_json(value) if isinstance(value, (list, dict)) else ("" if value is None else str(value))
 
 
+_ENV_TEXTS = {"var", "from", "service", "key", "name", "config_path", "template", "when", "fallback", "fallback_var"}
+
+
 def _with_booleans(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """YAML texts `true` and `false` inside an env spec mean what they say; JSON has them already."""
+    """The flags of an env spec out of YAML, where every value is a text; JSON has them already."""
     words = {"true": True, "false": False}
-    return {key: words.get(value, value) if isinstance(value, str) else value for key, value in spec.items()}
+    return {
+        key: words.get(value, value) if isinstance(value, str) and key not in _ENV_TEXTS else value
+        for key, value in spec.items()
+    }
