@@ -69,9 +69,9 @@ if ! [ -x .venv/bin/python ] || ! .venv/bin/python -c pass 2>/dev/null; then mak
 # uv reads its own variables; hand it the index that pip was told to use.
 [ -n "${UV_INDEX_URL:-}" ] || [ -z "${PIP_INDEX_URL:-}" ] || export UV_INDEX_URL="$PIP_INDEX_URL"
 case "$what" in run) extras="[all]" ;; *) extras="[all,bench,test]" ;; esac
-.venv/bin/uv pip install -q --python .venv/bin/python --compile-bytecode -c constraints.txt -e ".$extras" ||
+.venv/bin/uv pip install -q --python .venv/bin/python -c constraints.txt -e ".$extras" ||
   .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".$extras"
 [ "$what" = run ] || real_model
-# Start-up time counts: our own code compiled too, whatever this machine says about writing bytecode.
+# Start-up time counts: our own code is compiled, and of the packages what is used, when it is used for the first time.
 .venv/bin/python -m compileall -q src || true
 printf '%s' "$stamp" > "$wanted"
