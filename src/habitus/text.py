@@ -42,6 +42,16 @@ def encodable_value(value: Any) -> Any:
             return value
 
 
+def byte_length(text: str) -> int:
+    """How long a text is as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def tokens(text: str) -> int:
+    """How much of a model's context a text takes: four bytes a token, an estimate that needs no model."""
+    return (byte_length(text) + 3) // 4
+
+
 def one_line(text: str) -> str:
     """The text on one line, without control characters and without our marks; the same for the same words."""
     if not text.isprintable() or not unicodedata.is_normalized("NFC", text):  # else a hundred times faster

@@ -16,7 +16,7 @@ from habitus.errors import Invalid
 from habitus.llm.model import Ask, Asked, Text
 from habitus.llm.scripted import ScriptedModel, Step, calls, says
 from habitus.sandbox.given import LARGEST_ATTACHED
-from habitus.skills.menu import tokens
+from habitus.text import tokens
 from tests.agent.conftest import Talk
 from tests.documents import pdf, xlsx
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.agent.history import History, pack, repaired, size, turn_starts, unpack
+from habitus.agent.history import History, pack, repaired, turn_starts, unpack
 from habitus.events import ToolCall
-from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text
+from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text, message_tokens
 
 ids = st.sampled_from(["a", "b", "c"])
 tool_calls = st.builds(ToolCall, id=ids, name=st.just("tool"), arguments=st.text(max_size=20))
@@ -57,7 +57,7 @@ def test_shortening_drops_whole_turns_and_keeps_the_last(found: list[Message], b
     if starts and kept != before:
         assert len(before) - len(kept) in starts
     if starts:
-        assert sum(map(size, kept)) <= budget or len(turn_starts(kept)) <= 1
+        assert sum(map(message_tokens, kept)) <= budget or len(turn_starts(kept)) <= 1
 
 
 @given(histories)

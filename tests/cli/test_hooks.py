@@ -21,7 +21,7 @@ from habitus.app.other_agents.attending import attend
 from habitus.hosts import hook, hooks
 from habitus.resident import end_soon, is_running
 from habitus.settings import Settings, account_name
-from habitus.skills.menu import tokens
+from habitus.text import tokens
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
 

@@ -13,7 +13,7 @@ from habitus.llm.model import Ask
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import SCRATCHPAD, Draft, Engram, Kind, Producer, Scope
 from habitus.memory.recall import LESSON_TOKENS, MOST_LESSONS, RULE_TOKENS, SCRATCHPAD_TOKENS
-from habitus.memory.words import tokens
+from habitus.text import tokens
 
 RUN = calls("scratchpad", {"action": "exec", "code": "print(1)", "one_line_description": "read the invoices table"})
 

@@ -54,12 +54,12 @@ def test_when_lines_must_fall_the_most_useful_stay_and_the_rest_is_said() -> Non
 
 
 @pytest.mark.req("SE-07")
-@given(st.integers(0, 300), st.integers(60, 4000))
-def test_the_menu_stays_within_its_budget_and_loses_nobody(count: int, budget: int) -> None:
-    found = menu.compose(skills(count), budget)
+@given(st.integers(0, 300), st.integers(60, 4000), st.sampled_from(["word " * 9, "日本語" * 30]))
+def test_the_menu_stays_within_its_budget_and_loses_nobody(count: int, budget: int, cue: str) -> None:
+    found = menu.compose(skills(count, cue=cue), budget)
     assert found.tokens <= budget
     assert sorted([*found.shown, *found.cut]) == [f"skill-{n:04d}" for n in range(count)]
-    assert found == menu.compose(skills(count), budget)
+    assert found == menu.compose(skills(count, cue=cue), budget)
 
 
 @pytest.mark.req("SK-16")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from habitus.skills.menu import tokens
+from habitus.text import byte_length, tokens
 
 EAGER_SHARE = 0.2  # of the context, for skills in full
 ATTACHED_SHARE = 0.25  # for the text of attachments
@@ -30,7 +30,7 @@ class Section:
 def shortened(text: str, budget: int) -> str:
     """The beginning of a text within a budget, with a mark that says how much is missing."""
     room = budget * 4
-    if len(text) <= room:
+    if byte_length(text) <= room:
         return text
-    kept = max(room - 60, 0)
-    return f"{text[:kept]}\n[… {len(text) - kept:,} characters left out …]"
+    kept = text.encode("utf-8", "replace")[: max(room - 60, 0)].decode("utf-8", "ignore")
+    return f"{kept}\n[… {len(text) - len(kept):,} characters left out …]"

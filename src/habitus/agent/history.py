@@ -10,8 +10,7 @@ from typing import Any, assert_never
 from habitus.events import ToolCall
 from habitus.journal.model import Message as Kept
 from habitus.journal.model import Turn
-from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text
-from habitus.skills.menu import tokens
+from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text, message_tokens
 
 MISSING = "[No result: the call was interrupted before it came back.]"
 
@@ -56,7 +55,7 @@ class History:
     def shorten(self, budget: int) -> int:
         """Drop the oldest turns until the rest fits; the current one stays. How many were dropped."""
         starts = turn_starts(self.messages)
-        sizes = [size(message) for message in self.messages]
+        sizes = [message_tokens(message) for message in self.messages]
         dropped = 0
         while len(starts) > dropped + 1 and sum(sizes[starts[dropped] :]) > budget:
             dropped += 1
@@ -66,9 +65,9 @@ class History:
 
     def shorten_results(self, limit: int) -> bool:
         """Cut long tool results of the turn that is left; whether that made it smaller."""
-        before = sum(map(size, self.messages))
+        before = sum(map(message_tokens, self.messages))
         self.messages = [_cut(message, limit) for message in self.messages]
-        return sum(map(size, self.messages)) < before
+        return sum(map(message_tokens, self.messages)) < before
 
 
 def resumed(past: Sequence[Turn]) -> History:
@@ -116,22 +115,6 @@ def turn_starts(messages: Sequence[Message]) -> list[int]:
 
 def _is_final(message: Message) -> bool:
     return isinstance(message, Answered) and not message.calls
-
-
-_IMAGE_TOKENS = 1500
-
-
-def size(message: Message) -> int:
-    """About how many tokens a message takes."""
-    match message:
-        case Asked(parts=parts):
-            return sum(tokens(part.text) if isinstance(part, Text) else _IMAGE_TOKENS for part in parts) + 4
-        case Answered(text=text, calls=calls):
-            return tokens(text) + sum(tokens(call.arguments) + tokens(call.name) + 8 for call in calls) + 4
-        case Returned(content=content, images=images):
-            return tokens(content) + _IMAGE_TOKENS * len(images) + 8
-        case never:
-            assert_never(never)
 
 
 def _cut(message: Message, limit: int) -> Message:

@@ -10,7 +10,7 @@ from habitus.agent.ladder import Ladder
 from habitus.agent.outage import Outage
 from habitus.agent.tools.code_tools import code_tools
 from habitus.agent.tools.recipe_tools import recipe_tools
-from habitus.agent.tools.registry import Registry, Tool
+from habitus.agent.tools.registry import Reach, Registry, Tool
 from habitus.agent.view import View
 from habitus.evidence.model import Item
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus
@@ -19,7 +19,6 @@ from habitus.sandbox.model import ToolRun
 from habitus.sandbox.services import NO_SERVICES, Services
 from habitus.skills.finding import Finder
 from habitus.skills.gates import GateContext, is_barred
-from habitus.skills.menu import tokens
 from habitus.skills.selection import Request
 from habitus.tools.model import ToolStatus
 from habitus.tools.tools import Tools
@@ -53,6 +52,7 @@ class OfferedTools:
         self._services = services  # what their code may ask
         self.theirs: frozenset[str] = frozenset()  # names of tools that whoever runs the loop has besides these
         self._built_in = tuple(built_in)
+        self.looking = {tool.name for tool in built_in if tool.reach is Reach.NOTHING}  # no trace of following a skill
         self._tools = tools
         self._finder = finder
         self._view = view
@@ -103,9 +103,10 @@ class OfferedTools:
         """What was put before the model, of what was listed last: all of it, or these by name."""
         for tool in self._listed:
             if tool.item is not None and (shown is None or tool.name in shown or (shown and self._is_withheld(tool))):
-                size = tokens(tool.description) + tokens(str(tool.parameters))
                 is_steady = len(self.code) <= CODE_TOOLS
-                self._view.offers.takes(tool.item, tokens=size, is_steady=is_steady, is_sure=self._is_sure(tool))
+                self._view.offers.takes(
+                    tool.item, tokens=tool.spec.tokens, is_steady=is_steady, is_sure=self._is_sure(tool)
+                )
 
     def items(self, called: Collection[str]) -> list[Item]:
         """What the tools of these names are, where anything is learned about them."""

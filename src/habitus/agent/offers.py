@@ -10,9 +10,10 @@ from habitus.evidence.assignment import Assignment, Lots
 from habitus.evidence.model import Item, ItemKind
 from habitus.journal.model import Exposure
 from habitus.skills.layers import address
-from habitus.skills.menu import Menu, line, tokens
+from habitus.skills.menu import Menu, line
 from habitus.skills.model import Skill, Summary
 from habitus.skills.selection import Choice, Selection
+from habitus.text import tokens
 
 
 class Offers:

@@ -11,10 +11,10 @@ from habitus.agent.budget import Section, shortened
 from habitus.llm.model import Text
 from habitus.memory.model import PLAYBOOK
 from habitus.skills.fingerprint import News
-from habitus.skills.menu import Menu, line, tokens
+from habitus.skills.menu import Menu, line
 from habitus.skills.model import Skill, Summary
 from habitus.skills.review import Proposal
-from habitus.text import BLOCK, block, one_line, unmarked
+from habitus.text import BLOCK, block, one_line, tokens, unmarked
 
 _NEWS_TOKENS = 300
 _MOST_OPENED = 20  # lines

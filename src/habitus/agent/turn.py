@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from habitus import tracing
 from habitus.agent import budget, prompt
 from habitus.agent.background import in_thread
-from habitus.agent.history import History, size
+from habitus.agent.history import History
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.stream import Done, Emit, Noticed, Said
 from habitus.agent.tools.registry import Registry
@@ -30,10 +30,10 @@ from habitus.llm.model import (
     Text,
     TextDelta,
     ToolSpec,
+    message_tokens,
 )
 from habitus.redact import Redactor
-from habitus.skills.menu import tokens
-from habitus.text import encodable
+from habitus.text import encodable, tokens
 
 MAX_ROUNDS = 25
 _FIRST_ROOM = 8192  # tokens of an answer; twice as much when a call did not fit
@@ -240,13 +240,13 @@ async def _finish(now: _Now) -> int:
 
 def _make_room(now: _Now, tools: tuple[ToolSpec, ...]) -> bool:
     """Forget the oldest turns before the model has to refuse; whether any had to go."""
-    fixed = tokens(now.turn.system) + sum(tokens(tool.description) + tokens(str(tool.parameters)) for tool in tools)
+    fixed = tokens(now.turn.system) + sum(tool.tokens for tool in tools)
     return _shorten(now, max(int(now.context_tokens * budget.HISTORY_SHARE) - fixed, 0))
 
 
 def _drop_more(now: _Now) -> bool:
     """The model refused for lack of room: half of the turns go, then the length of results; whether anything did."""
-    return _shorten(now, sum(map(size, now.history.messages)) // 2) or now.history.shorten_results(2000)
+    return _shorten(now, sum(map(message_tokens, now.history.messages)) // 2) or now.history.shorten_results(2000)
 
 
 def _shorten(now: _Now, room: int) -> bool:

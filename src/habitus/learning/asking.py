@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from habitus.learning.spending import Spending
 from habitus.llm.model import Asked, Model, NoUsableAnswer, Text
 from habitus.llm.structured import Structured, ask_for
+from habitus.text import tokens
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -48,9 +49,9 @@ async def ask_within(
 
 def estimate(system: str, record: str, room: int) -> int:
     """About the tokens that one call takes: what is read, and a short answer."""
-    return (len(system) + len(record)) // 4 + room // 4
+    return tokens(system + record) + room // 4
 
 
 def worst_case(system: str, record: str, room: int) -> int:
     """What a call may take when the first answer is of no use: read twice, and three times the room."""
-    return 2 * ((len(system) + len(record)) // 3 + 500) + 3 * room
+    return 2 * (tokens(system + record) * 4 // 3 + 500) + 3 * room

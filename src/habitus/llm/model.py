@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from habitus.errors import HabitusError
 from habitus.events import Image as Image  # what a person shows, and what a tool does
 from habitus.events import ToolCall
+from habitus.text import tokens
 
 
 class Role(StrEnum):
@@ -50,12 +51,31 @@ class Returned:
 
 Message = Asked | Answered | Returned
 
+_IMAGE_TOKENS = 1500
+
+
+def message_tokens(message: Message) -> int:
+    """About how many tokens a message takes."""
+    match message:
+        case Asked(parts=parts):
+            return sum(tokens(part.text) if isinstance(part, Text) else _IMAGE_TOKENS for part in parts) + 4
+        case Answered(text=text, calls=calls):
+            return tokens(text) + sum(tokens(call.arguments) + tokens(call.name) + 8 for call in calls) + 4
+        case Returned(content=content, images=images):
+            return tokens(content) + _IMAGE_TOKENS * len(images) + 8
+        case never:
+            assert_never(never)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolSpec:
     name: str
     description: str
     parameters: Mapping[str, object]  # JSON Schema
+
+    @property
+    def tokens(self) -> int:
+        return tokens(self.description) + tokens(str(self.parameters))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,6 +31,7 @@ from habitus.llm.model import (
     TextDelta,
     Usage,
 )
+from habitus.text import tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,26 +170,20 @@ def _ended_by(said: Answered) -> Answer:
     return Answer(message=said, stop=StopReason.CALLS if said.calls else StopReason.END)
 
 
-CHARS_PER_TOKEN = 4
 IMAGE_TOKENS = 1000
 
 
 def _usage(ask: Ask, message: Answered) -> Usage:
     """What a provider would count, near enough."""
-    read = _tokens(ask.system) + sum(_size(each) for each in ask.messages)
-    read += sum(_tokens(tool.description + json.dumps(dict(tool.parameters), default=str)) for tool in ask.tools)
+    read = tokens(ask.system) + sum(map(_size, ask.messages)) + sum(tool.tokens for tool in ask.tools)
     return Usage(input_tokens=read, output_tokens=_size(message))
 
 
 def _size(message: Message) -> int:
     match message:
         case Asked(parts=parts):
-            return sum(IMAGE_TOKENS if isinstance(part, Image) else _tokens(part.text) for part in parts)
+            return sum(IMAGE_TOKENS if isinstance(part, Image) else tokens(part.text) for part in parts)
         case Answered(text=text, calls=asked):
-            return _tokens(text) + sum(_tokens(each.name + each.arguments) for each in asked)
+            return tokens(text) + sum(tokens(each.name + each.arguments) for each in asked)
         case Returned(content=content):
-            return _tokens(content)
-
-
-def _tokens(text: str) -> int:
-    return -(-len(text) // CHARS_PER_TOKEN)
+            return tokens(content)

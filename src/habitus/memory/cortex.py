@@ -46,11 +46,11 @@ from habitus.memory.stores.base import EngramStore
 from habitus.memory.usage import Choose
 from habitus.memory.view_files import FoundPages, ViewFiles
 from habitus.memory.viewer import Viewer
-from habitus.memory.words import tokens
 from habitus.pause import Pause
 from habitus.redact import Redactor
 from habitus.screening.policy import Policy
 from habitus.settings import MemoryMode, RetentionSettings
+from habitus.text import tokens
 
 if TYPE_CHECKING:
     from habitus.search.index import Index

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from habitus.memory.model import TRUST_ORDER, Engram, Kind
 from habitus.memory.retention import utility
-from habitus.memory.words import tokens
 from habitus.search.model import Hit, Results
+from habitus.text import tokens
 
 # Measured on labelled requests, see docs/decisions/memory.md: below the floor an unrelated request would get lessons.
 FLOOR = 0.335

@@ -15,6 +15,7 @@ from habitus.search import Hit, Results
 from habitus.skills import menu, names, trees
 from habitus.skills.listing import Listed
 from habitus.skills.model import Diagnostic, Severity, State
+from habitus.text import tokens
 
 DUPLICATE = 0.8
 _NEAR = 0.7  # of neighbours less alike than this, one in sixty comes first when the other's cue is asked for
@@ -181,7 +182,7 @@ def _in_full(room: Room) -> Iterator[SetFinding]:
 
 def _on_the_menu(offered: Sequence[Listed], room: Room) -> Iterator[SetFinding]:
     budget = room.menu
-    costs = {item.name: menu.tokens(menu.line(item.summary)) for item in offered if item.summary is not None}
+    costs = {item.name: tokens(menu.line(item.summary)) for item in offered if item.summary is not None}
     total = sum(costs.values())
     over = "; cues are shortened, or lines left out" if total > budget else ""
     yield SetFinding(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from habitus.skills.model import Counters, Stage, Summary
 from habitus.skills.selection import Selection
-from habitus.text import one_line
+from habitus.text import byte_length, one_line, tokens
 
 HEADING = "## Available skills (load on demand)"
 SHARE = 0.02  # of the model's context
@@ -40,11 +40,6 @@ class Menu:
         text = "\n".join([first, "", *kept]) if kept else ""
         shown = tuple(name for name in self.shown if name not in names)
         return replace(self, text=text, tokens=tokens(text), shown=shown)
-
-
-def tokens(text: str) -> int:
-    """An estimate that needs no model: four characters a token."""
-    return (len(text) + 3) // 4
 
 
 def budget_for(context_tokens: int) -> int:
@@ -83,10 +78,13 @@ def compose(summaries: Sequence[Summary], budget: int, *, utility: Mapping[str, 
     if len(summaries) * _SHORTEST > room:
         return _most_useful(summaries, budget, utility or {})
     # Lengths first: a thousand lines are not drawn seven times over.
-    lengths = [(len(s.name) + 6, len(s.cue), sum(map(len, s.tags)) + 2 * len(s.tags) + 1) for s in summaries]
+    lengths = [(len(s.name) + 8, s.cue, sum(map(byte_length, s.tags)) + 2 * len(s.tags) + 1) for s in summaries]
     for cap in _CAPS:
         tags = cap >= _TAGS_FROM
-        cost = sum(name + min(cue, cap) + (tag if tags and tag > 1 else 0) for name, cue, tag in lengths)
+        cost = sum(
+            name + byte_length(cue[:cap]) + 2 * (len(cue) > cap) + (tag if tags and tag > 1 else 0)
+            for name, cue, tag in lengths
+        )
         if cost <= room:
             return _menu([line(summary, cap) for summary in summaries], summaries, (), budget, cap)
     return _most_useful(summaries, budget, utility or {})
@@ -113,7 +111,7 @@ def _most_useful(summaries: Sequence[Summary], budget: int, utility: Mapping[str
     edge: tuple[str, str] | None = None
     for summary in ranked:
         drawn = line(summary, cap)
-        room -= len(drawn) + 1
+        room -= byte_length(drawn) + 1
         if room < 0:
             last = next(reversed(kept), summary.name)
             is_tie = last != summary.name and utility.get(last, 0.0) == utility.get(summary.name, 0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from habitus.agent.previews import documents, encoding
 from habitus.agent.previews.tables import csv_table, delimiter_of, json_table, json_type, up_to
-from habitus.text import one_line
+from habitus.text import byte_length, one_line
 
 _HEAD_CHARS, _HEAD_LINES = 1_500, 30
 _WHOLE_JSON = 8 * 1024 * 1024
@@ -40,7 +40,7 @@ class Preview:
 
 
 def preview(path: Path, *, ending: str, room: int) -> Preview:
-    """Look at a file. `ending` is that of its name, like `.csv`; a text of up to `room` characters stands whole."""
+    """Look at a file. `ending` is that of its name, like `.csv`; a text of up to `room` bytes stands whole."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(max(encoding.HEAD, room))
@@ -56,7 +56,7 @@ def preview(path: Path, *, ending: str, room: int) -> Preview:
         lines = encoding.count_lines(file, name, size)
     if size == 0:
         return Preview(kind="empty file", is_whole=True)
-    whole = text if is_all and len(text) <= room else None
+    whole = text if is_all and byte_length(text) <= room else None
     return _of_text(path, text if is_all else text.rpartition("\n")[0], f"{name}, {lines}", ending, size, whole)
 
 

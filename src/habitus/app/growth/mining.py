@@ -40,7 +40,7 @@ from habitus.skills.layers import USER
 from habitus.skills.model import Actor, Author, Skill, Source, State
 from habitus.skills.powers import powers
 from habitus.skills.review import Action, Change, ProposalState
-from habitus.text import one_line
+from habitus.text import one_line, tokens
 
 MOST_TURNS = 10_000  # the latest ones
 SESSIONS_ELSEWHERE = 3  # of another agent, whose turns nobody has judged
@@ -246,7 +246,7 @@ class Mining:
     def tokens_to_send(self) -> int:
         """About how many `draft` would send."""
         texts = (str(m.content) for one in self.requests_to_draft for m in self._messages_of(one.turns))
-        return sum(map(len, texts)) // 4
+        return sum(map(tokens, texts))
 
     def _messages_of(self, turns: Sequence[str]) -> list[Any]:
         return [kept for id in turns[-_DRAFTED_FROM:] for kept in self._home.journal.turn(id).messages]

@@ -21,9 +21,9 @@ from habitus.evidence.model import ItemKind
 from habitus.llm.model import Model, Usage
 from habitus.skills import evals
 from habitus.skills.library import Library
-from habitus.skills.menu import tokens
 from habitus.skills.model import State, Summary
 from habitus.skills.selection import Request
+from habitus.text import tokens
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
@@ -118,7 +118,7 @@ async def _prompt_tokens(home: Home) -> int:
     specs = conversation.parts.tools.registry(Request(text="", user=user)).specs()
     told = sum(section.tokens for section in conversation.sections())
     await conversation.close()
-    return told + sum(tokens(spec.description) + tokens(str(spec.parameters)) for spec in specs)
+    return told + sum(spec.tokens for spec in specs)
 
 
 def own_cases(skills: Library, name: str) -> tuple[TrialCase, ...]:

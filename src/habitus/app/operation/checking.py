@@ -39,6 +39,7 @@ from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.selection import Request
 from habitus.skills.stores.files import DirectoryShelf
+from habitus.text import tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -287,7 +288,7 @@ def lint(home: Home, targets: Sequence[str] = (), progress: Callable[[int], None
 def _room(home: Home) -> Room:
     """What is in every prompt in full is loaded as a turn does it."""
     selection, context = select(home, Request(text="", user=home.user())), home.settings.context_tokens
-    taken = {choice.name: menu.tokens(home.skills.load(choice.name).body) for choice in selection.eager}
+    taken = {choice.name: tokens(home.skills.load(choice.name).body) for choice in selection.eager}
     return Room(menu=menu.budget_for(context), eager=int(context * EAGER_SHARE), taken=taken)
 
 

@@ -17,9 +17,9 @@ from habitus.app.growth.remedies import remedy_for
 from habitus.app.home import Home
 from habitus.skills import fingerprint, names
 from habitus.skills.gates import GateContext
-from habitus.skills.menu import tokens
 from habitus.skills.model import Summary
 from habitus.skills.selection import Request
+from habitus.text import tokens
 
 SOURCE = "claude-code"  # as the journal calls these turns
 REQUEST_TOKENS = 300
