@@ -1,8 +1,8 @@
-"""Plain values: dataclasses, dates, enums and paths as what JSON knows."""
+"""Plain values: dataclasses, dates, enums and paths as what JSON knows, and how far values are nested."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -28,3 +28,20 @@ def plain(data: object) -> Any:
     if isinstance(data, datetime):
         return data.isoformat()
     return str(data) if isinstance(data, Path) else data
+
+
+MAX_DEPTH = 50  # how far values may be nested
+
+
+def height(value: object) -> int:
+    """How far a value is nested: 0 for a text, 1 for a list of texts."""
+    found, level = 0, [value]
+    while level := [child for item in level for child in _children(item)]:
+        found += 1
+    return found
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

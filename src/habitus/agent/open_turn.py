@@ -15,16 +15,14 @@ from habitus.agent.composer import Composer
 from habitus.agent.outcome import MODEL
 from habitus.agent.parts import Parts
 from habitus.agent.prompt import Composed, Remembered
+from habitus.agent.record import TurnState
 from habitus.agent.recorder import TurnRecorder
 from habitus.agent.stream import Emit, Noticed, Nudged, ToolFinished, ToolProgress, ToolStarted
 from habitus.agent.tools.registry import Registry, Running
 from habitus.agent.user_input import UserInput
-from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, TurnObserver, failed, tool_called, tool_returned
-from habitus.llm.model import Asked, Message, Text, Usage
-from habitus.memory.model import SCRATCHPAD
+from habitus.events import Event, Outcome, ToolCall, ToolResult, TurnObserver, failed, tool_called, tool_returned
+from habitus.llm.model import Asked, Text
 from habitus.redact import Redactor
-from habitus.skills.model import Skill
-from habitus.skills.selection import Selection
 from habitus.text import block
 
 log = logging.getLogger(__name__)
@@ -32,7 +30,7 @@ log = logging.getLogger(__name__)
 _ADVICE_S = 2.0  # an observer that takes longer has nothing to say in this round
 
 
-class OpenTurn:
+class OpenTurn(TurnState):
     """No model is needed. `open` it, show `system` and `context`, hand in every call, and `close` it in any case."""
 
     def __init__(
@@ -46,26 +44,11 @@ class OpenTurn:
         *,
         began_on: datetime,
     ) -> None:
-        self.id = id
-        self.said = said
-        self.began_on = began_on
+        super().__init__(id=id, said=said, began_on=began_on)
         self.began = time.monotonic()
-        self.selection: Selection | None = None
-        self.composed: Composed | None = None
         self.system = ""  # as it is sent, without secrets
         self.context = ""  # the marked block beside the request
-        self.shown_tools: set[str] | None = None  # by name, those that the model was shown; None for all there are
-        self.loaded: tuple[Skill, ...] = ()  # asked for by the model or the person, known at the end
-        self.messages: Sequence[Message] = ()  # of this turn, as far as whoever runs the loop has them
-        self.events: list[Event] = []
         self.last_results: list[Outcome] = []
-        self.usage = Usage()
-        self.rounds = 0
-        self.reply = ""
-        self.outcome: Outcome = OK
-        self.judged_by = ""  # who said how it went; nobody where the outcome is only what the signals tell
-        self.is_capped = False
-        self.is_cancelled = False
         self._remembered = Remembered()
         self._parts = parts
         self._composer = composer
@@ -119,11 +102,6 @@ class OpenTurn:
         """What is logged and traced inside belongs to this turn."""
         with tracing.about(**self._ids), self._stretch.within():
             yield
-
-    @property
-    def shows_pad(self) -> bool:
-        """Whether the model saw the scratchpad, and with it the lessons in its description."""
-        return self.shown_tools is None or SCRATCHPAD in self.shown_tools
 
     @property
     def redactor(self) -> Redactor:

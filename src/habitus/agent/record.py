@@ -1,26 +1,55 @@
-"""A turn as the journal keeps it: what was asked, shown, said and done, and how it seems to have gone."""
+"""A turn so far, and as the journal keeps it: what was asked, shown, said and done, and how it seems to have gone."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from habitus.agent import outcome
 from habitus.agent.history import pack
+from habitus.agent.prompt import Composed
+from habitus.agent.user_input import UserInput
+from habitus.events import OK, Event, Outcome
 from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
+from habitus.llm.model import Message, Usage
+from habitus.memory.model import SCRATCHPAD
 from habitus.skills.model import Skill, Summary
-
-if TYPE_CHECKING:
-    from habitus.agent.open_turn import OpenTurn
+from habitus.skills.selection import Selection
 
 AT_RANDOM = "withheld from this conversation at random (evidence.withhold)"
 _MOST_LINES = 2000  # of a menu that are written down for one turn
 
 
+@dataclass(kw_only=True, eq=False)
+class TurnState:
+    """All that is known of a turn so far."""
+
+    id: str
+    said: UserInput
+    began_on: datetime
+    selection: Selection | None = None
+    composed: Composed | None = None
+    shown_tools: set[str] | None = None  # by name, those that the model was shown; None for all there are
+    loaded: tuple[Skill, ...] = ()  # asked for by the model or the person, known at the end
+    messages: Sequence[Message] = ()  # as far as whoever runs the loop has them
+    events: list[Event] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    rounds: int = 0
+    reply: str = ""
+    outcome: Outcome = OK
+    judged_by: str = ""  # who said how it went; nobody where the outcome is only what the signals tell
+    is_capped: bool = False
+    is_cancelled: bool = False
+
+    @property
+    def shows_pad(self) -> bool:
+        """Whether the model saw the scratchpad, and with it the lessons in its description."""
+        return self.shown_tools is None or SCRATCHPAD in self.shown_tools
+
+
 def journal_turn(
-    turn: OpenTurn,
+    turn: TurnState,
     *,
     session: str,
     ended_on: datetime | None,
@@ -57,7 +86,7 @@ def journal_turn(
     )
 
 
-def _went(turn: OpenTurn) -> TurnOutcome:
+def _went(turn: TurnState) -> TurnOutcome:
     if turn.judged_by == outcome.MODEL:
         return outcome.by_itself(turn.outcome)
     if turn.judged_by:
@@ -65,7 +94,7 @@ def _went(turn: OpenTurn) -> TurnOutcome:
     return outcome.ended(turn.outcome, capped=turn.is_capped)
 
 
-def _usage(turn: OpenTurn) -> dict[str, float]:
+def _usage(turn: TurnState) -> dict[str, float]:
     used = turn.usage
     counted: dict[str, float] = {
         "input_tokens": used.input_tokens,
@@ -76,7 +105,7 @@ def _usage(turn: OpenTurn) -> dict[str, float]:
     return counted if used.cost is None else {**counted, "cost": used.cost}
 
 
-def _selected(turn: OpenTurn, withheld: Collection[str]) -> list[Selected]:
+def _selected(turn: TurnState, withheld: Collection[str]) -> list[Selected]:
     """Where selection put what; nothing where no prompt was made of it."""
     if turn.selection is None or turn.composed is None or turn.composed.menu is None:
         return []

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from habitus.agent import outcome
 from habitus.agent.memory import SessionMemory
 from habitus.agent.offers import of_skill
 from habitus.agent.parts import Parts
-from habitus.agent.record import journal_turn
+from habitus.agent.record import TurnState, journal_turn
 from habitus.errors import NotFound
 from habitus.events import EventKind, OutcomeKind, TurnEnded
 from habitus.evidence.request_kind import kind_of
@@ -26,12 +25,8 @@ from habitus.skills.listing import Snapshot
 from habitus.skills.model import Skill
 from habitus.skills.selection import INTERACTIVE
 
-if TYPE_CHECKING:
-    from habitus.agent.open_turn import OpenTurn
-
 log = logging.getLogger(__name__)
 
-_LOOKING = frozenset({"recall_skill", "search_skills", "read_skill", "list_skills"})  # no trace of following a skill
 _CONSEQUENCE = {
     True: "This turn made do with what was known before; it is written down when the database is back.",
     False: "This turn made do with what was known before, and could not be kept: 'habitus doctor' counts such.",
@@ -53,12 +48,12 @@ class TurnRecorder:
         self._outage = parts.outage
         self.session = session
 
-    def begin(self, turn: OpenTurn) -> None:
+    def begin(self, turn: TurnState) -> None:
         """Write down what was asked, so that not even a killed process loses it."""
         so_far = journal_turn(turn, session=self.session, ended_on=None)
         self._outage.safely(lambda: self._parts.journal.begin(so_far), "write down that a turn began")
 
-    def finish(self, turn: OpenTurn, *, has_news: bool) -> Recorded:
+    def finish(self, turn: TurnState, *, has_news: bool) -> Recorded:
         """Everything that has to be written down of a turn."""
         parts, outage = self._parts, self._outage
         kept = journal_turn(
@@ -78,7 +73,7 @@ class TurnRecorder:
         notices = (f"{outage.trouble} {_CONSEQUENCE[is_kept]}",) if is_told else ()
         return Recorded(notices=notices, waiting=waiting)
 
-    def _exposures(self, turn: OpenTurn) -> tuple[Exposure, ...]:
+    def _exposures(self, turn: TurnState) -> tuple[Exposure, ...]:
         """What the conversation was offered from this turn on, and what the turn used of all that."""
         parts, request = self._parts, turn.said.request
         parts.tools.note_offers(turn.shown_tools)
@@ -91,9 +86,9 @@ class TurnRecorder:
         used |= {of_skill(skill): not self._left_trace(turn, skill) for skill in turn.loaded}
         return parts.view.offers.of_turn(kind, used)
 
-    def _left_trace(self, turn: OpenTurn, skill: Skill) -> bool:
+    def _left_trace(self, turn: TurnState, skill: Skill) -> bool:
         answers = [message for message in turn.messages if isinstance(message, Answered)]
-        calls = [call for answer in answers for call in answer.calls if call.name not in _LOOKING]
+        calls = [call for answer in answers for call in answer.calls if call.name not in self._parts.tools.looking]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers), turn.reply]
         tools = [tool.name for tool in self._parts.tools.code if tool.skill == skill.name]
         return left_trace(skill.body, tools, request=turn.said.request.text, done="\n".join(done))
@@ -115,7 +110,7 @@ class TurnRecorder:
         """The last chance to write down what waits."""
         self.catch_up()
 
-    def _count(self, turn: OpenTurn, has_news: bool) -> None:
+    def _count(self, turn: TurnState, has_news: bool) -> None:
         parts, request, view = self._parts, turn.said.request, self._parts.view
         went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
         shown = turn.composed.skills if turn.composed else ()
@@ -138,7 +133,7 @@ class TurnRecorder:
         if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
             parts.journal.mark_seen(parts.user.name, fingerprint.visible(view.snapshot, parts.gates))
 
-    def credit(self, turn: OpenTurn) -> None:
+    def credit(self, turn: TurnState) -> None:
         """What a turn that went well teaches of the skills and lessons that were there."""
         request, loaded = turn.said.request.text, [skill.name for skill in turn.loaded]
         weight = _SAID_GOOD if turn.judged_by else _SEEMED_GOOD
@@ -148,7 +143,7 @@ class TurnRecorder:
         parts = self._parts
         credit(parts.finder, parts.memory, parts.redactor.redact(request).text, loaded, weight, at=parts.view.snapshot)
 
-    def teach(self, turn: OpenTurn) -> None:
+    def teach(self, turn: TurnState) -> None:
         """Tell those who learn that the turn is over; they go on in the background."""
         ended = TurnEnded(
             turn=turn.id,

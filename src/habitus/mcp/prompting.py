@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import mcp_types as types
 
-from habitus.app.review.inbox import InboxItem
 from habitus.errors import Invalid
-from habitus.mcp.server import PROMPTS, text_of
 from habitus.text import one_line
 
+if TYPE_CHECKING:
+    from habitus.app.review.inbox import InboxItem
+
 _MOST_SHOWN = 50
+
+PROMPTS = [
+    types.Prompt(
+        name="save_skill",
+        title="Save a skill",
+        description="Keep what was just worked out as a skill.",
+        arguments=[types.PromptArgument(name="hint", description="What it should be about.", required=False)],
+    ),
+    types.Prompt(
+        name="learn_from_session",
+        title="Learn from this session",
+        description="Draw lessons and better skills from what went wrong and right so far.",
+    ),
+    types.Prompt(name="review", title="Review", description="Go through what waits for your decision."),
+]
+
+
+def text_of(name: str) -> str:
+    """One of the texts that stand beside this file as Markdown."""
+    return files("habitus.mcp").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
 
 
 def prompt(name: str, arguments: Mapping[str, str], waiting: Sequence[InboxItem]) -> types.GetPromptResult:

@@ -9,7 +9,6 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from importlib.metadata import version
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
@@ -21,6 +20,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from habitus.errors import UserError
+from habitus.mcp.prompting import PROMPTS, text_of
 from habitus.mcp.scope import Scope
 
 if TYPE_CHECKING:
@@ -154,26 +154,6 @@ class OfOne(types.PaginatedRequestParams):
 FILES_OF_SKILLS = types.ResourceTemplate(
     name="skill-file", title="A file of a skill", uri_template="skill://{name}/{+path}"
 )
-
-PROMPTS = [
-    types.Prompt(
-        name="save_skill",
-        title="Save a skill",
-        description="Keep what was just worked out as a skill.",
-        arguments=[types.PromptArgument(name="hint", description="What it should be about.", required=False)],
-    ),
-    types.Prompt(
-        name="learn_from_session",
-        title="Learn from this session",
-        description="Draw lessons and better skills from what went wrong and right so far.",
-    ),
-    types.Prompt(name="review", title="Review", description="Go through what waits for your decision."),
-]
-
-
-def text_of(name: str) -> str:
-    """One of the texts that stand beside this file as Markdown."""
-    return files("habitus.mcp").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
 
 
 def person_of(ctx: Context) -> Person | None:

@@ -17,7 +17,7 @@ from habitus.app.library.publishing import Published, Publisher
 from habitus.errors import Invalid, NotFound
 from habitus.mcp.tools import within
 from habitus.skills.formats import frontmatter
-from habitus.skills.model import Summary
+from habitus.skills.model import Summary, Unreadable
 
 MAIN = "SKILL.md"
 MOST_FILES, MOST_BYTES = 512, 16 * 1024 * 1024  # of one skill, by the extension
@@ -118,7 +118,7 @@ def _front_matter(name: str, content: bytes) -> dict[str, Any]:
     try:
         written = frontmatter.split(content.decode("utf-8-sig"), MAIN).front
         fields = yaml.load(written or "", Loader=_Loader)
-    except (UnicodeDecodeError, frontmatter.Unreadable, yaml.YAMLError):
+    except (UnicodeDecodeError, Unreadable, yaml.YAMLError):
         fields = None
     if not isinstance(fields, dict) or not _is_standard(name, fields):
         raise Invalid(f"The head of '{name}' does not follow the Agent Skills standard.", mend="See 'skills lint'.")

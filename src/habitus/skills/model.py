@@ -56,6 +56,14 @@ class Diagnostic:
         return f"{self.file}: {self.what} {self.mend}".strip()
 
 
+class Unreadable(Exception):
+    """A file, or a block of one, can't be read; carries the diagnostic."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        self.diagnostic = diagnostic
+        super().__init__(str(diagnostic))
+
+
 class Actor(StrEnum):
     USER = "user"
     AGENT = "agent"

@@ -7,8 +7,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from habitus.plain import height
 from habitus.skills.formats import frontmatter
-from habitus.skills.formats.frontmatter import FrontMatter, Unreadable
+from habitus.skills.formats.frontmatter import FrontMatter
+from habitus.skills.model import Unreadable
 from tests.skills.formats.strategies import files, texts
 
 
@@ -199,4 +201,4 @@ def test_a_harmless_text_is_written_plainly(text: str) -> None:
     st.recursive(st.text(max_size=2), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("a"), inner))
 )
 def test_the_height_of_a_value_is_that_of_its_tallest_part_and_one(value: object) -> None:
-    assert frontmatter.height([value, "x"]) == frontmatter.height(value) + 1
+    assert height([value, "x"]) == height(value) + 1

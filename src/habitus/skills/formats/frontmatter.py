@@ -7,21 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from habitus.skills.model import Diagnostic, Severity
+from habitus.skills.model import Diagnostic, Severity, Unreadable
 
 Fields = dict[str, Any]  # text, lists and mappings of such
-
-
-class Unreadable(Exception):
-    """The block can't be read; carries the diagnostic."""
-
-    def __init__(self, diagnostic: Diagnostic) -> None:
-        self.diagnostic = diagnostic
-        super().__init__(str(diagnostic))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,23 +123,6 @@ def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
             )
         )
     return fields, diagnostics
-
-
-MAX_DEPTH = 50  # how far values may be nested
-
-
-def height(value: object) -> int:
-    """How far a value is nested: 0 for a text, 1 for a list of texts."""
-    found, level = 0, [value]
-    while level := [child for item in level for child in _children(item)]:
-        found += 1
-    return found
-
-
-def _children(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 _SIMPLE_ENTRY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*):[ \t]+(?P<value>[^\s\"'\[{|>&*!%@`#].*)")

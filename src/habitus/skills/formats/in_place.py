@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from habitus.skills.formats import frontmatter
 from habitus.skills.formats.frontmatter import Fields
+from habitus.skills.model import Unreadable
 
 Changes = Mapping[str, "str | Mapping[str, str | None] | None"]  # None removes; a mapping changes a nested block
 
@@ -28,7 +29,7 @@ def change(front: str, changes: Changes, file: str) -> str:
             changed = way(front, changes)
             if _read(changed, file) == wanted:
                 return changed
-        except (frontmatter.Unreadable, _Unfit):
+        except (Unreadable, _Unfit):
             continue
     import yaml  # needed at the very last, and no command should wait for it
 

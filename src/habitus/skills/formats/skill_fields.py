@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from habitus.plain import MAX_DEPTH, height
 from habitus.skills import names
-from habitus.skills.formats import frontmatter
 from habitus.skills.formats.frontmatter import Fields
 from habitus.skills.model import PLAIN_MANIFEST, Diagnostic, Manifest, Severity, Skill, Source
 
@@ -278,7 +278,7 @@ def _json_or(text: str, otherwise: Any) -> Any:
             as_json(value).encode()
     except (ValueError, RecursionError):
         return otherwise
-    return value if frontmatter.height(value) <= frontmatter.MAX_DEPTH else otherwise
+    return value if height(value) <= MAX_DEPTH else otherwise
 
 
 def _as_text(value: object) -> str:

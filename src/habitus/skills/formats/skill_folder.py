@@ -10,8 +10,7 @@ from habitus.skills import names, trees
 from habitus.skills.formats import bare, disk, fitting, frontmatter, skill_fields
 from habitus.skills.formats.base import CantTake, Entry, Format, Incoming, Outgoing, PlaybookLesson, Written
 from habitus.skills.formats.foreign_values import Notes
-from habitus.skills.formats.frontmatter import Unreadable
-from habitus.skills.model import Skill, Source
+from habitus.skills.model import Skill, Source, Unreadable
 
 _MARKDOWN = (".md", ".markdown")
 

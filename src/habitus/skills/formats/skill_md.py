@@ -14,9 +14,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from habitus.errors import Invalid
+from habitus.plain import MAX_DEPTH, height
 from habitus.skills import names
 from habitus.skills.formats import bare, frontmatter, in_place
-from habitus.skills.formats.frontmatter import Fields, Unreadable
+from habitus.skills.formats.frontmatter import Fields
 from habitus.skills.formats.skill_fields import (
     MANIFEST_FIELDS,
     MAX_BYTES,
@@ -29,7 +30,7 @@ from habitus.skills.formats.skill_fields import (
     as_json,
     outward_description,
 )
-from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source, Summary
+from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source, Summary, Unreadable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,7 +203,7 @@ def _from_toml(toml: bytes) -> Fields:
     try:
         # Dates and times become text, as they are in a frontmatter block.
         values = json.loads(json.dumps(tomllib.loads(toml.decode()), default=str))
-        if frontmatter.height(values) > frontmatter.MAX_DEPTH:
+        if height(values) > MAX_DEPTH:
             raise RecursionError("values are nested too deep")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from habitus.skills.formats.frontmatter import MAX_DEPTH, Fields, Unreadable, height
-from habitus.skills.model import Diagnostic, Severity
+from habitus.plain import MAX_DEPTH, height
+from habitus.skills.model import Diagnostic, Severity, Unreadable
 
 
 def load(front: str, file: str, diagnostics: list[Diagnostic]) -> Any:
@@ -83,8 +83,8 @@ class _Builder:
         while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
             yield self._value(event, depth + 1)
 
-    def _mapping(self, depth: int) -> Fields:
-        fields: Fields = {}
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
         items = self._items(depth)
         for key in items:
             name = key if isinstance(key, str) else json.dumps(key)
