@@ -15,7 +15,7 @@ from habitus.agent.ladder import Ladder
 from habitus.agent.other_files import OtherFiles
 from habitus.agent.outage import Outage
 from habitus.agent.session import Session
-from habitus.agent.tools.recall_skill import recall_skill
+from habitus.agent.tools.reading_skills import recall_skill
 from habitus.agent.tools.registry import Arguments, Registry, Running, Tool, capped
 from habitus.agent.view import View
 from habitus.app import Habitus
@@ -23,13 +23,21 @@ from habitus.errors import ToolFailed
 from habitus.events import OutcomeKind, ToolCall, ToolResult
 from habitus.llm.model import Returned
 from habitus.llm.scripted import calls, says
+from habitus.skills import trees
 from habitus.skills.gates import GateContext
 from habitus.skills.library import Library
 from tests.agent.conftest import Talk
 
 SKILL_TOOLS: dict[str, tuple[dict[str, str], list[str]]] = {
     "create_skill": (
-        {"name": "string", "title": "string", "description": "string", "content": "string", "tags": "array"},
+        {
+            "name": "string",
+            "title": "string",
+            "description": "string",
+            "content": "string",
+            "tags": "array",
+            "when_to_use": "string",
+        },
         ["name", "title", "description", "content"],
     ),
     "update_skill": (
@@ -38,6 +46,7 @@ SKILL_TOOLS: dict[str, tuple[dict[str, str], list[str]]] = {
             "title": "string",
             "description": "string",
             "tags": "array",
+            "when_to_use": "string",
             "operation": "string",
             "content": "string",
             "find": "string",
@@ -113,6 +122,26 @@ async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, hab
     assert json.loads(enabled) == {"name": "tea-time", "enabled": True}
     assert json.loads(deleted) == {"deleted": True}
     assert [item.name for item in habitus.skills.archived()] == ["tea-time"]
+
+
+@pytest.mark.req("AG-06")
+async def test_a_model_says_when_to_use_a_skill_and_says_it_anew(talk: Talk, habitus: Habitus) -> None:
+    async def person(question: Question) -> Consent:
+        return Consent.YES
+
+    tea = {"name": "brew-tea", "title": "Tea", "description": "Brews tea", "content": "1. Boil."}
+    script = [
+        calls("create_skill", {**tea, "when_to_use": "When guests come."}),
+        calls("update_skill", {"name": "brew-tea", "when_to_use": "When it is four."}),
+        says("kept"),
+        says("hello again"),
+    ]
+    session, model = talk(script, ask=person)
+    await session.turn("keep how tea is made")
+    versions = [trees.parse("brew-tea", habitus.skills.tree("brew-tea", number)).skill for number in (1, 2)]
+    assert [skill and skill.when_to_use for skill in versions] == ["When guests come.", "When it is four."]
+    await session.turn("hello")
+    assert "brew-tea — When it is four." in str(model.asked[-1])
 
 
 @pytest.mark.req("AG-06", "SK-21")

@@ -1,4 +1,4 @@
-"""A lesson kind, an import format, a provider and a retention time are each declared in one place.
+"""A lesson kind, an import format, a provider, a retention time and a tool of the agent are each declared in one place.
 
 One of each is added to a copy of the sources, in that place only, and the product is used with it.
 """
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,18 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         '    "acme": Provider(dialect=Dialect.CHAT, keys=("ACME_KEY",), example="acme:small", main="large", '
         'cheap="small", address="http://127.0.0.1:9/v1"),\n',
     ),
+    # A tool is declared in the list of its subject; its name is kept from the code of skills.
+    "agent/tools/turn_tools.py": (
+        "    return [report_outcome(), ",
+        "    greet = Tool(name='greet', description='Greets.', arguments=Arguments, reach=Reach.NOTHING, "
+        "is_default=True, run=lambda given, running: ToolResult(content='hello'))\n",
+    ),
+    "agent/tools/memory_tools.py": (
+        "    return [memorize(",
+        "    wipe = Tool(name='wipe', description='Wipes.', arguments=Arguments, takes_away=True, is_repeatable=True, "
+        "run=lambda given, running: ToolResult(content='gone'))\n",
+    ),
+    "skills/names.py": ('        *("scratchpad", ', '        *("greet", "wipe"),\n'),
     "skills/formats/detect.py": (
         "FORMATS: tuple[Format, ...] = (",
         "from habitus.skills.formats.notebook import Notebook\n",
@@ -58,10 +71,15 @@ class Notebook(Format):
 _USE = """
 import asyncio, contextlib, io, json, os, sys
 
+from mcp.client import Client
+
 from habitus.app import Habitus, read_settings
 from habitus.cli import main
 from habitus.llm.scripted import ScriptedModel, says
+from habitus.mcp.scope import Scope
+from habitus.mcp.server import Behind, make_server
 
+NEW = ("greet", "wipe")
 
 def run(*args):
     sys.argv = ["habitus", *args]
@@ -78,7 +96,16 @@ async def talk():
             await session.turn("mind the gap")
     (ask,) = model.asked
     kinds = next(tool for tool in ask.tools if tool.name == "memorize").parameters["properties"]["kind"]
-    return {"prompt": ask.system, "kinds": kinds}
+    return {"prompt": ask.system, "kinds": kinds, "tools": [tool.name for tool in ask.tools]}
+
+
+async def serve(profile, read_only):
+    scope = Scope(profile=profile, read_only=read_only)
+    behind = Behind(scope)
+    async with Client(make_server(behind)) as client:
+        found = [tool for tool in (await client.list_tools()).tools if tool.name in NEW]
+    await behind.close()
+    return {tool.name: tool.annotations.model_dump(exclude_none=True, by_alias=True) for tool in found}
 
 
 os.mkdir("out")
@@ -87,6 +114,10 @@ said = {
     "add": run("lessons", "add", "Mind the gap.", "--kind", "caution"),
     "help": run("lessons", "add", "--help"),
     "talk": asyncio.run(talk()),
+    "served": asyncio.run(serve("default", False)),
+    "served_all": asyncio.run(serve("all", False)),
+    "served_read": asyncio.run(serve("all", True)),
+    "taken": run("tools", "new", "greet", "-d", "Greets.", "--code", "tea.book"),
     "import": run("skills", "import", "tea.book"),
     "export": run("skills", "export", "tea", "--format", "notebook", "--to", "out"),
     "layouts": run("skills", "export", "--help"),
@@ -103,7 +134,7 @@ print(json.dumps(said | {"reference": reference.settings_page()}))
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the product says of the four, used from a copy of the sources that has them."""
     place = tmp_path_factory.mktemp("one-place")
     copy = place / "src" / "habitus"
@@ -115,6 +146,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     detect = copy / "skills" / "formats" / "detect.py"
     detect.write_text(detect.read_text().replace("= (Anton(), ", "= (Notebook(), Anton(), "))
     detect.with_name("notebook.py").write_text(_NOTEBOOK)
+    for name, tool in (("turn_tools", "greet"), ("memory_tools", "wipe")):
+        listed = copy / "agent" / "tools" / f"{name}.py"
+        listed.write_text(listed.read_text().replace("    return [", f"    return [{tool}, ", 1))
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(place),
@@ -127,24 +161,23 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         [sys.executable, "-c", _USE], cwd=place, env=environ, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     found["page"] = (place / ".habitus" / "memory" / "rules.md").read_text()
     found["written"] = (place / "out" / "tea.book").read_text()
     return found
 
 
-def test_a_new_kind_of_lesson_reaches_page_prompt_tool_and_help(said: dict[str, object]) -> None:
+def test_a_new_kind_of_lesson_reaches_page_prompt_tool_and_help(said: dict[str, Any]) -> None:
     assert str(said["add"]).startswith("Stored: ")
     assert "## Caution\n\n- Mind the gap." in str(said["page"])
     assert "caution" in str(said["help"])
     talk = said["talk"]
-    assert isinstance(talk, dict)
     assert "- Caution: Mind the gap." in talk["prompt"]
     assert "caution" in talk["kinds"]["enum"]
     assert "caution: what to mind" in talk["kinds"]["description"]
 
 
-def test_a_new_format_is_imported_exported_and_named(said: dict[str, object]) -> None:
+def test_a_new_format_is_imported_exported_and_named(said: dict[str, Any]) -> None:
     assert "tea" in str(said["import"])
     assert "imported" in str(said["import"])
     assert "'notebook'" in str(said["export"])
@@ -153,16 +186,26 @@ def test_a_new_format_is_imported_exported_and_named(said: dict[str, object]) ->
     assert "Use one of notebook, anton" in str(said["formats"])
 
 
-def test_a_new_provider_is_found_by_its_key_and_named_in_mistakes(said: dict[str, object]) -> None:
+def test_a_new_provider_is_found_by_its_key_and_named_in_mistakes(said: dict[str, Any]) -> None:
     (model,) = [check for check in json.loads(str(said["doctor"]))["checks"] if check["name"] == "model"]
     assert (model["state"], model["detail"]) == ("ok", "acme:large")
     assert "Known are acme, anthropic" in str(said["providers"])
 
 
-def test_a_new_retention_time_is_a_key_a_variable_and_a_line_of_the_reference(said: dict[str, object]) -> None:
+def test_a_new_retention_time_is_a_key_a_variable_and_a_line_of_the_reference(said: dict[str, Any]) -> None:
     assert said["naps"] == 9
     line = "| `[retention]` `naps` | `HABITUS_RETENTION_NAPS` | number | `4` | Naps a day. |"
     assert line in str(said["reference"])
+
+
+def test_a_new_tool_reaches_our_agent_and_clients_as_it_says_itself(said: dict[str, Any]) -> None:
+    greet = {"readOnlyHint": True, "openWorldHint": False}
+    wipe = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
+    assert ("wipe" in said["talk"]["tools"], "greet" in said["talk"]["tools"]) == (True, False)
+    assert (said["served"], said["served_all"]) == ({"greet": greet}, {"greet": greet, "wipe": wipe})
+    assert said["served_read"] == {"greet": greet}
+    assert "greet" in said["taken"]
+    assert "built-in" in said["taken"]
 
 
 def test_the_guide_names_every_provider_with_its_keys_and_an_example() -> None:

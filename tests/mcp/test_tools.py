@@ -17,9 +17,9 @@ from habitus.app import Habitus
 from habitus.files import Tree, file_of
 from habitus.memory.model import Producer
 from habitus.skills import trees
-from habitus.skills.menu import tokens
 from habitus.skills.model import Manifest, Skill
 from habitus.skills.trust import APPROVED
+from habitus.text import tokens
 from tests.conftest import Cli
 from tests.mcp.conftest import MODES, Connect, text_of
 

@@ -13,7 +13,6 @@ from habitus.agent.background import in_thread
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.prompt import Composed
 from habitus.agent.stream import Noticed, ToolProgress, TurnEvent
-from habitus.agent.tools.profiles import in_profile
 from habitus.agent.tools.registry import Registry, capped
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolCall, ToolResult, failed, infra
@@ -73,7 +72,7 @@ class HostedTurn:
         return tuple(part for part in self.turn.said.parts if isinstance(part, Image))
 
     def tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
-        offered = [spec for spec in self._registry.specs() if in_profile(spec.name, profile)]
+        offered = [tool.spec for tool in self._registry.listed() if tool.is_in(profile)]
         if self.turn.shown_tools is not None:
             self.turn.shown_tools |= {spec.name for spec in offered}
         return offered

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from habitus.agent.outage import Outage
-from habitus.agent.tools.advice import explained
+from habitus.agent.tools.registry import explained
 from habitus.agent.view import View
 from habitus.errors import UserError
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe

@@ -9,10 +9,9 @@ from typing import Any
 
 from habitus.agent.hosted_turn import HostedTurn, Watch
 from habitus.agent.loop_thread import LoopThread
-from habitus.agent.tools.forms import in_form
-from habitus.agent.tools.profiles import DEFAULT
+from habitus.errors import Invalid
 from habitus.events import ToolResult, infra
-from habitus.llm.model import Image
+from habitus.llm.model import Image, ToolSpec
 
 Opening = Callable[[], Awaitable[HostedTurn]]
 Given = Mapping[str, object] | str
@@ -49,16 +48,21 @@ class _Door:
         return self._hosted.images
 
     @property
+    def is_judged(self) -> bool:
+        """Whether somebody has said how it went."""
+        return bool(self._hosted.turn.judged_by)
+
+    @property
     def notices(self) -> tuple[str, ...]:
         """What the person should know: secrets that were taken out, a database that is away."""
         return tuple(self._hosted.notices)
 
-    def tools(self, form: str = "json", *, profile: str | Collection[str] = DEFAULT) -> list[dict[str, Any]]:
+    def tools(self, form: str = "json", *, profile: str | Collection[str] = "default") -> list[dict[str, Any]]:
         """Our tools as a provider's interface takes them: "anthropic", "openai", or plain "json".
 
         A profile is "default", "read" or "all", each with the code of skills beside; a list of names is just those.
         """
-        return [in_form(spec, form) for spec in self._hosted.tools(profile)]
+        return [_in_form(spec, form) for spec in self._hosted.tools(profile)]
 
     def has(self, name: str) -> bool:
         """Whether a call of that name is ours to run."""
@@ -151,3 +155,14 @@ class TurnDoor:
             await self._hosted.end(infra(f"{type(error).__name__}: {error}"[:500]))
         else:
             await self._hosted.end()
+
+
+def _in_form(spec: ToolSpec, form: str) -> dict[str, Any]:
+    match form:
+        case "json":
+            return {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
+        case "anthropic":
+            return {"name": spec.name, "description": spec.description, "input_schema": dict(spec.parameters)}
+        case "openai":
+            return {"type": "function", "function": _in_form(spec, "json")}
+    raise Invalid(f"There is no form '{form}' of a tool.", mend="There are: json, anthropic, openai.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from habitus.agent.tools.profiles import in_profile
+from habitus.agent.tools.profiles import profile_named
 from habitus.cli import output
 from habitus.errors import Invalid, NotFound
 from habitus.mcp.http import serve_http
@@ -20,7 +20,7 @@ def mcp(
     http: Annotated[bool, typer.Option("--http", help="Serve HTTP on this machine instead of a pipe.")] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --http: where; 0 finds one.")] = 8765,
     tools: Annotated[
-        str, typer.Option("--tools", help="default (8 tools), read, or all; skills' code comes besides.")
+        str, typer.Option("--tools", help="default, read, or all; skills' code comes besides.")
     ] = "default",
     user: Annotated[str, typer.Option("--user", help="Whose skills and lessons; else the settings' user.")] = "",
     read_only: Annotated[bool, typer.Option("--read-only", help="Only tools that change nothing.")] = False,
@@ -30,7 +30,7 @@ def mcp(
     chosen = tuple(name.strip() for name in layers.split(",") if name.strip())
     scope = Scope(home=context.find_root().obj, user=user, profile=tools, read_only=read_only, layers=chosen)
     try:
-        in_profile("", tools)
+        profile_named(tools)
         asyncio.run(serve_http(scope, port, output.say) if http else serve_pipe(scope))
     except (Invalid, NotFound) as error:
         raise typer.BadParameter(f"{error.message} {error.mend}") from None

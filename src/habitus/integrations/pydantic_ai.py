@@ -33,7 +33,6 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from habitus.agent.background import in_thread
-from habitus.agent.tools.profiles import DEFAULT
 from habitus.agent.turn_door import AsyncHostTurn
 from habitus.app import Habitus
 from habitus.errors import Invalid
@@ -52,7 +51,7 @@ class HabitusCapability(AbstractCapability[Any]):
 
     user: str | None = None
     habitus: Habitus | None = None
-    profile: str | Collection[str] = DEFAULT  # which of our tools
+    profile: str | Collection[str] = "default"  # which of our tools
     source_type: str = "api"
     _shared: _Shared = field(default_factory=lambda: _Shared(), repr=False)
     _turn: AsyncHostTurn | None = field(default=None, init=False, repr=False)

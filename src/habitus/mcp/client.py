@@ -13,8 +13,6 @@ from habitus.app.conversations.hosting import Hosting, HostRequest
 from habitus.events import ToolResult
 from habitus.skills.selection import User
 
-_ENDS_IT = "report_outcome"
-
 
 class Client:
     """A turn begins with a call. It ends when the model says how it went, when nobody calls for a while, or when the
@@ -42,7 +40,7 @@ class Client:
         finally:
             self._running -= 1
             self._rest()
-        if name == _ENDS_IT and result.outcome.is_ok:
+        if turn.is_judged:
             await self._end(turn)
         return result
 

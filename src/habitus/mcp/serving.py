@@ -10,7 +10,6 @@ import mcp_types as types
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import ResourcesListChanged, SubscriptionBus, ToolsListChanged
 
-from habitus.agent.tools.profiles import READ_ONLY
 from habitus.app import Habitus, read_settings
 from habitus.app.library.layers import revision
 from habitus.app.library.publishing import Publisher
@@ -22,7 +21,8 @@ from habitus.mcp.client import Client
 from habitus.mcp.prompting import prompt
 from habitus.mcp.scope import Scope
 from habitus.mcp.skills import SkillResources
-from habitus.mcp.tools import as_result, as_tool, in_scope, is_offered, may_change, refusal
+from habitus.mcp.tools import as_result, as_tool, is_admin, is_offered, only_looks, refusal
+from habitus.skills.names import BUILT_IN_TOOLS
 
 log = logging.getLogger(__name__)
 
@@ -92,15 +92,18 @@ class Serving:
             result = await self._known(client, session).run(params.name, params.arguments or {}, watch)
         except UserError as error:
             return refusal(f"{error.message} {error.mend}".strip())
-        if params.name not in READ_ONLY:
+        declared = self._listed.get(client, {}).get(params.name)
+        if params.name not in BUILT_IN_TOOLS or not only_looks(declared):
             await self.look()
-        return as_result(result, self._listed.get(client, {}).get(params.name))
+        return as_result(result, declared)
 
     async def _may_call(self, name: str, client: str, session: ServerSession) -> bool:
-        """Whoever may not change everything calls what they are shown, and nothing else."""
-        if may_change(name, self._scope):
-            return in_scope(name, self._scope)
-        return name in await self._offered(self._known(client, session))
+        """Everybody calls what they are shown, and an admin also code that is not listed any more."""
+        is_built_in = name in BUILT_IN_TOOLS
+        if not is_built_in and is_admin(self._scope):
+            return True
+        listed = self._listed.get(client) if is_built_in else None  # the built-in ones stay what they are
+        return name in (listed or await self._offered(self._known(client, session)))
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         return prompt(name, arguments, await asyncio.to_thread(waiting, self._habitus))

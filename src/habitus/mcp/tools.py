@@ -7,46 +7,34 @@ from typing import Any
 
 import mcp_types as types
 
-from habitus.agent.tools.profiles import READ_ONLY, in_profile
 from habitus.agent.tools.registry import Reach, Tool
 from habitus.app.operation.people import Role
 from habitus.events import ToolResult
 from habitus.mcp.scope import Scope
-from habitus.skills.names import BUILT_IN_TOOLS
 
 TEXT_BYTES = 2000  # of one description; clients cut longer ones, or leave the tool out
-
-_ALWAYS_LOADED = frozenset({"search_skills", "recall_skill"})  # where a client keeps the other tools back
-_NOT_OVER_MCP = frozenset({"edit_system_prompt"})  # whose prompt it edits is not the client's
-_DECIDING = frozenset({"report_outcome"})  # what a reviewer does beside looking
-_TAKES_AWAY = frozenset({"delete_skill", "disable_skill", "manage_skills", "scratchpad"})
-_SAME_WHEN_REPEATED = frozenset({"report_outcome", "enable_skill", "disable_skill", "memorize"})
 
 
 def is_offered(tool: Tool, scope: Scope) -> bool:
     """Whether a client of this scope has the tool."""
-    return in_scope(tool.name, scope) and (_changes_nothing(tool) or may_change(tool.name, scope))
+    if not tool.over_mcp or not tool.is_in(scope.profile):
+        return False
+    if tool.reach is Reach.NOTHING or (tool.skill and is_admin(scope)):
+        return True
+    return not scope.read_only and (is_admin(scope) or (tool.is_for_reviewers and _role(scope) is Role.REVIEWER))
 
 
-def in_scope(name: str, scope: Scope) -> bool:
-    """By its name alone; the code of skills is in every scope."""
-    return name not in _NOT_OVER_MCP and in_profile(name, scope.profile)
+def is_admin(scope: Scope) -> bool:
+    """Who may call the code of skills whatever it does, also by a name that is not listed."""
+    return _role(scope) is Role.ADMIN
 
 
-def may_change(name: str, scope: Scope) -> bool:
-    """Whether a tool of this name may change something; of what is read-only for an admin, skills' code is not part."""
-    role = Role.ADMIN if scope.person is None else scope.person.role
-    if role is Role.ADMIN:
-        return not scope.read_only or name not in BUILT_IN_TOOLS
-    return not scope.read_only and role is Role.REVIEWER and name in _DECIDING
-
-
-def _changes_nothing(tool: Tool) -> bool:
-    return tool.name in READ_ONLY if tool.name in BUILT_IN_TOOLS else tool.reach is Reach.NOTHING
+def _role(scope: Scope) -> Role:
+    return Role.ADMIN if scope.person is None else scope.person.role
 
 
 def as_tool(tool: Tool) -> types.Tool:
-    always: Any = {"anthropic/alwaysLoad": True} if tool.name in _ALWAYS_LOADED else None
+    always: Any = {"anthropic/alwaysLoad": True} if tool.is_pinned else None
     return types.Tool(
         name=tool.name,
         description=within(tool.description),
@@ -59,21 +47,17 @@ def as_tool(tool: Tool) -> types.Tool:
 
 def _annotations(tool: Tool) -> types.ToolAnnotations:
     """What a client may rely on when it asks the person; of code and recipes, what the person has granted them."""
-    name = tool.name
-    if name not in BUILT_IN_TOOLS:
-        return types.ToolAnnotations(
-            read_only_hint=tool.reach is Reach.NOTHING,
-            destructive_hint=tool.reach is not Reach.NOTHING,
-            open_world_hint=tool.reach is Reach.NETWORK,
-        )
-    if name in READ_ONLY:
-        return types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    is_looking = tool.reach is Reach.NOTHING
     return types.ToolAnnotations(
-        read_only_hint=False,
-        destructive_hint=name in _TAKES_AWAY,
-        idempotent_hint=name in _SAME_WHEN_REPEATED,
-        open_world_hint=False,
+        read_only_hint=is_looking,
+        destructive_hint=None if is_looking else tool.takes_away,
+        idempotent_hint=None if is_looking else tool.is_repeatable,
+        open_world_hint=tool.reach is Reach.NETWORK,
     )
+
+
+def only_looks(tool: types.Tool | None) -> bool:
+    return tool is not None and tool.annotations is not None and tool.annotations.read_only_hint is True
 
 
 def as_result(result: ToolResult, declared: types.Tool | None = None) -> types.CallToolResult:

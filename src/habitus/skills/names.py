@@ -14,16 +14,12 @@ from habitus.errors import Invalid
 MAX_LENGTH = 64
 CUTOFF = 0.6
 
-# What loops that are not ours have besides: how a turn went, and why it was shown what it was.
-HOSTED_TOOLS = frozenset({"report_outcome", "why"})
-
-# What the tools of every session are called: the code of a skill can't go by such a name.
+# The agent's own tools (`agent/tools`), by name: the code of a skill can't go by such a one.
 BUILT_IN_TOOLS = frozenset(
     {
-        *HOSTED_TOOLS,
         *("scratchpad", "recall_skill", "search_skills", "create_skill", "update_skill", "delete_skill"),
         *("list_skills", "read_skill", "enable_skill", "disable_skill", "memorize", "list_lessons"),
-        *("create_tool", "manage_skills", "edit_system_prompt"),
+        *("create_tool", "manage_skills", "edit_system_prompt", "report_outcome", "why"),
     }
 )
 

@@ -1,1 +1,1 @@
-"""The tools of the agent, one file each: a function of what it needs, and the arguments a model gives it."""
+"""The tools of the agent by subject: each is a function of what it needs, and the arguments a model gives it."""

@@ -29,6 +29,7 @@ def _offered(tool: CodeTool, run: Run, fall_back: FallBack) -> Tool:
         said = [f"[{done.notice}]" if done.notice else "", shown(done), below]
         return ToolResult(content="\n\n".join(part for part in said if part), outcome=done.outcome)
 
+    reach = _reach(tool.permissions)
     return Tool(
         name=tool.callable_name,
         description=described(tool),
@@ -38,7 +39,8 @@ def _offered(tool: CodeTool, run: Run, fall_back: FallBack) -> Tool:
         version=tool.version,
         skill=tool.name,
         item=Item(kind=ItemKind.TOOL, name=tool.name, version=tool.version) if tool.version else None,
-        reach=_reach(tool.permissions),
+        reach=reach,
+        takes_away=reach is not Reach.NOTHING,
         returns=tool.returns,
     )
 

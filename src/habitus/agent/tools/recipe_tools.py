@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from habitus.agent.background import in_thread
-from habitus.agent.tools.profiles import READ_ONLY
 from habitus.agent.tools.registry import Reach, Registry, Running, Tool
 from habitus.events import ToolCall, ToolResult, tool_called, tool_returned
 from habitus.evidence.model import Item, ItemKind
@@ -48,6 +47,7 @@ def _offered(
         below = await in_thread(partial(fall_back, recipe.skill, recipe.name, ran))
         return ToolResult(content="\n\n".join(part for part in (shown(done), below) if part), outcome=done.outcome)
 
+    reach = max((tool.reach for tool in others().listed() if tool.name in recipe.plan.tools), default=Reach.NOTHING)
     steps = ", ".join(step.tool or f"branch {step.branch}" for step in recipe.plan.steps)
     described = one_line(recipe.plan.description) or f"The recipe {recipe.plan.name} of the skill {recipe.skill}"
     return Tool(
@@ -58,14 +58,9 @@ def _offered(
         version=recipe.version,
         skill=recipe.skill,
         item=Item(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version),
-        reach=max(
-            (_reach(tool) for tool in others().listed() if tool.name in recipe.plan.tools), default=Reach.NOTHING
-        ),
+        reach=reach,
+        takes_away=reach is not Reach.NOTHING,
     )
-
-
-def _reach(tool: Tool) -> Reach:
-    return Reach.NOTHING if tool.name in READ_ONLY else tool.reach
 
 
 async def _step(call: ToolCall, registry: Registry, running: Running) -> ToolResult:

@@ -6,7 +6,8 @@ import functools
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
@@ -15,8 +16,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from habitus.agent.background import in_thread
-from habitus.agent.tools.advice import advised
-from habitus.errors import ToolFailed, UserError, did_you_mean
+from habitus.agent.tools.profiles import Profile, profile_named
+from habitus.errors import HabitusError, ToolFailed, UserError, did_you_mean
 from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failed, infra
 from habitus.evidence.model import Item
 from habitus.llm.model import ToolSpec
@@ -70,7 +71,25 @@ class Tool:
     skill: str = ""  # whose code or recipe it is
     item: Item | None = None  # what is learned about it; none for the built-in ones
     reach: Reach = Reach.HERE
+    takes_away: bool = False  # what was there may be gone after it
+    is_repeatable: bool = False  # the same call once more changes nothing more
+    is_default: bool = False  # whether the profile of that name has it
+    is_pinned: bool = False  # stays in sight where a client keeps the other tools back
+    over_mcp: bool = True  # whether clients of a server have it, whose prompt is not ours
+    is_for_reviewers: bool = False  # what those who only review may call beside looking
     returns: Mapping[str, object] | None = None  # JSON Schema of the object it returns, where that is known
+
+    def is_in(self, profile: str | Collection[str]) -> bool:
+        """Whether a profile has it, or a choice of names; the code of skills is in every profile."""
+        if not isinstance(profile, str):
+            return self.name in profile
+        match profile_named(profile):
+            case Profile.DEFAULT:
+                return self.is_default or bool(self.skill)
+            case Profile.READ:
+                return self.reach is Reach.NOTHING or bool(self.skill)
+            case Profile.ALL:
+                return True
 
     @property
     def spec(self) -> ToolSpec:
@@ -229,3 +248,27 @@ def _plain(schema: Any) -> Any:
         key: {name: _plain(item) for name, item in value.items()} if key == "properties" else _plain(value)
         for key, value in kept.items()
     }
+
+
+# Errors as a model reads them: what a person would type is said as what a tool does, or is left to the person.
+
+_COMMAND = re.compile(r"\bhabitus ([a-z]+ [a-z]+|[a-z]+)")
+_POINTER = re.compile(r"; (?:see|run) (?='habitus )")
+_TOOLS = {
+    "skills list": "list_skills shows what there is.",
+    "tools list": "manage_skills lists them.",
+    "lessons list": "list_lessons shows them.",
+}
+
+
+def advised(error: HabitusError) -> str:
+    """What went wrong, and a mend that the model can follow."""
+    if not isinstance(error, UserError) or (typed := _COMMAND.search(error.mend)) is None:
+        return explained(str(error))
+    mend = _TOOLS.get(typed[1]) or f"Only a person can do that; tell them: {error.mend}"
+    return f"{explained(error.message)} {mend}"
+
+
+def explained(reason: str) -> str:
+    """Why something is not to be had, with the command that changes it left to the person."""
+    return _POINTER.sub("; only a person can change that, tell them: ", reason)

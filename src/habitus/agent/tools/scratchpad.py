@@ -72,7 +72,13 @@ def scratchpad(
         if lessons
         else ""
     )
-    return Tool(name="scratchpad", description=DESCRIPTION + folders + learned, arguments=Scratchpad, run=run)
+    return Tool(
+        name="scratchpad",
+        description=DESCRIPTION + folders + learned,
+        arguments=Scratchpad,
+        run=run,
+        takes_away=True,
+    )
 
 
 async def _exec(

@@ -22,7 +22,7 @@ from habitus.agent.outage import Outage, away
 from habitus.agent.parts import Parts
 from habitus.agent.sandbox_services import sandbox_services
 from habitus.agent.session import Session
-from habitus.agent.toolbox import hosted_tools, standard_tools
+from habitus.agent.toolbox import standard_tools
 from habitus.agent.transcription import local_transcriber
 from habitus.agent.view import View
 from habitus.app.conversations.calling import SessionCalls
@@ -169,9 +169,8 @@ def open_conversation(
         memory=memory,
         cell_observers=(learner,),
         readable=can_read,
+        is_hosted=is_hosted,
     )
-    if is_hosted:
-        built_in += hosted_tools(view, home.finder)
     parts = Parts(
         view=view,
         files=files,

@@ -1,4 +1,4 @@
-"""`memorize`: keep one sentence: a fact, a preference, a rule, a lesson."""
+"""Tools of memory: keep one sentence, and list what was learned."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pydantic import Field, WithJsonSchema
 from habitus.agent.background import in_thread
 from habitus.agent.consent import AskPerson, Consent, Question
 from habitus.agent.memory import SessionMemory
-from habitus.agent.tools.advice import explained
-from habitus.agent.tools.registry import Arguments, Running, Tool, returned
+from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, explained, returned
 from habitus.events import OK, ToolResult, failed
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import MEDIUM, Draft, Encoded, Evidence, Kind, Producer, Status
+
+
+def memory_tools(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> list[Tool]:
+    return [memorize(memory, conversation=conversation, ask=ask), list_lessons(memory.cortex, user=memory.user)]
 
 
 class Memorize(Arguments):
@@ -55,6 +58,8 @@ def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Too
         "or a lesson. Procedures go into skills instead.",
         arguments=Memorize,
         run=run,
+        is_default=True,
+        is_repeatable=True,
     )
 
 
@@ -74,3 +79,40 @@ async def _decided(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) 
             return Encoded(status=Status.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
             return waiting
+
+
+class ListLessons(Arguments):
+    scope: Literal["today", "week", "all", "self-play"] | None = Field(
+        default=None, description="Since when, or only what self-play taught; all without."
+    )
+    limit: int | None = Field(default=None, ge=1, le=200, description="How many at most; 20 without.")
+
+
+def list_lessons(cortex: Cortex, *, user: str) -> Tool:
+    def run(given: ListLessons, running: Running) -> ToolResult:
+        found = cortex.list_lessons(given.scope or "all", given.limit or 20, user=user)
+        return returned(
+            {
+                "lessons": [
+                    {
+                        "id": engram.id,
+                        "text": engram.text,
+                        "kind": engram.kind.value,
+                        "trust": engram.trust.value,
+                        "learned_on": engram.created_on,
+                    }
+                    for engram in found
+                ]
+            }
+        )
+
+    return Tool(
+        name="list_lessons",
+        description="List what is remembered: rules, facts and lessons, the newest first. Use it when the user asks "
+        "what you have learned.",
+        arguments=ListLessons,
+        run=run,
+        is_parallel=True,
+        reach=Reach.NOTHING,
+        is_default=True,
+    )

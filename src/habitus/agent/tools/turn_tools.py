@@ -1,16 +1,47 @@
-"""`why`: what was chosen for this turn and for what reason, or why one skill was, or was not."""
+"""Tools about the turn itself, for loops that are not ours: how it went, and why it was shown what it was."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from habitus.agent.explaining import explain
-from habitus.agent.tools.registry import Arguments, Running, Tool
+from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, returned
 from habitus.agent.view import View
 from habitus.errors import ToolFailed
-from habitus.events import ToolResult
+from habitus.events import OK, ToolResult, failed
 from habitus.skills import names
 from habitus.skills.finding import Finder
+from habitus.text import one_line
+
+
+def turn_tools(view: View, finder: Finder) -> list[Tool]:
+    return [report_outcome(), why(view, finder)]
+
+
+class ReportOutcome(Arguments):
+    ok: bool = Field(description="Whether what was asked is done, and checked.")
+    reason: str | None = Field(default=None, description="What went wrong, in a sentence; needed when it did not.")
+
+
+def report_outcome() -> Tool:
+    def run(given: ReportOutcome, running: Running) -> ToolResult:
+        reason = one_line(given.reason or "").strip()
+        if not given.ok and not reason:
+            raise ToolFailed("Say in 'reason' what went wrong.")
+        running.report(OK if given.ok else failed(running.redactor.redact(reason).text[:500]))
+        return returned({"recorded": "ok" if given.ok else "failed", "weight": "weak: the model's own word"})
+
+    return Tool(
+        name="report_outcome",
+        description="Say at the end of a task whether it worked, so that skills are judged by results. Be honest: "
+        "a failure that is told improves the skill.",
+        arguments=ReportOutcome,
+        run=run,
+        is_default=True,
+        is_repeatable=True,
+        is_for_reviewers=True,
+    )
+
 
 _MOST_NAMED = 20  # of those that were left out
 
@@ -32,6 +63,8 @@ def why(view: View, finder: Finder) -> Tool:
         arguments=Why,
         run=run,
         is_parallel=True,
+        reach=Reach.NOTHING,
+        is_default=True,
     )
 
 

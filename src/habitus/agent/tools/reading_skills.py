@@ -1,0 +1,241 @@
+"""Tools that look at skills: recall one to follow it, search, list, and read one as data or file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pydantic import Field
+
+from habitus.agent import prompt
+from habitus.agent.ladder import Ladder
+from habitus.agent.other_files import OtherFile, OtherFiles
+from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, returned
+from habitus.agent.view import View
+from habitus.errors import ToolFailed
+from habitus.events import Image, ToolResult
+from habitus.skills import names
+from habitus.skills.finding import Finder
+from habitus.skills.menu import line
+from habitus.skills.model import Skill, State
+from habitus.skills.selection import companions_of
+from habitus.text import block, one_line
+
+
+def reading_tools(view: View, files: OtherFiles, ladder: Ladder, finder: Finder) -> list[Tool]:
+    return [recall_skill(view, files, ladder), search_skills(finder, view), list_skills(view), read_skill(view, files)]
+
+
+class RecallSkill(Arguments):
+    name: str = Field(description="The skill's name, as the list of available skills has it.")
+
+
+def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
+    def run(given: RecallSkill, running: Running) -> ToolResult:
+        waiting = view.waiting()
+        name, warning = resolved(given.name, view.may_recall(), view)
+        if view.is_in_view(name):
+            return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
+        skill = waiting.get(name) or view.load(name)
+        parts = [warning + _shown(view, files, ladder, skill)]
+        view.note_loaded(skill)
+        for companion in companions_of(skill, view.may_load()):
+            if not view.is_in_view(companion):
+                other = view.load(companion)
+                parts.append(_shown(view, files, ladder, other))
+                view.note_loaded(other)
+        return ToolResult(content="\n\n".join(parts))
+
+    return Tool(
+        name="recall_skill",
+        description="Load the procedure of a skill from the list of available skills, to follow it in this "
+        "conversation. Do this before starting work that a skill is for.",
+        arguments=RecallSkill,
+        run=run,
+        is_parallel=True,
+        reach=Reach.NOTHING,
+        is_default=True,
+        is_pinned=True,
+    )
+
+
+def resolved(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
+    """The name that is meant, with a warning when it was another; an error that lists the names when none is near."""
+    name = names.canonical(wanted)
+    if name in known:
+        return name, ""
+    if reason := view.why_not(name):
+        raise ToolFailed(f"The skill '{name}' can't be loaded now: {reason}.")
+    if not known:
+        raise ToolFailed(
+            "There are no skills yet. Work it out, and save it with create_skill when it is worth keeping."
+        )
+    near = names.closest_match(wanted, known)
+    if near is None:
+        shown = ", ".join(sorted(known)[:50])
+        more = f" and {len(known) - 50} more (search_skills finds them)" if len(known) > 50 else ""
+        raise ToolFailed(f"There is no skill '{wanted}'. Available: {shown}{more}.")
+    return near, f"(There is no skill '{one_line(wanted)}'; this is the nearest, '{near}'.)\n\n"
+
+
+def _shown(view: View, files: OtherFiles, ladder: Ladder, skill: Skill) -> str:
+    lines = [f"# Skill: {skill.name}" + (f" ({one_line(skill.title)})" if skill.title else "")]
+    if origin := view.unreviewed(skill.name):
+        lines.append(prompt.introduced(origin))
+    if skill.cue:
+        lines.append(f"When: {one_line(skill.cue)}")
+    lines += ladder.first(skill)
+    lines += ["", block(skill.body.strip()) or "(It has no steps.)"]
+    if others := files.put(skill):
+        lines += ["", others]
+    return "\n".join(lines)
+
+
+class SearchSkills(Arguments):
+    query: str = Field(description="What is to be done, in a sentence.")
+    limit: int | None = Field(default=None, ge=1, le=20, description="How many at most; 5 without.")
+
+
+def search_skills(finder: Finder, view: View) -> Tool:
+    def run(given: SearchSkills, running: Running) -> ToolResult:
+        if not given.query.strip():
+            raise ToolFailed("The query is empty. Say in a sentence what is to be done.")
+        seen = view.snapshot
+        results = finder.search(given.query, k=given.limit or 5, among=view.may_load(), at=seen)
+        if not results.hits:
+            return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
+        head = "Load one with recall_skill:" if results.fits else "Nothing fits well; the nearest:"
+        known = [summary for hit in results.hits if (summary := seen.by_name[hit.id].summary) is not None]
+        found = [summary for summary in known if view.may_name(summary)]
+        return ToolResult(content="\n".join([head, *map(line, found)]))
+
+    return Tool(
+        name="search_skills",
+        description="Search all skills by what is to be done. Use it when the list of available skills has nothing "
+        "that fits, or says that more are not shown.",
+        arguments=SearchSkills,
+        run=run,
+        is_parallel=True,
+        reach=Reach.NOTHING,
+        is_default=True,
+        is_pinned=True,
+    )
+
+
+class ListSkills(Arguments):
+    tag: str | None = Field(default=None, description="Only the skills with this tag.")
+    include_disabled: bool | None = Field(default=None, description="Those that are switched off, too.")
+
+
+def list_skills(view: View) -> Tool:
+    def run(given: ListSkills, running: Running) -> ToolResult:
+        allowed = view.may_load()
+        others = {State.GATED, *([State.DISABLED] if given.include_disabled else [])}
+        found = [
+            item.summary
+            for item in view.snapshot.listing
+            if item.summary is not None
+            and (item.name in allowed or (item.state in others and not item.summary.manifest.admin_only))
+        ]
+        return returned(
+            {
+                "skills": [
+                    {
+                        "name": skill.name,
+                        "title": skill.title,
+                        "description": skill.description,
+                        "tags": list(skill.tags),
+                        "source": skill.source.value,
+                        "version": skill.version,
+                    }
+                    for skill in found
+                    if (given.tag is None or given.tag in skill.tags) and not skill.manifest.disable_model_invocation
+                ]
+            }
+        )
+
+    return Tool(
+        name="list_skills",
+        description="List the skills there are, with title, description and tags.",
+        arguments=ListSkills,
+        run=run,
+        is_parallel=True,
+        reach=Reach.NOTHING,
+    )
+
+
+PAGE = 16_000  # characters
+_LARGEST_PICTURE = 3_500_000  # bytes; encoded it is what providers take
+
+
+class ReadSkill(Arguments):
+    name: str = Field(description="The skill's name, as the list of available skills has it.")
+    path: str | None = Field(
+        default=None,
+        description="One of its other files, such as references/notes.md; a folder of it lists those in it.",
+    )
+    offset: int = Field(default=0, ge=0, description="With path: where in a long text to begin.")
+
+
+def read_skill(view: View, files: OtherFiles) -> Tool:
+    def run(given: ReadSkill, running: Running) -> ToolResult:
+        waiting = view.waiting()
+        name, _ = resolved(given.name, {*view.may_load(), *waiting, *view.loaded}, view)
+        if given.path is not None:
+            return _other_file(view, files, name, given.path, given.offset, running)
+        skill = waiting.get(name) or view.load(name)
+        view.note_loaded(skill)
+        return returned(
+            {
+                "name": skill.name,
+                "title": skill.title,
+                "description": skill.description,
+                "content": skill.body,
+                "tags": list(skill.tags),
+                "source": skill.source.value,
+                "version": skill.version,
+                "files": files.paths(name),
+            }
+        )
+
+    return Tool(
+        name="read_skill",
+        description="Read a skill as data: title, description, text, tags, version, other files. Use it before "
+        "update_skill. With path, read one of its other files instead.",
+        arguments=ReadSkill,
+        run=run,
+        is_parallel=True,
+        reach=Reach.NOTHING,
+    )
+
+
+def _other_file(view: View, files: OtherFiles, name: str, path: str, offset: int, running: Running) -> ToolResult:
+    found = files.find(name, path)
+    origin = view.unreviewed(name)
+    introduction = f"{prompt.introduced(origin)}\n\n" if origin else ""
+    if isinstance(found, tuple):
+        return ToolResult(content=introduction + _page("\n".join(found), f"Files of {name}", offset))
+    what = f"{one_line(found.path)} of {name}"
+    if found.picture and running.sees_images and len(found.data) <= _LARGEST_PICTURE:
+        image = Image(data=found.data, media_type=found.picture)
+        return ToolResult(content=f"{introduction}{what}, a picture:", images=(image,))
+    if found.text is None:
+        return ToolResult(content=f"{introduction}{_undisplayed(found, what, running)}")
+    # What is a secret in it is known only while it is whole.
+    text = block(running.redactor.redact(found.text).text)
+    return ToolResult(content=introduction + _page(text, what, offset))
+
+
+def _page(text: str, what: str, offset: int) -> str:
+    end = offset + PAGE
+    if offset >= max(len(text), 1):
+        raise ToolFailed(f"{what} has {len(text):,} characters; there is nothing at offset={offset}.")
+    if offset == 0 and end >= len(text):
+        return f"{what}:\n\n{text}"
+    page = f"{what}, characters {offset:,} to {min(end, len(text)):,} of {len(text):,}:\n\n{text[offset:end]}"
+    return page if end >= len(text) else f"{page}\n\n[It goes on at offset={end}.]"
+
+
+def _undisplayed(file: OtherFile, what: str, running: Running) -> str:
+    why = "no text" if not file.picture else "too large to be seen" if running.sees_images else "which you can't see"
+    where = f" In the scratchpad it is {file.in_pad}." if file.in_pad else " It is not in the scratchpad."
+    return f"{what}: {len(file.data):,} bytes, {file.kind}, {why}.{where}"
