@@ -1,4 +1,5 @@
-"""Files as data: one file with its hash, a directory as a mapping from relative path to file, one hash over all."""
+"""Files as data: one file with its hash, a directory as a mapping from relative path to file, one hash over all; and
+files written whole."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ import errno
 import hashlib
 import os
 import re
+import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from habitus.errors import Invalid
+from habitus.errors import Invalid, StorageFailed
 
 # Larger files are known by their hash, kept where they lie, and not copied into the history.
 KEEP_BYTES = 1024 * 1024
@@ -100,3 +103,89 @@ def checked_path(path: str) -> str:
     if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or str(pure) != path:
         raise Invalid(f"'{path}' is no path inside a skill.", mend="Use a relative path such as references/notes.md.")
     return path
+
+
+# Writing
+
+ASIDE = ".habitus-"  # what an interrupted write leaves behind begins with this
+
+
+def aside_of(path: Path) -> Path:
+    """A name beside the path, for what shall take its place once it is complete."""
+    return path.with_name(f"{ASIDE}{secrets.token_hex(6)}")
+
+
+def write_whole(path: Path, content: bytes, *, mode: int | None = None, durable: bool = True) -> None:
+    """Put a file in place: whoever reads it sees the old one or the new one, also after a kill or a power cut.
+
+    Without a mode it keeps mode and owner of the file it replaces, and a new one is for its owner alone. What need
+    not be `durable` may be lost in a power cut, never in a kill.
+    """
+    with put_in_place(path, durable=durable) as aside:
+        write_new(aside, content, 0o600 if mode is None else mode, durable=durable)
+        if mode is None and path.exists():
+            there = path.stat()
+            aside.chmod(stat.S_IMODE(there.st_mode))
+            with suppress(PermissionError):
+                os.chown(aside, there.st_uid, there.st_gid)
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add lines to a file for its owner alone, in one write, so that two processes never mix theirs."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.write(handle, data) != len(data):
+            raise OSError(errno.ENOSPC, "no space left")
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def put_in_place(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """A place beside the path for a file that takes its place when the block ends, and vanishes when it fails."""
+    aside = aside_of(path)
+    with disk_errors(path):
+        try:
+            yield aside
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+        if durable:
+            sync(path.parent)
+
+
+def write_new(path: Path | str, content: bytes, mode: int, *, durable: bool = True) -> None:
+    """Write a file that is not there yet."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(handle, left) :]
+        os.fchmod(handle, mode)
+        if durable:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync(path: Path | str) -> None:
+    """Wait until a file, or the names in a folder, would outlive a power cut."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def disk_errors(place: Path) -> Iterator[None]:
+    """One line for the person about what could not be written there."""
+    try:
+        yield
+    except OSError as error:
+        where = place if error.filename is None or ASIDE in str(error.filename) else error.filename
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFailed(f"No space left to write {where}.", mend="Free some space and retry.") from None
+        what = f"Can't write {where}: {error.strerror or error}."
+        raise StorageFailed(what, mend="Check its permissions; nothing was changed.") from None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from habitus.errors import StorageFailed
+from habitus.files import write_whole
+from habitus.locks import lock
 
 
 class PrivateJson:
@@ -34,29 +34,9 @@ class PrivateJson:
     @contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
         """What it holds, to be changed in place. An error inside leaves the file as it was."""
-        try:
-            descriptor = os.open(self.path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StorageFailed(f"Can't write {self.path}: {error.strerror}.", mend="Check its directory.") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with lock(self.path.with_suffix(".lock")):
             kept = self.read()
             before = json.dumps(kept)
             yield kept
             if json.dumps(kept) != before:
-                self._write(kept)
-        finally:
-            os.close(descriptor)
-
-    def _write(self, kept: dict[str, Any]) -> None:
-        written = self.path.with_suffix(".new")
-        try:
-            with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump(kept, file, indent=2)
-                file.flush()
-                os.fsync(file.fileno())
-            written.replace(self.path)
-        except OSError as error:
-            raise StorageFailed(
-                f"Can't write {self.path}: {error.strerror}.", mend="Check its directory; nothing was changed."
-            ) from None
+                write_whole(self.path, json.dumps(kept, indent=2).encode(), mode=0o600)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import IO
+
+from habitus.locks import try_lock
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -61,10 +61,8 @@ async def listen(
 
     `close` lets go of what was held, before somebody else may listen here.
     """
-    with open(lock_file(folder, name), "w", opener=private) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with try_lock(lock_file(folder, name)) as lock:
+        if lock is None:
             return
         listening = _Listening(answer)
         place = folder / f"{name}.socket"
@@ -93,10 +91,10 @@ def end_soon(folder: Path, name: str) -> None:
     lock_file(folder, name).unlink(missing_ok=True)
 
 
-def _is_held(lock: IO[str], folder: Path, name: str) -> bool:
+def _is_held(lock: int, folder: Path, name: str) -> bool:
     """Whether the lock is still the one that others would find."""
     try:
-        return os.path.samestat(os.fstat(lock.fileno()), lock_file(folder, name).stat())
+        return os.path.samestat(os.fstat(lock), lock_file(folder, name).stat())
     except OSError:
         return False
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import Invalid, Refused, Stale, StorageFailed
+from habitus.files import disk_errors, write_whole
 from habitus.hosts import editing
 from habitus.hosts.editing import Before, Entry, Format
+from habitus.locks import lock
 
 FOLDER = "connections"  # in the home
 _LARGEST = 64 << 20
@@ -218,26 +217,12 @@ def _refuse_read_only(file: Path) -> None:
 
 
 def _write(file: Path, content: bytes | None, *, is_private: bool = True) -> None:
-    """Replace the file whole, or remove it: whoever reads it sees the old one or the new one."""
-    try:
-        if content is None:
+    """Replace the file whole, or remove it."""
+    if content is None:
+        with disk_errors(file):
             file.unlink()
-            return
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=".habitus-", delete=False) as scratch:
-            scratch.write(content)
-            scratch.flush()
-            os.fsync(scratch.fileno())
-        made = Path(scratch.name)
-        if file.exists():
-            there = file.stat()
-            made.chmod(there.st_mode & 0o7777)
-            with suppress(PermissionError):
-                os.chown(made, there.st_uid, there.st_gid)
-        else:
-            made.chmod(0o600 if is_private else 0o644)
-        made.replace(file)
-    except OSError as error:
-        raise StorageFailed(f"Can't write {file}: {error.strerror}.", mend="Check its permissions.") from None
+    else:
+        write_whole(file, content, mode=None if is_private or file.exists() else 0o644)
 
 
 def _missing_folders(folder: Path) -> tuple[Path, ...]:
@@ -248,16 +233,10 @@ def _missing_folders(folder: Path) -> tuple[Path, ...]:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One at a time changes files in a folder, from whichever home."""
-    try:
+    with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise StorageFailed(f"Can't use {folder}: {error.strerror}.", mend="Check its permissions.") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock(folder):
         yield
-    finally:
-        os.close(lock)
 
 
 def _digest(content: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import time
@@ -11,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
+
+from habitus.locks import lock, try_lock
 
 GONE_S = 10.0  # without a beat
 
@@ -36,9 +37,9 @@ class Locks:
     def alive(self) -> Iterator[str]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        with (self._folder / f".{name}").open("x") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            Path(held.name).rename(self._folder / name)  # never seen without its lock
+        hidden = self._folder / f".{name}"
+        with lock(hidden):
+            hidden.rename(self._folder / name)  # never seen without its lock
             yield name
 
     def gone(self, beats: Mapping[str, int]) -> list[str]:
@@ -50,14 +51,10 @@ class Locks:
 
 
 def _is_free(path: Path) -> bool:
-    try:
-        with path.open() as seen:
-            fcntl.flock(seen, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except FileNotFoundError:
+    if not path.exists():
         return True
-    return True
+    with try_lock(path) as held:
+        return held is not None
 
 
 class Hearts:

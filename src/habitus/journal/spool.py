@@ -6,11 +6,9 @@ that is killed while it replays leaves the rest to the next.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,8 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import NotFound, StorageFailed
+from habitus.files import append, write_whole
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn, TurnOutcome
+from habitus.locks import try_lock
 from habitus.redact import Redactor
 from habitus.text import encodable
 
@@ -121,15 +121,8 @@ class Spool:
         return True
 
     def _append(self, name: str, data: bytes) -> None:
-        """In one write, so that two processes never mix their lines."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(self.folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if os.write(descriptor, data) != len(data):
-                raise OSError("no space left")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        append(self.folder / name, data)
 
     @contextmanager
     def _replaying(self) -> Iterator[list[bytes]]:
@@ -140,17 +133,13 @@ class Spool:
         if self.is_empty:
             yield []
             return
-        descriptor = os.open(self.folder / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            is_ours = _is_locked(descriptor)
-            lines = self._taken() if is_ours else []
+        with try_lock(self.folder / "lock") as held:
+            lines = [] if held is None else self._taken()
             try:
                 yield lines
             finally:
-                if is_ours:
+                if held is not None:
                     self._put_back(lines)
-        finally:
-            os.close(descriptor)
 
     def _taken(self) -> list[bytes]:
         """What a killed process left comes first, alone: it is the oldest."""
@@ -164,10 +153,7 @@ class Spool:
         if not lines:
             place.unlink(missing_ok=True)
             return
-        rest = place.with_suffix(".new")
-        rest.touch(mode=0o600)
-        rest.write_bytes(b"".join(line + b"\n" for line in lines))
-        rest.replace(place)
+        write_whole(place, b"".join(line + b"\n" for line in lines))
 
     def _lines(self, name: str) -> list[bytes]:
         try:
@@ -180,14 +166,6 @@ class Spool:
             return (self.folder / name).stat().st_size
         except OSError:
             return 0
-
-
-def _is_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _checksum(line: bytes) -> bytes:

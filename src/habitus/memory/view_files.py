@@ -6,12 +6,9 @@ went on is compared with what that person saw. The renderings are kept beside th
 
 from __future__ import annotations
 
-import fcntl
-import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +17,8 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import StorageFailed
+from habitus.files import disk_errors, write_whole
+from habitus.locks import lock, try_lock
 from habitus.memory import views
 from habitus.memory.tables import memory_views
 from habitus.memory.views import VIEWS, Edits, Line, Page
@@ -68,20 +67,10 @@ class ViewFiles:
 
         Who holds the lock may wait for the database, so inside a transaction nobody waits for the lock.
         """
-        try:
+        with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StorageFailed(f"Can't use {self.folder}: {error.strerror}.", mend="Check its permissions.") from None
-        try:
-            is_ours = True
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if sql.is_writing(self._engine) else 0))
-            except BlockingIOError:
-                is_ours = False
-            yield is_ours
-        finally:
-            os.close(handle)
+        with (try_lock if sql.is_writing(self._engine) else lock)(self.folder / ".lock") as held:
+            yield held is not None
 
     def read(self) -> FoundPages:
         seen = self._stats()
@@ -137,7 +126,7 @@ class ViewFiles:
         if found is not None and found.seen is not None and self._stats() != found.seen:
             return False
         for name in changed:
-            self._put(self.folder / name, texts[name])
+            write_whole(self.folder / name, texts[name].encode(), mode=0o600, durable=self._is_durable)
         self._known = self._stats()
         return True
 
@@ -150,21 +139,6 @@ class ViewFiles:
             return None
         except OSError as error:
             raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
-
-    def _put(self, path: Path, text: str) -> None:
-        """Write aside, then rename: whoever looks sees the old page or the new one."""
-        handle, aside = tempfile.mkstemp(dir=self.folder, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text.encode())
-                file.flush()
-                if self._is_durable:
-                    os.fsync(file.fileno())
-            Path(aside).rename(path)
-        except OSError as error:
-            with suppress(OSError):
-                Path(aside).unlink()
-            raise StorageFailed(f"Can't write {path}: {error.strerror}.", mend="Free some space and retry.") from None
 
     def _stats(self) -> Stamps:
         return {view.name: _stat(self.folder / view.name) for view in VIEWS}

@@ -14,6 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from habitus.files import write_whole
 from habitus.sandbox.inside import folders
 from habitus.sandbox.venvs import Venvs, checked, packages_of
 
@@ -127,7 +128,7 @@ def _fill(venv: Path, cached: Path, wanted: Sequence[str]) -> list[str]:
     packages.rename(old)
     new.rename(packages)
     shutil.rmtree(old, ignore_errors=True)
-    venv.with_name(_WANTED).write_text(json.dumps(sorted(wanted)))
+    write_whole(venv.with_name(_WANTED), json.dumps(sorted(wanted)).encode(), durable=False)
     return [f"{name} {version}" for name, version in _found(venv) if (name, version) not in had]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import io
 import itertools
@@ -23,6 +22,7 @@ from typing import BinaryIO
 
 from habitus.errors import Invalid
 from habitus.files import READ_BYTES, File, Tree, checked_path, content_of, opened, tree_hash
+from habitus.locks import lock
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import GIB, MIB
 from habitus.text import encodable
@@ -136,13 +136,8 @@ class Given:
     def _alone(self) -> Iterator[None]:
         """No other thread or process changes it meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._lock:
-            held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX)
-                yield
-            finally:
-                os.close(held)
+        with self._lock, lock(self.folder):
+            yield
 
     def _below(self, name: str) -> Path:
         below = self.folder / name

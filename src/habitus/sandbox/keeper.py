@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import fcntl
 import io
 import json
 import os
@@ -22,6 +21,7 @@ from typing import Any
 
 from habitus import resident
 from habitus.errors import HabitusError, StorageFailed
+from habitus.locks import lock
 from habitus.redact import Redactor
 from habitus.resident import connected, in_background, listen, lock_file, private
 from habitus.sandbox.scratchpads import Scratchpads
@@ -89,9 +89,8 @@ def stop(folder: Path) -> bool:
         ask(folder, {"stop": True})
     except (OSError, StorageFailed):
         return False
-    with open(lock_file(folder, _NAME), "w", opener=private) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    return True
+    with lock(lock_file(folder, _NAME)):
+        return True
 
 
 def knows(folder: Path) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from habitus.errors import Invalid, StorageFailed
+from habitus.files import write_whole
 from habitus.skills.fetching import without_login
 
 if TYPE_CHECKING:
@@ -53,13 +52,4 @@ def entries(path: Path, kind: type[Kept]) -> dict[str, Kept]:
 def write(path: Path, locked: Mapping[str, Kept]) -> None:
     """Replace the file whole: a reader sees the old one or the new one."""
     text = json.dumps({"version": 1, "skills": {name: asdict(locked[name]) for name in sorted(locked)}}, indent=2)
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=".habitus-", delete=False, encoding="utf-8"
-        ) as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(path)
-    except OSError as error:
-        raise StorageFailed(f"Can't write {path}: {error.strerror}.", mend="Check its directory.") from None
+    write_whole(path, f"{text}\n".encode())

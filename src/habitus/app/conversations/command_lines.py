@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from habitus.app.conversations.secrets import open_grants
 from habitus.errors import NotFound, Refused
-from habitus.files import content_of, tree_hash
+from habitus.files import content_of, tree_hash, write_whole
 from habitus.sandbox.credentials import env_specs
 from habitus.sandbox.credentials.grants import EVERYBODY, Grant, GrantKind, Values, resolve
 from habitus.sandbox.credentials.model import CommandLine, Granted
@@ -120,10 +120,7 @@ class CommandLines:
             return None
         if not own.exists():
             own.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            half = own.with_name(f".{own.name}-{os.getpid()}")
-            half.write_bytes(content_of(path, files.tree[path], files.folders.get(path)))
-            half.chmod(0o600)
-            half.rename(own)
+            write_whole(own, content_of(path, files.tree[path], files.folders.get(path)))
         return own
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,7 +13,9 @@ from typing import Any
 from habitus.app.growth.studying import Study
 from habitus.app.home import Home
 from habitus.errors import HabitusError, Refused
+from habitus.files import write_whole
 from habitus.hosts.hook import SPOOL
+from habitus.locks import try_lock
 from habitus.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -34,12 +35,8 @@ class Noted:
 def learn_from(settings: Settings, open_at: OpenAt, *, live: Collection[str] = ()) -> int:
     """Learn from the sessions that are over, each seen from its own project; those that go on stay noted. How many
     transcripts were read; none while another process learns."""
-    with (settings.home / _LOCK).open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return 0
-        return _learned_from(settings, open_at, live)
+    with try_lock(settings.home / _LOCK) as held:
+        return 0 if held is None else _learned_from(settings, open_at, live)
 
 
 def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) -> int:
@@ -80,7 +77,7 @@ def _taken(home: Path) -> list[str]:
         with suppress(FileNotFoundError):
             left += spool.read_text("utf-8", "replace")
             spool.unlink()
-        taken.write_text(left, "utf-8")
+        write_whole(taken, left.encode())
     else:
         with suppress(FileNotFoundError):
             spool.replace(taken)

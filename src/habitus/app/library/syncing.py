@@ -10,7 +10,7 @@ from pathlib import Path
 
 from habitus.app.home import Home
 from habitus.errors import Invalid, Stale
-from habitus.files import Tree, content_of, file_of, tree_hash
+from habitus.files import Tree, content_of, disk_errors, file_of, tree_hash
 from habitus.hosts.connections import locked
 from habitus.hosts.syncing import Manner, Step, Synced, decided, removed
 from habitus.hosts.table import Host, Scope, host
@@ -268,7 +268,7 @@ def _there(folder: Path, name: str, put: Synced | None) -> Tree:
 
 
 def _put(skills: Library, here: _Here, place: Path, manner: Manner) -> None:
-    with disk.disk_errors(place):
+    with disk_errors(place):
         _remove(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         if manner is Manner.LINK:
@@ -279,7 +279,7 @@ def _put(skills: Library, here: _Here, place: Path, manner: Manner) -> None:
 
 
 def _remove(place: Path) -> None:
-    with disk.disk_errors(place):
+    with disk_errors(place):
         if place.is_symlink():
             place.unlink()
         elif place.exists():

@@ -10,7 +10,6 @@ import gzip
 import io
 import itertools
 import json
-import os
 import shutil
 import sqlite3
 import stat
@@ -29,6 +28,7 @@ from habitus.app.home_directory import BACKUPS, DATABASE, PADS, can_write, refus
 from habitus.app.operation import replacing, tombstones
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid, NotFound, StorageFailed
+from habitus.files import put_in_place
 from habitus.settings import Settings
 
 _SUFFIX = ".tar.gz"
@@ -68,16 +68,12 @@ def create(settings: Settings, file: Path | None = None, *, now: datetime, name:
         file = next(place for each in names if not (place := folder / f"{each}{_SUFFIX}").exists())
     if file.exists():
         raise Invalid(f"{file} is there already.", mend="Name another file, or leave it out.")
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with tempfile.TemporaryDirectory(prefix="habitus-backup-", dir=settings.home) as scratch:
-            aside.touch(mode=0o600)
-            _write(settings, aside, Path(scratch), now)
-        aside.rename(file)
-    except OSError as error:
-        raise StorageFailed(f"Can't write {file}: {error.strerror or error}.", mend="Check the place.") from None
-    finally:
-        aside.unlink(missing_ok=True)
+    with (
+        put_in_place(file) as aside,
+        tempfile.TemporaryDirectory(prefix="habitus-backup-", dir=settings.home) as scratch,
+    ):
+        aside.touch(mode=0o600)
+        _write(settings, aside, Path(scratch), now)
     return look(file, note=_SHARED if settings.database else "")
 
 
@@ -116,10 +112,13 @@ def listed(settings: Settings) -> tuple[Backup, ...]:
 def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
     """Put a backup in place of what is there, which is backed up first; whoever was forgotten stays so."""
     backup = look(file)
-    if backup.schema > sql.HEAD:
+    if not sql.BASELINE <= backup.schema <= sql.HEAD:
+        age, mend = (
+            ("newer", "Upgrade Habitus") if backup.schema > sql.HEAD else ("much older", "Restore it with that one")
+        )
         raise Invalid(
-            f"{file} was made by a newer Habitus (schema {backup.schema}, this one knows {sql.HEAD}).",
-            mend="Upgrade Habitus; nothing was changed.",
+            f"{file} was made by a {age} Habitus (schema {backup.schema}, this one knows {sql.HEAD}).",
+            mend=f"{mend}; nothing was changed.",
         )
     home = settings.home
     if not can_write(home):

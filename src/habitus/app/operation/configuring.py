@@ -8,13 +8,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from habitus import settings as settings_module
 from habitus.app import home_directory
-from habitus.errors import Invalid, NotFound, Refused, StorageFailed, did_you_mean
+from habitus.errors import Invalid, NotFound, Refused, did_you_mean
+from habitus.files import write_whole
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import FILE, Settings
 
@@ -95,7 +95,7 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
     written = None if text is None else _as_toml(settings_module.checked(key, text))
     new = edited(old, key, written)
     if new != old:
-        _write(file, new)
+        write_whole(file, new.encode())
     now = get(read_again(settings, environ), environ, key)
     return Configured(
         now=now,
@@ -238,13 +238,3 @@ def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
         return {each: value for each, value in values.items() if each != name}
     inner = {each: value for each, value in values.get(section, {}).items() if each != name}
     return {**{each: value for each, value in values.items() if each != section}, **({section: inner} if inner else {})}
-
-
-def _write(file: Path, text: str) -> None:
-    scratch = file.with_name(f"{file.name}.new")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.chmod(file.stat().st_mode & 0o777 if file.exists() else 0o600)
-        scratch.replace(file)
-    except OSError as error:
-        raise StorageFailed(f"Can't write {file}: {error.strerror}.", mend="Check the permissions.") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app.home import Home
 from habitus.errors import Invalid, Refused
+from habitus.locks import try_lock
 from habitus.settings import Settings
 
 KEPT = timedelta(days=7)
@@ -74,12 +74,10 @@ def alone(settings: Settings, key: str) -> Iterator[None]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / hashlib.sha256(f"{settings.user} {key}".encode()).hexdigest()
     while True:
-        with path.open("a") as held:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise _under_way() from None
-            if not os.fstat(held.fileno()).st_nlink:
+        with try_lock(path) as held:
+            if held is None:
+                raise _under_way()
+            if not os.fstat(held).st_nlink:
                 continue  # somebody finished between the two lines above
             try:
                 yield

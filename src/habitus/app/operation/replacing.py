@@ -6,37 +6,36 @@ to swap is completed by the next one that comes in.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from habitus import resident
 from habitus.errors import Refused
+from habitus.files import sync, write_whole
 from habitus.hosts.hooks import RESIDENT
+from habitus.locks import lock, take
 
 _LOCK = "home.lock"
 _ASIDE, _NEW, _OLD, _BEGUN = ".replacing", "new", "old", "begun.json"
-_PATIENCE_S, _PAUSE_S = 12.0, 0.05  # a process that answers hooks goes within five seconds
+_PATIENCE_S = 12.0  # a process that answers hooks goes within five seconds
+_LONGEST_S = 600.0  # that replacing a large home takes
 
 
 @contextmanager
 def inside(home: Path) -> Iterator[None]:
     """Nobody replaces the home meanwhile; what somebody had begun to swap is completed first."""
-    with open(home / _LOCK, "w", opener=resident.private) as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        while is_begun(home):
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            if _is_taken_alone(lock.fileno()):
+    while True:
+        with lock(home / _LOCK, shared=True, wait_s=_LONGEST_S):
+            if not is_begun(home):
+                yield
+                return
+        with lock(home / _LOCK, wait_s=_LONGEST_S):
+            if is_begun(home):
                 _swap(home)
-            else:
-                time.sleep(_PAUSE_S)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-        yield
 
 
 def is_begun(home: Path) -> bool:
@@ -53,21 +52,22 @@ def complete(home: Path) -> None:
 @contextmanager
 def alone(home: Path) -> Iterator[None]:
     """Nobody else is in the home, and who wants to come in waits."""
-    with open(home / _LOCK, "w", opener=resident.private) as lock:
-        until = time.monotonic()
-        if resident.is_running(home, RESIDENT):
-            resident.end_soon(home, RESIDENT)
-            until += _PATIENCE_S
-        while not _is_taken_alone(lock.fileno()):
-            if time.monotonic() >= until:
-                raise Refused(
-                    f"{home} is in use by another process of Habitus.",
-                    mend="Stop 'habitus up', workers, chats and connected agents first; nothing was changed.",
-                )
-            time.sleep(_PAUSE_S)
+    wait_s = 0.0
+    if resident.is_running(home, RESIDENT):
+        resident.end_soon(home, RESIDENT)
+        wait_s = _PATIENCE_S
+    held = take(home / _LOCK, wait_s=wait_s)
+    if held is None:
+        raise Refused(
+            f"{home} is in use by another process of Habitus.",
+            mend="Stop 'habitus up', workers, chats and connected agents first; nothing was changed.",
+        )
+    try:
         if is_begun(home):
             _swap(home)
         yield
+    finally:
+        os.close(held)
 
 
 @contextmanager
@@ -89,12 +89,8 @@ def replace(home: Path, names: Iterable[str]) -> None:
     for directory, _, files in os.walk(aside / _NEW):
         for place in (Path(directory), *(Path(directory, name) for name in files)):
             if not place.is_symlink():
-                _sync(place)
-    plan = aside / f"{_BEGUN}.new"
-    plan.write_text(json.dumps(sorted(names)), "utf-8")
-    _sync(plan)
-    plan.rename(aside / _BEGUN)
-    _sync(aside)
+                sync(place)
+    write_whole(aside / _BEGUN, json.dumps(sorted(names)).encode())
     _swap(home)
 
 
@@ -107,23 +103,7 @@ def _swap(home: Path) -> None:
             (home / name).rename(old / name)
     for path in sorted((aside / _NEW).iterdir()):
         path.rename(home / path.name)
-    _sync(home)
+    sync(home)
     (aside / _BEGUN).unlink()
-    _sync(aside)
+    sync(aside)
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def _is_taken_alone(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import StorageFailed
+from habitus.files import append, disk_errors
 from habitus.pause import switches
 
 if TYPE_CHECKING:
@@ -80,14 +80,8 @@ def write(file: Path, tombstones: Iterable[Tombstone]) -> None:
     lines = [json.dumps({"salt": one.salt, "digest": one.digest}) for one in tombstones if one not in known]
     if not lines:
         return
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            opened.write("".join(f"{line}\n" for line in lines))
-            opened.flush()
-            os.fsync(opened.fileno())
-    except OSError as error:
-        raise StorageFailed(f"Can't write {file}: {error.strerror}.", mend="Free some space and retry.") from None
+    with disk_errors(file):
+        append(file, "".join(f"{line}\n" for line in lines).encode())
 
 
 def place(shared: sa.Engine, local: sa.Engine, tombstones: Iterable[Tombstone], now: datetime) -> None:

@@ -5,7 +5,6 @@ When a home is opened, and in a process that serves within seconds: it is told o
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from habitus.errors import HabitusError, UserError
-from habitus.settings import CLAIMED, Settings
+from habitus.locks import lock
+from habitus.settings import CLAIMED
 from habitus.skills.review import Proposal, ProposalState
 from habitus.sql.news import Topic, news_of
 
@@ -33,7 +33,7 @@ def catch_up(home: Home) -> None:
     if is_among_hosts(home):
         try:
             if home.review.left_here():
-                with _alone(home.settings):
+                with lock(home.settings.home / _LOCK):
                     home.review.hand_over()
             _carry_all(home, home.review.due())
         except HabitusError as error:  # nobody who opens a home is kept by what others want of it
@@ -47,16 +47,8 @@ def is_among_hosts(home: Home) -> bool:
 
 def carry_out(home: Home, number: int) -> int | None:
     """The version that a change has made here, and no other process of this home makes again."""
-    with _alone(home.settings):
+    with lock(home.settings.home / _LOCK):
         return where_it_is(home, home.review.get(number)).review.carry_out(number)
-
-
-@contextmanager
-def _alone(settings: Settings) -> Iterator[None]:
-    """No other process of this home is in this block."""
-    with (settings.home / _LOCK).open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def where_it_is(home: Home, proposal: Proposal) -> Home:

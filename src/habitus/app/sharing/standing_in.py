@@ -7,7 +7,6 @@ would write to the spool.
 from __future__ import annotations
 
 import logging
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from habitus.agent.outage import ANSWERS_S
 from habitus.app import home_directory
 from habitus.app.home import AWAY, Home
 from habitus.app.sharing.reaching import absence
-from habitus.errors import DatabaseAway, StorageFailed
+from habitus.errors import DatabaseAway
+from habitus.files import put_in_place
 from habitus.memory.tables import memory_revision
 from habitus.pause import switches
 from habitus.search.tables import collections
@@ -83,16 +83,9 @@ def keep(home: Home) -> None:
         if file.exists() and _marked(file) == mark:
             return
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = file.with_suffix(f".{os.getpid()}")
-        try:
+        with put_in_place(file, durable=False) as fresh:
             fresh.touch(mode=0o600)
             _copy(connection, fresh, mark, home.clock())
-            fresh.replace(file)
-        except OSError as error:
-            raise StorageFailed(f"Can't write {fresh}: {error.strerror}.", mend="Free some space.") from None
-        finally:
-            for path in fresh.parent.glob(f"{fresh.name}*"):
-                path.unlink(missing_ok=True)
 
 
 def _mark(connection: sa.Connection) -> str:

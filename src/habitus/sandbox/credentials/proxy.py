@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import socket
 import struct
 from pathlib import Path
 
 from habitus.errors import HabitusError
 from habitus.events import infra
+from habitus.files import write_whole
 from habitus.resident import bound
 from habitus.sandbox.credentials.calling import COMMAND, NO_SANDBOX, Answer, Caller
 from habitus.sandbox.inside.habitus_skill import SOCKET
@@ -64,11 +64,9 @@ class Proxy:
     def _laid(self) -> socket.socket:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         command = self._folder / COMMAND
-        half = command.with_name(f".{COMMAND}-{os.getpid()}")
         # The whole of it, because a call may have its own /tmp where our package lies.
-        half.write_text(f"#!{base_python()} -IS\n{_CLIENT.read_text(encoding='utf-8')}\n\nmain()\n", encoding="utf-8")
-        half.chmod(0o500)
-        half.rename(command)
+        script = f"#!{base_python()} -IS\n{_CLIENT.read_text(encoding='utf-8')}\n\nmain()\n"
+        write_whole(command, script.encode(), mode=0o500, durable=False)
         door = bound(self._folder / SOCKET)
         self._own = (self._folder / SOCKET).stat().st_ino
         return door

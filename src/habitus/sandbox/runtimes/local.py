@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from habitus.errors import NotFound, Refused, did_you_mean
+from habitus.locks import take
 from habitus.sandbox.capture import Capture, Tap
 from habitus.sandbox.child import Child, Gone, Message, start
 from habitus.sandbox.ending import ending
@@ -124,21 +124,18 @@ class LocalRuntime:
         if name in self._locks:
             return pad
         pad.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(pad / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(lock, 200, 0).decode(errors="replace").strip()
-            os.close(lock)
+        held = take(pad / "lock")
+        if held is None:
+            owner = (pad / "lock").read_text("utf-8", errors="replace").strip()
             if owner == self._owner:
                 return pad  # another connection of the same session holds it
             raise Refused(
                 f"Scratchpad '{name}' is in use by another process ({owner or 'unknown'}).",
                 mend="Use another name, or close it there.",
-            ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, self._owner.encode(), 0)
-        self._locks[name] = lock
+            )
+        os.ftruncate(held, 0)
+        os.pwrite(held, self._owner.encode(), 0)
+        self._locks[name] = held
         return pad
 
 

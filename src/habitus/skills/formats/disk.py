@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from habitus.errors import Refused, StorageFailed
-from habitus.files import File, Tree, checked_path, file_of
+from habitus.errors import Refused
+from habitus.files import ASIDE, File, Tree, aside_of, checked_path, disk_errors, file_of
 from habitus.skills.formats.base import CantTake, NotTaken, Outgoing, Written
 from habitus.skills.formats.foreign_values import Notes
 
@@ -19,7 +18,6 @@ MAX_FILES = 5_000
 MAX_BYTES = 64 * 1024 * 1024
 _AT_ONCE = 64 * 1024
 
-ASIDE = ".habitus-"  # what an interrupted export leaves behind begins with this
 NEVER_READ = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".DS_Store"}
 
 
@@ -100,7 +98,7 @@ def exported(to: Path, *, overwrite: bool) -> Iterator[Path]:
     if is_there and not overwrite:
         what = "is not empty" if to.is_dir() else "is there already"
         raise Refused(f"{to} {what}.", mend="Choose another place, or say that it may be overwritten.")
-    aside = to.parent / f"{ASIDE}{secrets.token_hex(6)}"
+    aside = aside_of(to)
     with disk_errors(to):
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
@@ -165,12 +163,3 @@ def missing_content(tree: Tree) -> str:
     """Why a tree can't be written, or nothing."""
     absent = next((path for path, file in tree.items() if file.content is None), None)
     return f"{absent} is too large to be kept, and is not at hand." if absent else ""
-
-
-@contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or place
-        raise StorageFailed(f"Can't write {where}: {error.strerror}.", mend="Check space and permissions.") from None

@@ -10,16 +10,14 @@ import shutil
 import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from habitus.errors import StorageFailed
-from habitus.files import KEEP_BYTES, File, Tree, file_of
+from habitus.files import ASIDE, KEEP_BYTES, File, Tree, aside_of, disk_errors, file_of, sync, write_new, write_whole
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.base import Facts, Found, Write
 
-_OURS = ".habitus-"  # what an interrupted write leaves behind begins with this
 _SKIPPED = {".git", "__pycache__", ".DS_Store", ".svn", ".hg"}
 _MAX_FILES = 5_000
 _MAX_KEPT = 64 * 1024 * 1024
@@ -183,7 +181,7 @@ class DirectoryShelf:
     # Writing
 
     def write(self, folder: str, tree: Tree, before: Tree) -> None:
-        with self._disk_errors():
+        with disk_errors(self.root):
             top = f"{self._root}/{folder}"
             if os.path.exists(top):
                 self._change(Path(top).resolve() if self.follow_links else Path(top), tree, before)
@@ -192,14 +190,14 @@ class DirectoryShelf:
 
     def _create(self, top: str, tree: Tree) -> None:
         """Build the folder aside and move it into place whole."""
-        aside = f"{self._root}/{_OURS}{secrets.token_hex(6)}"
+        aside = f"{self._root}/{ASIDE}{secrets.token_hex(6)}"
         _make_directory(aside, self._widest)
         for path, file in tree.items():
             if file.content is not None:
                 if "/" in path:
                     os.makedirs(f"{aside}/{path}".rpartition("/")[0], exist_ok=True)
                 mode = (0o755 if file.executable else 0o644) & self._widest
-                _fill(f"{aside}/{path}", file.content, mode, syncs=self._syncs)
+                write_new(f"{aside}/{path}", file.content, mode, durable=self._syncs)
         if self._syncs:
             for directory, _, _ in os.walk(aside):
                 self._sync_directory(directory)
@@ -236,7 +234,7 @@ class DirectoryShelf:
         raise NotImplementedError("this shelf has no place for facts")
 
     def put_away(self, folder: str, archived_as: str) -> None:
-        with self._disk_errors():
+        with disk_errors(self.root):
             source, target = self.root / folder, self.archive / archived_as
             if not os.path.lexists(source):
                 return
@@ -250,7 +248,7 @@ class DirectoryShelf:
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
-                aside = target.parent / f"{_OURS}{secrets.token_hex(6)}"
+                aside = aside_of(target)
                 shutil.copytree(source, aside, symlinks=True)
                 self._sync_directory(aside)
                 aside.rename(target)
@@ -259,7 +257,7 @@ class DirectoryShelf:
             self._sync_directory(target.parent)
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
-        with self._disk_errors():
+        with disk_errors(self.root):
             source, target = self.archive / archived_as, self.root / folder
             if target.exists():
                 return True
@@ -271,7 +269,7 @@ class DirectoryShelf:
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
-                aside = self.root / f"{_OURS}{secrets.token_hex(6)}"
+                aside = aside_of(target)
                 shutil.copytree(source, aside, symlinks=True)
                 self._sync_directory(aside)
                 aside.rename(target)
@@ -280,41 +278,19 @@ class DirectoryShelf:
             return True
 
     def tidy(self) -> None:
-        with self._disk_errors():
+        with disk_errors(self.root):
             if self.can_write and self.root.is_dir():
                 _remove_ours(self.root)
 
     def _write_file(self, path: Path, content: bytes, executable: bool) -> None:
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f"{_OURS}{secrets.token_hex(6)}")
-        try:
-            mode = (0o755 if executable else _mode_of(path)) & self._widest
-            _fill(str(aside), content, mode, syncs=self._syncs)
-            aside.replace(path)
-        except OSError:
-            aside.unlink(missing_ok=True)
-            raise
-        self._sync_directory(path.parent)
+        mode = (0o755 if executable else _mode_of(path)) & self._widest
+        write_whole(path, content, mode=mode, durable=self._syncs)
 
     def _sync_directory(self, path: Path | str) -> None:
-        if not self._syncs:
-            return
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-    @contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            where = error.filename or self.root
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StorageFailed(f"No space left to write {where}.", mend="Free some space and retry.") from None
-            raise StorageFailed(f"Can't write {where}: {error.strerror}.", mend="Check its permissions.") from None
+        if self._syncs:
+            sync(path)
 
 
 def _plain_folders(root: str) -> list[str]:
@@ -331,7 +307,7 @@ def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
-            if entry.name in _SKIPPED or entry.name.startswith(_OURS) or entry.name.endswith(".pyc"):
+            if entry.name in _SKIPPED or entry.name.startswith(ASIDE) or entry.name.endswith(".pyc"):
                 continue
             path = f"{base}{entry.name}"
             info = entry.stat(follow_symlinks=False)
@@ -387,20 +363,6 @@ def _make_directory(path: str, mode: int) -> None:
         os.makedirs(path, mode)
 
 
-def _fill(path: str, content: bytes, mode: int, *, syncs: bool) -> None:
-    """Write a file that is not there yet."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(handle, left) :]
-        os.fchmod(handle, mode)
-        if syncs:
-            os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _mode_of(path: Path) -> int:
     """A rewritten file keeps its permissions; a new one gets the ordinary ones."""
     try:
@@ -411,7 +373,7 @@ def _mode_of(path: Path) -> int:
 
 def _remove_ours(top: Path) -> None:
     """What an interrupted write left in this directory."""
-    for path in list(top.glob(f"{_OURS}*")):
+    for path in list(top.glob(f"{ASIDE}*")):
         _remove_directory(path)
 
 

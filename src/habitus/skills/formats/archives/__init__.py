@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from habitus.skills.formats import disk
+from habitus.files import disk_errors
 from habitus.skills.formats.archives import tars, zips
 from habitus.skills.formats.archives.members import DEFAULT, ArchiveLimits, Member, checked, write
 
@@ -38,7 +38,7 @@ def unpacked(path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAU
     with _members(path, limits) as members, tempfile.TemporaryDirectory(prefix="habitus-") as place:
         files = checked(members, limits)
         top = Path(place) / name
-        with disk.disk_errors(top):
+        with disk_errors(top):
             top.mkdir()
             write(files, top, limits)
         yield top

@@ -1,0 +1,65 @@
+"""Locks on files and folders: one process at a time, let go when the block ends or the process dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from habitus.errors import StorageFailed
+
+PATIENCE_S = 60.0
+_PAUSE_S = 0.02
+
+
+@contextmanager
+def lock(path: Path, *, shared: bool = False, wait_s: float = PATIENCE_S) -> Iterator[int]:
+    """Hold a lock, alone or together with others who share it; its descriptor. Others wait so long, then give up."""
+    descriptor = take(path, shared=shared, wait_s=wait_s)
+    if descriptor is None:
+        what = f"Another process of Habitus has held {path} for {wait_s:.0f} s."
+        raise StorageFailed(what, mend="Retry when it is done, or stop it.")
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[int | None]:
+    """The descriptor of a lock that is held alone; None, at once, where another has it."""
+    descriptor = take(path)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def take(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None:
+    """The descriptor of a lock, which is held until it is closed; None where others had it all the time.
+
+    The file is made where it is missing. A folder is locked as it is.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY if path.is_dir() else os.O_RDWR | os.O_CREAT
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageFailed(f"Can't lock {path}: {error.strerror}.", mend="Check its permissions.") from None
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                os.close(descriptor)
+                return None
+            time.sleep(_PAUSE_S)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        else:
+            return descriptor
