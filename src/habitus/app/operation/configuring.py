@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from habitus import settings as settings_module
 from habitus.app import home_directory
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
 from habitus.files import write_whole
+from habitus.hosts.editing import Before, Entry, Format, applied, taken_out
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.settings import FILE, Settings
 
@@ -92,8 +91,7 @@ def put(settings: Settings, environ: Mapping[str, str], key: str, text: str | No
     before = _of(_read(settings), key)
     file = settings.home / FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""
-    written = None if text is None else _as_toml(settings_module.checked(key, text))
-    new = edited(old, key, written)
+    new = edited(old, key, None if text is None else _json(settings_module.checked(key, text)))
     if new != old:
         write_whole(file, new.encode())
     now = get(read_again(settings, environ), environ, key)
@@ -154,87 +152,13 @@ def _json(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, tuple)) or value is None else str(value)
 
 
-def _as_toml(value: Any) -> str:
-    match value:
-        case bool() | int() | float():
-            return _plain(value)
-        case tuple():
-            return f"[{', '.join(map(_as_toml, value))}]"
-        case _:
-            return json.dumps(str(value), ensure_ascii=False)
-
-
-def edited(text: str, key: str, value: str | None) -> str:
-    """The text with this value for the key, or without the key; every other line as it was."""
-    section, _, name = key.rpartition(".")
-    lines = text.splitlines()
-    place = _section(lines, section)
-    if place is None:
-        lines += [*([""] if lines else []), f"[{section}]", f"{name} = {value}"] if value is not None else []
-    else:
-        _put(lines, place, name, value)
-    new = "\n".join(lines) + "\n" if lines else ""
-    _check(text, new, key, value)
-    return new
-
-
-def _put(lines: list[str], place: range, name: str, value: str | None) -> None:
-    at = next((n for n in place if re.match(rf"\s*[\"']?{name}[\"']?\s*=", lines[n])), None)
-    if at is not None:
-        length, comment = _statement(lines[at : place.stop])
-        lines[at : at + length] = [] if value is None else [f"{name} = {value}{comment}"]
-    elif value is not None:
-        said = [n + 1 for n in place if lines[n].strip() and not lines[n].lstrip().startswith("#")]
-        lines.insert(max(said, default=place.start), f"{name} = {value}")
-
-
-def _section(lines: list[str], section: str) -> range | None:
-    """The lines of a section, without its header; those before all headers are the section without a name."""
-    headers = [n for n, line in enumerate(lines) if line.lstrip().startswith("[") and _is_header(line)]
-    if not section:
-        return range(headers[0] if headers else len(lines))
-    for n in headers:
-        if re.match(rf"\s*\[\s*{section}\s*\]", lines[n]):
-            return range(n + 1, next((other for other in headers if other > n), len(lines)))
-    return None
-
-
-def _is_header(line: str) -> bool:
+def edited(text: str, key: str, value: Any) -> str:
+    """The text with this value for the key, or without the key for None; every other line as it was."""
+    entry = Entry(path=tuple(key.split(".")), value=list(value) if isinstance(value, tuple) else value)
     try:
-        return bool(tomllib.loads(line))
-    except tomllib.TOMLDecodeError:
-        return False
-
-
-def _statement(lines: list[str]) -> tuple[int, str]:
-    """How many lines the first statement takes, and the comment at its end."""
-    for length in range(1, len(lines) + 1):
-        whole = "\n".join(lines[:length])
-        try:
-            tomllib.loads(whole)
-        except tomllib.TOMLDecodeError:
-            continue
-        for at in (n for n, sign in enumerate(whole) if sign == "#"):
-            try:
-                tomllib.loads(whole[:at])
-            except tomllib.TOMLDecodeError:
-                continue
-            return length, whole[len(whole[:at].rstrip()) :]
-        return length, ""
-    return 1, ""
-
-
-def _check(old: str, new: str, key: str, value: str | None) -> None:
-    """Whatever way a file is written in, nothing but the one setting may have changed."""
-    wanted = None if value is None else tomllib.loads(f"it = {value}")["it"]
-    before, after = tomllib.loads(old), tomllib.loads(new)
-    if _of(after, key) != wanted or _without(before, key) != _without(after, key):
-        raise Invalid(f"'{key}' stands in {FILE} in a way that only a person can change.", mend="Edit the file itself.")
-
-
-def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    section, _, name = key.rpartition(".")
-    if not section:
-        return {each: value for each, value in values.items() if each != name}
-    inner = {each: value for each, value in values.get(section, {}).items() if each != name}
-    return {**{each: value for each, value in values.items() if each != section}, **({section: inner} if inner else {})}
+        if value is None:
+            return taken_out(text, Format.TOML, [entry], Before(replaced={}, missing=()))
+        return applied(text, Format.TOML, [entry])
+    except Invalid:
+        what = f"'{key}' stands in {FILE} in a way that only a person can change."
+        raise Invalid(what, mend="Edit the file itself.") from None
