@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from habitus.tools.code_repair.source import has_definite_code, is_prose, pieces
 
 _FENCE_LINE = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)")
-_OPENS_AFTER_PROSE = re.compile(r"[^`]*[^`\s][^`]*`{3}(?P<tag>python3?|py)[ \t]*", re.IGNORECASE)
-_ONE_LINE = re.compile(r"```(?:(?:python3?|py3?)[ \t]+)?[ \t]*([^`\n]*[^`\s])[ \t]*```", re.IGNORECASE)
+_OPENS_AFTER_PROSE = re.compile(r"`{3}(?P<tag>python3?|py)[ \t]*+\Z", re.IGNORECASE)
+_ONE_LINE = re.compile(r"```([^`\n]++)```")
+_ONE_LINE_TAG = re.compile(r"(?:python3?|py3?)[ \t]", re.IGNORECASE)
 _TAG = re.compile(r"\{?[ .]*([\w+#]+)")
 _DEFINED = re.compile(r"^(?:async[ ]+)?(?:def|class)[ ]+(\w+)", re.MULTILINE)
 _MENTIONED = re.compile(r"\b(?:def|class)[ ]+(\w+)[ ]*[(:]")
@@ -72,9 +73,13 @@ def without_fences(text: str) -> Iterator[tuple[str, bool]]:
 
 def _one_line(text: str) -> Iterator[tuple[str, bool]]:
     """A fence that opens and closes on the line of its code, and nothing but talk around it."""
-    found = _ONE_LINE.findall(text)
-    if len(found) == 1 and text.count("```") == 2 and not has_definite_code(_ONE_LINE.sub("", text)):
-        yield f"{found[0]}\n", True
+    found = _ONE_LINE.search(text) if text.count("```") == 2 else None
+    if found is None or has_definite_code(text[: found.start()] + text[found.end() :]):
+        return
+    code = found[1].strip()
+    tag = _ONE_LINE_TAG.match(code)
+    if code := code[tag.end() :].strip() if tag else code:
+        yield f"{code}\n", True
 
 
 def _may_end_code(first: _Fence, lines: list[str], fences: list[_Fence]) -> bool:
@@ -101,8 +106,8 @@ def _fences(lines: list[str]) -> Iterator[_Fence]:
             tag = _TAG.match(match["info"])
             name = tag.group(1).lower() if tag else ""
             yield _Fence(line=number, indent=len(match["indent"]), mark=match["mark"], tag=name)
-        elif line.count("`") == 3 and (match := _OPENS_AFTER_PROSE.fullmatch(line)):
-            yield _Fence(line=number, indent=0, mark="```", tag=match["tag"].lower(), prose=line.partition("```")[0])
+        elif line.count("`") == 3 and (match := _OPENS_AFTER_PROSE.search(line)):
+            yield _Fence(line=number, indent=0, mark="```", tag=match["tag"].lower(), prose=line[: match.start()])
 
 
 def _split(lines: list[str], fences: list[_Fence], *, opened_before: bool) -> tuple[list[Block], str]:
