@@ -1,8 +1,9 @@
-"""Keys of thirty kinds, made up and put together from parts, and eight ways in which they come to be written."""
+"""Keys of many kinds, made up and put together from parts, and the ways in which they come to be written."""
 
 from __future__ import annotations
 
 import base64
+import html
 import json
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
@@ -39,6 +40,7 @@ KEYS: Mapping[str, str] = {
     "shopify": "shpat" + "_" + HEX,
     "vault": "hvs" + "." + MIXED[16:44],
     "docker": "dckr_pat" + "_" + MIXED[17:44],
+    "discord": "MTA" + MIXED[:21] + ".Gb" + MIXED[22:26] + "." + MIXED[4:42],
     "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiI3In0." + MIXED[:43],
     "pem": "-----BEGIN RSA " + "PRIVATE KEY-----\n" + f"MIIE{MIXED}\n" * 3 + "-----END RSA " + "PRIVATE KEY-----",
 }
@@ -51,6 +53,10 @@ WAYS: Mapping[str, Callable[[str], str]] = {
     "header": lambda key: f"curl -H 'Authorization: Bearer {key}' -H 'X-Api-Key: {key}' https://x.test/",
     "base64": lambda key: f"Authorization: Basic {_basic(key)}\nauths: {{registry: {_basic(key)}}}",
     "yaml": lambda key: f"service:\n  token: {key}\n  again: |\n    {key}\n  env:\n  - name: TOKEN\n    value: {key}\n",
+    "unicode escapes": lambda key: "say " + "".join(f"\\u{ord(letter):04x}" for letter in key) + " now",
+    "byte escapes": lambda key: "b'" + "".join(f"\\x{ord(letter):02x}" for letter in key) + "'",
+    "entities": lambda key: f"<p>{''.join(f'&#{ord(letter)};' for letter in key)}</p> " + html.escape(f"'{key}'"),
+    "hexadecimal": lambda key: f"dump: {key.encode().hex()}, {key.encode().hex().upper()}",
     "plain": lambda key: f"as it is: {key}",
 }
 """The last is what a test splits over two writes."""
@@ -64,4 +70,12 @@ def pieces(key: str) -> tuple[str, ...]:
     """What must not be found anywhere: the telling part of a key, as it is and as the ways above write it."""
     telling = key.split("\n")[1] if "\n" in key else key
     inner = [base64.b64encode(f"robot:{key}".encode()[offset:]).decode()[4:40] for offset in range(3)]
-    return (telling, quote(telling, safe=""), *inner)
+    escaped = ["".join(spelling(letter) for letter in telling) for spelling in _SPELLINGS]
+    return (telling, quote(telling, safe=""), telling.encode().hex(), *escaped, *inner)
+
+
+_SPELLINGS: tuple[Callable[[str], str], ...] = (
+    lambda letter: f"\\u{ord(letter):04x}",
+    lambda letter: f"\\x{ord(letter):02x}",
+    lambda letter: f"&#{ord(letter)};",
+)

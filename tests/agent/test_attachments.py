@@ -244,3 +244,15 @@ async def test_a_picture_that_a_cell_makes_is_kept_and_the_person_is_shown_where
     assert [event.made for event in seen if isinstance(event, ToolFinished)] == [(str(kept),), ()]
     assert f"[made] The person is shown {kept}" in result(model.asked[1])
     assert kept.read_bytes() == b"\x89PNG"
+
+
+async def test_a_key_in_the_name_of_a_file_reaches_neither_the_prompt_nor_the_folder(
+    talk: Talk, tmp_path: Path
+) -> None:
+    key = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzC5e"
+    (tmp_path / f"export {key}.csv").write_text("a,b\n1,2\n")
+    session, model = talk([opens("import os; print(os.listdir(os.path.dirname('{path}')))"), says("Two columns.")])
+    await session.turn("what is this?", [tmp_path / f"export {key}.csv"])
+    assert "[redacted:github].csv" in said(model.asked[0])
+    assert all(key not in str(message) for ask in model.asked for message in ask.messages)
+    assert ".csv" in result(model.asked[1])

@@ -78,7 +78,7 @@ async def read(
     """
     found = _Found()
     for path in paths:
-        file = await in_thread(partial(_laid, path, given, clean))
+        file = await in_thread(partial(_laid, path, one_line(sound(path.name)), given, clean))
         kind = mimetypes.guess_type(path.name)[0] or ""
         if kind.startswith("audio/"):
             await _recording(path, file, transcribe, sound, found)
@@ -87,17 +87,16 @@ async def read(
         else:
             await _previewed(path, file, budget // len(paths), sound, found)
     return Attached(
-        names=tuple(one_line(path.name) for path in paths),
+        names=tuple(one_line(sound(path.name)) for path in paths),
         parts=tuple(found.parts),
         heard=tuple(found.heard),
         notices=tuple(found.notices),
     )
 
 
-def _laid(path: Path, given: Given, clean: Callable[[bytes], bytes]) -> _File:
-    name = one_line(path.name)
+def _laid(path: Path, name: str, given: Given, clean: Callable[[bytes], bytes]) -> _File:
     try:
-        laid: GivenFile = given.put_file(path, clean)
+        laid: GivenFile = given.put_file(path, clean, name=name)
         return _File(name=name, where=laid.path, copy=laid.copy, size=laid.size)
     except OSError as error:
         mend = _MENDS.get(error.errno or 0, "Check the path.")

@@ -1,7 +1,7 @@
 """The one redactor: secrets leave a text before it is stored, indexed, shown, sent or learned from.
 
 A secret is a value that we were given (`Redactor(secrets=…)`), or one whose shape (`shapes`) or name (`named`) gives it
-away, also inside a URL or base64 (`wrapped`). The work grows with the text and no faster.
+away, also inside a URL, base64, hexadecimal digits or escapes (`wrapped`). The work grows with the text and no faster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote
 from habitus.redact import named
 from habitus.redact.shapes import MARKER, marker, without_shapes
 from habitus.redact.streaming import Stream
-from habitus.redact.wrapped import without_base64, without_percents
+from habitus.redact.wrapped import without_base64, without_escapes, without_hex, without_percents
 
 __all__ = [
     "MARKER",
@@ -80,8 +80,8 @@ class Redactor:
                 text = text.replace(secret, marker("known"))
         text = without_shapes(text, counts)
         if depth < _DEEPEST:
-            text = without_percents(text, counts, lambda inner: self._redacted(inner, depth + 1))
-            text = without_base64(text, counts, lambda inner: self._redacted(inner, depth + 1))
+            for unwrapped in (without_percents, without_escapes, without_hex, without_base64):
+                text = unwrapped(text, counts, lambda inner: self._redacted(inner, depth + 1))
         return named.without_named(text, counts), +counts
 
     def redact_value(self, value: object) -> object:

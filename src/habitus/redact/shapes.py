@@ -128,6 +128,8 @@ _SHAPES = (
     *(_key("digitalocean", f"do{use}_v1_", rf"[0-9a-f]{{64}}{_ENDS}") for use in "opr"),
     _key("age", "AGE-SECRET-KEY-1", r"[0-9A-Z]{40,}+"),
     _after("telegram", (":AA",), r"(:)AA(?<=[0-9]{8}:AA)[A-Za-z0-9_-]{33,}+"),
+    *(_key("discord", first, rf"{_WORD}{{22,28}}\.{_WORD}{{5,8}}\.{_MIXED}{_WORD}{{27,}}+") for first in "MNO"),
+    _after("discord", ("/webhooks/",), rf"(/webhooks/[0-9]{{16,20}}/){_WORD}{{40,}}+"),
     _key("twilio", "SK", rf"[0-9a-f]{{32}}{_ENDS}"),
     _key("mailgun", "key-", rf"[0-9a-f]{{32}}{_ENDS}"),
     *(_key("shopify", f"shp{use}_", rf"[0-9a-fA-F]{{32}}{_ENDS}") for use in ("at", "ca", "pa", "ss")),

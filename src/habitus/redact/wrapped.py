@@ -1,9 +1,11 @@
-"""Secrets inside another writing: what a URL spells in percents, and what base64 carries."""
+"""Secrets inside another writing: percents of a URL, escapes of programs and pages, hexadecimal digits, base64."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import html
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +17,9 @@ Redact = Callable[[str], tuple[str, Counter[str]]]  # the text without secrets, 
 
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URLS = re.compile(r"[\s\"'<>\\`]")
+_ESCAPE = re.compile(r"\\{1,7}(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})|&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[a-z]{2,8});")
+_NOT_IN_WORDS = re.compile(r"[\s\"'<>`]")
+_HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){16,}+(?![0-9A-Za-z])")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}+(?:(?:\r?\n|\\{1,7}n)[A-Za-z0-9+/_-]{16,}+)*+={0,2}")
 _BREAKS = re.compile(r"(\r?\n|\\{1,7}n)")
 _LOGIN = re.compile(r"[A-Za-z0-9._@+-]{0,64}:(?!/)(?=[!-~]*[0-9])(?=[!-~]*[A-Za-z])[!-~]{6,256}\s?")
@@ -25,7 +30,7 @@ def without_percents(text: str, counts: Counter[str], redact: Redact) -> str:
         return text
     pieces: list[str] = []
     done = 0
-    for start, end in _spelled(text):
+    for start, end in _spelled(text, _PERCENT, _NOT_IN_URLS):
         clean, found = redact(unquote(text[start:end], errors="surrogateescape"))
         if found:
             counts.update(found)
@@ -35,16 +40,69 @@ def without_percents(text: str, counts: Counter[str], redact: Redact) -> str:
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def _spelled(text: str) -> Iterator[tuple[int, int]]:
-    """The words with a percent escape in them."""
+def without_escapes(text: str, counts: Counter[str], redact: Redact) -> str:
+    """Of a word with escapes in it only the part that holds the secret goes, so that JSON stays JSON."""
+    if not _ESCAPE.search(text):
+        return text
+    pieces: list[str] = []
     done = 0
-    for escape in _PERCENT.finditer(text):
+    for start, end in _spelled(text, _ESCAPE, _NOT_IN_WORDS):
+        letters = list(_letters(text, start, end))
+        said = "".join(letter for letter, _, _ in letters)
+        clean, found = redact(said)
+        if not found:
+            continue
+        counts.update(found)
+        head = _shared(said, clean)
+        tail = _shared(said[head:][::-1], clean[head:][::-1])
+        first, last = letters[head], letters[len(said) - tail - 1]
+        pieces += [text[done : first[1]], json.dumps(clean[head : len(clean) - tail])[1:-1]]
+        done = last[2]
+    return "".join([*pieces, text[done:]]) if pieces else text
+
+
+def _letters(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """The letters that a word spells, each with the place where it is written."""
+    at = start
+    while at < end:
+        escape = _ESCAPE.match(text, at, end)
+        written = escape[0] if escape else text[at]
+        letter = html.unescape(written) if written[0] == "&" else _unescaped(written) if escape else written
+        yield (letter if len(letter) == 1 else "\ufffd"), at, at + len(written)
+        at += len(written)
+
+
+def _unescaped(written: str) -> str:
+    return chr(int(written.lstrip("\\")[1:], 16))
+
+
+def _shared(one: str, other: str) -> int:
+    """How many letters both begin with."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def without_hex(text: str, counts: Counter[str], redact: Redact) -> str:
+    def replacement(found: re.Match[str]) -> str:
+        raw = bytes.fromhex(found[0])
+        _, inner = redact(raw.decode("ascii")) if raw.isascii() else ("", None)
+        if not inner:
+            return found[0]
+        counts.update(inner)
+        return marker(inner.most_common(1)[0][0])
+
+    return _HEX.sub(replacement, text)
+
+
+def _spelled(text: str, escapes: re.Pattern[str], outside: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """The words with an escape in them."""
+    done = 0
+    for escape in escapes.finditer(text):
         if escape.start() < done:
             continue
         start = escape.start()
-        while start > done and not _NOT_IN_URLS.match(text, start - 1):
+        while start > done and not outside.match(text, start - 1):
             start -= 1
-        after = _NOT_IN_URLS.search(text, escape.end())
+        after = outside.search(text, escape.end())
         done = after.start() if after else len(text)
         yield start, done
 

@@ -96,8 +96,8 @@ class Given:
             self._placed.pop(name, None)
             _remove(self._below(SKILLS) / _folder_name(name))
 
-    def put_file(self, source: Path, clean: Callable[[bytes], bytes] = bytes) -> GivenFile:
-        """A copy of a person's file as it is now, under its name as far as that is harmless; a taken one gets a number.
+    def put_file(self, source: Path, clean: Callable[[bytes], bytes] = bytes, *, name: str = "") -> GivenFile:
+        """A copy of a person's file as it is now, under a name as far as that is harmless; a taken one gets a number.
 
         `clean` takes out what must not be kept, of all but the largest files. The same file again is the copy that is
         there. `OSError`: it can't be read, or there is no room.
@@ -108,7 +108,7 @@ class Given:
             if identity not in self._files:
                 top = self._below(ATTACHED)
                 _check_room(top, found.st_size)
-                name = free_name(top, harmless(source.name))
+                name = free_name(top, harmless(name or source.name))
                 if found.st_size <= LOOKED_THROUGH:
                     content = clean(original.read(LOOKED_THROUGH + 1))
                     _write(top / name, io.BytesIO(content), executable=False)
