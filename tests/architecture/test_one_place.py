@@ -1,4 +1,5 @@
-"""A lesson kind, an import format, a provider, a retention time and a tool of the agent are each declared in one place.
+"""A lesson kind, an import format, a provider, a retention time, a tool of the agent, a format of
+transcripts and a kind of job are each declared in one place, a module of its own for a format beside it.
 
 One of each is added to a copy of the sources, in that place only, and the product is used with it.
 """
@@ -38,6 +39,11 @@ _ADDED = {  # file → what stands there, and what is put in front of it
         "    wipe = Tool(name='wipe', description='Wipes.', arguments=Arguments, takes_away=True, is_repeatable=True, "
         "run=lambda given, running: ToolResult(content='gone'))\n",
     ),
+    "app/work/job_kinds.py": (
+        "_Any = Curate | ",
+        "class Nap(_Kind):\n    def do(self, part, key, before):\n        return {'naps': 1}\n\n\n",
+    ),
+    "learning/transcripts/detection.py": ("_READERS: ", "from habitus.learning.transcripts import diary\n"),
     "skills/names.py": ('        *("scratchpad", ', '        *("greet", "wipe"),\n'),
     "skills/formats/detect.py": (
         "FORMATS: tuple[Format, ...] = (",
@@ -67,6 +73,26 @@ class Notebook(Format):
         for path, out in zip(paths, skills):
             path.write_text(f"{out.skill.description}\\n{out.skill.body}")
         return Written(paths=tuple(paths))
+'''
+_DIARY = '''
+from habitus.learning.transcripts.model import TranscriptDraft
+from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.results import came_to
+from collections import Counter
+
+SOURCE = "diary"
+
+
+def looks_like(row):
+    return "dear" in row
+
+
+def read(path, redactor):
+    """One call a line, with what came of it."""
+    draft = TranscriptDraft(id=path.stem, source=SOURCE, redactor=redactor)
+    for row in objects(path, Counter()):
+        draft.answer(draft.call(draft.turn, "", row["did"], {}), came_to({}, row["came"]), row["came"])
+    yield draft.finished()
 '''
 _USE = """
 import asyncio, contextlib, io, json, os, sys
@@ -109,6 +135,7 @@ async def serve(profile, read_only):
 
 
 os.mkdir("out")
+open("dear.jsonl", "w").write('{"dear": 1, "did": "tea", "came": "Error: no water"}\\n' * 2)
 open("tea.book", "w").write("How tea is made.\\nBoil water.\\n")
 said = {
     "add": run("lessons", "add", "Mind the gap.", "--kind", "caution"),
@@ -118,6 +145,10 @@ said = {
     "served_all": asyncio.run(serve("all", False)),
     "served_read": asyncio.run(serve("all", True)),
     "taken": run("tools", "new", "greet", "-d", "Greets.", "--code", "tea.book"),
+    "learned": run("learn", "dear.jsonl", "--json"),
+    "left": run("jobs", "add", "nap"),
+    "worked": run("worker", "--until-idle"),
+    "jobs": run("jobs", "list", "--all", "--json"),
     "import": run("skills", "import", "tea.book"),
     "export": run("skills", "export", "tea", "--format", "notebook", "--to", "out"),
     "layouts": run("skills", "export", "--help"),
@@ -146,6 +177,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     detect = copy / "skills" / "formats" / "detect.py"
     detect.write_text(detect.read_text().replace("= (Anton(), ", "= (Notebook(), Anton(), "))
     detect.with_name("notebook.py").write_text(_NOTEBOOK)
+    (copy / "learning" / "transcripts" / "diary.py").write_text(_DIARY)
+    for name, (before, after) in {
+        "learning/transcripts/detection.py": ("] = (rows, ", "] = (diary, rows, "),
+        "app/work/job_kinds.py": ('    "curate": Curate,', '    "nap": Nap,\n    "curate": Curate,'),
+    }.items():
+        (copy / name).write_text((copy / name).read_text().replace(before, after, 1))
     for name, tool in (("turn_tools", "greet"), ("memory_tools", "wipe")):
         listed = copy / "agent" / "tools" / f"{name}.py"
         listed.write_text(listed.read_text().replace("    return [", f"    return [{tool}, ", 1))
@@ -206,6 +243,17 @@ def test_a_new_tool_reaches_our_agent_and_clients_as_it_says_itself(said: dict[s
     assert said["served_read"] == {"greet": greet}
     assert "greet" in said["taken"]
     assert "built-in" in said["taken"]
+
+
+def test_a_new_format_of_transcripts_is_known_and_taught_by(said: dict[str, Any]) -> None:
+    found = json.loads(said["learned"])
+    assert [(file["format"], file["turns"], file["events"]) for file in found["files"]] == [("diary", 1, 4)]
+    assert [fired["detector"] for fired in found["detectors"]] == ["repeated_tool_error"]
+
+
+def test_a_new_kind_of_job_is_left_and_done(said: dict[str, Any]) -> None:
+    (job,) = json.loads(said["jobs"])["jobs"]
+    assert (job["kind"], job["state"], job["result"]) == ("nap", "done", {"naps": 1}), said["worked"]
 
 
 def test_the_guide_names_every_provider_with_its_keys_and_an_example() -> None:

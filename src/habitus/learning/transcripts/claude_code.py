@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.events import EventKind, event, tool_called
+from habitus.events import EventKind, event
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import SkillUse, Stop, Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.model import OpenCall, SkillUse, Stop, Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.refusals import said_no
 from habitus.learning.transcripts.results import came_to
 from habitus.learning.transcripts.values import string, text_of
@@ -51,13 +51,13 @@ _LINES_REMEMBERED = 200_000
 
 class _Session:
     def __init__(self, session_id: str, redactor: Redactor) -> None:
-        self.draft = TranscriptDraft(id=session_id, source=SOURCE)
+        self.draft = TranscriptDraft(id=session_id, source=SOURCE, redactor=redactor)
         self._redactor = redactor
         self._main: TurnDraft | None = None
         self._sides: dict[str, TurnDraft] = {}
         self._roots: dict[str, str] = {}  # line → first line of its sidechain
         self._answers: dict[str, str] = {}  # turn → the answer that its current round belongs to
-        self._calls: dict[str, _Call] = {}
+        self._skills: dict[str, str] = {}  # call → the skill it loads
         self._seen_lines: dict[int, None] = {}  # hashes, the oldest first
         self._stopped: Stop | None = None  # by the person, who has not spoken since
         self._cwd = "", ""  # as it stands in the line before, and without secrets
@@ -104,16 +104,16 @@ class _Session:
             turn for turn in self.draft.turns if turn is self._main or self._line - turn.last_line < _STILL_OPEN
         ]
         piece = self.draft.piece(without=going_on)
-        self._calls = {id: call for id, call in self._calls.items() if not call.turn.is_handed_on}
+        self.draft.calls = {id: call for id, call in self.draft.calls.items() if not call.turn.is_handed_on}
         self._sides = {root: turn for root, turn in self._sides.items() if not turn.is_handed_on}
         self._roots = {line: root for line, root in self._roots.items() if root in self._sides}
         self._answers = {turn.id: self._answers[turn.id] for turn in going_on if turn.id in self._answers}
         return piece
 
     def finished(self) -> Transcript:
-        for call in self._calls.values():
-            if call.skill and not call.is_answered:
-                self.draft.skill_uses.append(call.use(None))
+        for call in self.draft.calls.values():
+            if not call.is_answered:
+                self._note_skill(call, None)
         return self.draft.finished()
 
     def _user(self, row: Mapping[str, object]) -> None:
@@ -123,7 +123,7 @@ class _Session:
             self._main = self.draft.open()
         turn = self._turn(row)
         if is_asked:
-            self.draft.hear(turn, words, self._redactor, after=self._stopped, at=_at(row))
+            self.draft.hear(turn, words, after=self._stopped, at=_at(row))
             self._stopped = None
         elif any(string(block.get("text")).startswith(_INTERRUPTED) for block in blocks):
             self._stopped = self._stopped or Stop.INTERRUPTED
@@ -144,31 +144,25 @@ class _Session:
 
     def _called(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
         call_id, name = string(block.get("id")), string(block.get("name")) or "unknown"
-        if call_id and call_id in self._calls:
+        if call_id and call_id in self.draft.calls:
             return
         args = block.get("input")
-        skill = _skill(args, self._redactor) if name == "Skill" else ""
-        self._calls[call_id] = _Call(name, args, turn, turn.round_idx, skill)
-        called = tool_called(
-            name,
-            args,
-            round_idx=turn.round_idx,
-            call_id=call_id,
-            at=_at(row),
-            cwd=self._place(row),
-            redactor=self._redactor,
-        )
-        self.draft.add(turn, called)
+        if name == "Skill":
+            self._skills[call_id] = _skill(args, self._redactor)
+        self.draft.call(turn, call_id, name, args, at=_at(row), cwd=self._place(row))
+
+    def _note_skill(self, call: OpenCall, success: bool | None) -> None:
+        if skill := self._skills.pop(call.id, ""):
+            use = SkillUse(skill=skill, turn=call.turn.id, round_idx=call.round_idx, success=success)
+            self.draft.skill_uses.append(use)
 
     def _returned(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
-        call_id = string(block.get("tool_use_id"))
-        call = self._calls.get(call_id)
+        call = self.draft.calls.get(string(block.get("tool_use_id")))
         if call is None:
             self.draft.unread["result without a call"] += 1
             return
         if call.is_answered:
             return
-        call.is_answered = True
         text = text_of(block.get("content"))
         structured = row.get("toolUseResult")
         reading = came_to(
@@ -180,18 +174,14 @@ class _Session:
         )
         if reading.success is None:
             self._refused(turn, row, block, text)
-        returned = reading.event(
-            call.name, text, round_idx=call.round_idx, call_id=call_id, at=_at(row), redactor=self._redactor
-        )
-        self.draft.add(call.turn, returned)
-        if call.skill:
-            self.draft.skill_uses.append(call.use(reading.success))
+        self.draft.answer(call, reading, text, at=_at(row))
+        self._note_skill(call, reading.success)
 
     def _refused(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str) -> None:
         structured = row.get("toolUseResult")
         is_person, words = said_no(row, block, texts=(text, string(structured)))
         if is_person and words:
-            self.draft.hear(turn, words, self._redactor, after=Stop.REFUSED, at=_at(row))
+            self.draft.hear(turn, words, after=Stop.REFUSED, at=_at(row))
         elif is_person:
             self._stopped = Stop.REFUSED
 
@@ -225,19 +215,6 @@ class _Session:
         if root not in self._sides:
             self._sides[root] = self.draft.open(is_sidechain=True)
         return self._sides[root]
-
-
-class _Call:
-    def __init__(self, name: str, args: object, turn: TurnDraft, round_idx: int, skill: str) -> None:
-        self.name = name
-        self.args = args
-        self.turn = turn
-        self.round_idx = round_idx
-        self.skill = skill
-        self.is_answered = False
-
-    def use(self, success: bool | None) -> SkillUse:
-        return SkillUse(skill=self.skill, turn=self.turn.id, round_idx=self.round_idx, success=success)
 
 
 def _request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> str:

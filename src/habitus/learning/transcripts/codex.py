@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.events import tool_called
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft
 from habitus.learning.transcripts.refusals import said_no
 from habitus.learning.transcripts.results import came_to
 from habitus.learning.transcripts.values import mapping, string, text_of
@@ -22,7 +21,6 @@ SOURCE = "codex"
 _KINDS = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
-_CALLS_REMEMBERED = 10_000
 
 
 def looks_like(row: dict[str, object]) -> bool:
@@ -43,9 +41,8 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 class _Rollout:
     def __init__(self, id: str, redactor: Redactor) -> None:
-        self.draft = TranscriptDraft(id=id, source=SOURCE)
+        self.draft = TranscriptDraft(id=id, source=SOURCE, redactor=redactor)
         self._redactor = redactor
-        self._calls: dict[str, tuple[str, object, TurnDraft]] = {}
         self._cwd = ""
         self._stopped: Stop | None = None
 
@@ -72,7 +69,7 @@ class _Rollout:
         match payload.get("type"):
             case "user_message":
                 turn = self.draft.open()
-                self.draft.hear(turn, string(payload.get("message")), self._redactor, after=self._stopped, at=at)
+                self.draft.hear(turn, string(payload.get("message")), after=self._stopped, at=at)
                 self._stopped = None
             case "turn_aborted":
                 self._stopped = self._stopped or Stop.INTERRUPTED
@@ -85,33 +82,19 @@ class _Rollout:
             self._returned(item, at)
 
     def _called(self, item: Mapping[str, object], at: str) -> None:
-        call, turn = string(item.get("call_id")), self._turn()
-        name, args = (
-            string(item.get("name")) or "shell",
-            item.get("arguments") or item.get("input") or item.get("action"),
-        )
+        turn, args = self.draft.turn, item.get("arguments") or item.get("input") or item.get("action")
         turn.round_idx += 1
-        self._calls[call] = name, args, turn
-        if len(self._calls) > _CALLS_REMEMBERED:
-            del self._calls[next(iter(self._calls))]
-        called = tool_called(
-            name, args, round_idx=turn.round_idx, call_id=call, at=at, cwd=self._cwd, redactor=self._redactor
-        )
-        self.draft.add(turn, called)
+        name = string(item.get("name")) or "shell"
+        self.draft.call(turn, string(item.get("call_id")), name, args, at=at, cwd=self._cwd)
 
     def _returned(self, item: Mapping[str, object], at: str) -> None:
-        call = string(item.get("call_id"))
-        if call not in self._calls:
+        call = self.draft.calls.pop(string(item.get("call_id")), None)
+        if call is None:
             self.draft.unread["result without a call"] += 1
             return
-        name, args, turn = self._calls.pop(call)
         output = item.get("output")
         text = text_of(mapping(output).get("content")) if isinstance(output, dict) else text_of(output)
-        reading = came_to(args, text, fields=(item, output))
+        reading = came_to(call.args, text, fields=(item, output))
         if reading.success is None and said_no(item, texts=(text,))[0]:
             self._stopped = Stop.REFUSED
-        returned = reading.event(name, text, round_idx=turn.round_idx, call_id=call, at=at, redactor=self._redactor)
-        self.draft.add(turn, returned)
-
-    def _turn(self) -> TurnDraft:
-        return self.draft.turns[-1] if self.draft.turns else self.draft.open()
+        self.draft.answer(call, reading, text, at=at)

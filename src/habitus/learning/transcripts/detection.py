@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 from habitus.errors import NotFound
 from habitus.learning.transcripts import claude_code, codex, gemini, habitus, openai, opencode, rows
@@ -18,21 +18,17 @@ UNKNOWN = "unknown"
 _LINES_TRIED = 50
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptFormat:
-    looks_like: Callable[[dict[str, object]], bool]
-    read: Callable[[Path, Redactor], Iterator[Transcript]]  # in pieces
+class Reader(Protocol):
+    """A module that reads one format, in pieces."""
+
+    SOURCE: str
+
+    def looks_like(self, row: dict[str, object], /) -> bool: ...
+    def read(self, path: Path, redactor: Redactor) -> Iterator[Transcript]: ...
 
 
-FORMATS: Mapping[str, TranscriptFormat] = {
-    rows.SOURCE: TranscriptFormat(rows.looks_like, rows.read),
-    habitus.SOURCE: TranscriptFormat(habitus.looks_like, habitus.read),
-    codex.SOURCE: TranscriptFormat(codex.looks_like, codex.read),
-    gemini.SOURCE: TranscriptFormat(gemini.looks_like, gemini.read),
-    claude_code.SOURCE: TranscriptFormat(claude_code.looks_like, claude_code.read),
-    openai.SOURCE: TranscriptFormat(openai.looks_like, openai.read),
-    opencode.SOURCE: TranscriptFormat(opencode.looks_like, opencode.read),
-}
+_READERS: tuple[Reader, ...] = (rows, habitus, codex, gemini, claude_code, openai, opencode)
+FORMATS: Mapping[str, Reader] = {reader.SOURCE: reader for reader in _READERS}
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:

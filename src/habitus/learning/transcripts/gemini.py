@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.events import tool_called
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.results import came_to
@@ -42,7 +41,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 class _Session:
     def __init__(self, id: str, redactor: Redactor) -> None:
-        self.draft = TranscriptDraft(id=id, source=SOURCE)
+        self.draft = TranscriptDraft(id=id, source=SOURCE, redactor=redactor)
         self._redactor = redactor
         self._stopped: Stop | None = None
 
@@ -56,7 +55,7 @@ class _Session:
         match message.get("type"):
             case "user":
                 turn = self.draft.open()
-                self.draft.hear(turn, text_of(message.get("content")), self._redactor, after=self._stopped, at=at)
+                self.draft.hear(turn, text_of(message.get("content")), after=self._stopped, at=at)
                 self._stopped = None
             case "gemini":
                 self._answer(message, at)
@@ -68,7 +67,7 @@ class _Session:
                 self.draft.unread["unknown message"] += 1
 
     def _answer(self, message: Mapping[str, object], at: str) -> None:
-        turn = self.draft.turns[-1] if self.draft.turns else self.draft.open()
+        turn = self.draft.turn
         turn.round_idx += 1
         for call in map(mapping, _listed(message.get("toolCalls"))):
             self._call(turn, call, string(call.get("timestamp"))[:40] or at)
@@ -76,14 +75,11 @@ class _Session:
     def _call(self, turn: TurnDraft, call: Mapping[str, object], at: str) -> None:
         name, id, args = string(call.get("name")) or "unknown", string(call.get("id")), call.get("args")
         text, status = _result(call.get("result")), string(call.get("status")).lower()
-        self.draft.add(
-            turn, tool_called(name, args, round_idx=turn.round_idx, call_id=id, at=at, redactor=self._redactor)
-        )
+        made = self.draft.call(turn, id, name, args, at=at)
         reading = came_to(args, text, fields=(call,), has_failed=_FAILED.get(status))
         if status in ("cancelled", "canceled"):
             self._stopped = Stop.REFUSED
-        returned = reading.event(name, text, round_idx=turn.round_idx, call_id=id, at=at, redactor=self._redactor)
-        self.draft.add(turn, returned)
+        self.draft.answer(made, reading, text, at=at)
 
 
 def _listed(value: object) -> list[object]:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from habitus.events import Event
-from habitus.redact import Redactor
+from habitus.events import Event, tool_called, tool_returned
+from habitus.learning.transcripts.results import Reading
+from habitus.redact import PATTERNS_ONLY, Redactor
 
 
 class Stop(StrEnum):
@@ -65,6 +66,19 @@ class Transcript:
 PIECE = 5_000  # events after which the turns that have ended are handed on
 LONGEST_WORDS = 1_000  # characters of what a person said
 LONGEST_TURN = 20_000  # events; what comes after them is counted, not kept
+CALLS_REMEMBERED = 10_000
+
+
+@dataclass(kw_only=True, slots=True)
+class OpenCall:
+    """A call while its result may still come."""
+
+    id: str
+    name: str
+    args: object
+    turn: TurnDraft
+    round_idx: int
+    is_answered: bool = False
 
 
 @dataclass(slots=True)
@@ -73,7 +87,9 @@ class TranscriptDraft:
 
     id: str
     source: str
+    redactor: Redactor = PATTERNS_ONLY
     project: str = ""
+    calls: dict[str, OpenCall] = field(default_factory=dict)
     turns: list[TurnDraft] = field(default_factory=list)
     skill_uses: list[SkillUse] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
@@ -87,9 +103,39 @@ class TranscriptDraft:
         self.turns.append(turn)
         return turn
 
-    def hear(self, turn: TurnDraft, words: str, redactor: Redactor, *, after: Stop | None = None, at: str = "") -> None:
+    @property
+    def turn(self) -> TurnDraft:
+        """The last one; opened where none is yet."""
+        return self.turns[-1] if self.turns else self.open()
+
+    def call(self, turn: TurnDraft, id: str, name: str, args: object, *, at: str = "", cwd: str = "") -> OpenCall:
+        """A tool was called."""
+        self.calls[id] = made = OpenCall(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
+        if len(self.calls) > CALLS_REMEMBERED:
+            del self.calls[next(iter(self.calls))]
+        told = tool_called(name, args, round_idx=turn.round_idx, call_id=id, at=at, cwd=cwd, redactor=self.redactor)
+        self.add(turn, told)
+        return made
+
+    def answer(self, call: OpenCall, reading: Reading, text: str | None, *, at: str = "", weak: bool = False) -> None:
+        """A call came back with this text; none where it is not known."""
+        call.is_answered = True
+        told = tool_returned(
+            call.name,
+            success=reading.success,
+            error=reading.error,
+            result=text,
+            round_idx=call.round_idx,
+            call_id=call.id,
+            at=at,
+            weak=weak,
+            redactor=self.redactor,
+        )
+        self.add(call.turn, told)
+
+    def hear(self, turn: TurnDraft, words: str, *, after: Stop | None = None, at: str = "") -> None:
         """The person said something."""
-        clean = redactor.redact(words[: LONGEST_WORDS * 4].strip()).text[:LONGEST_WORDS]
+        clean = self.redactor.redact(words[: LONGEST_WORDS * 4].strip()).text[:LONGEST_WORDS]
         if clean and not turn.is_handed_on:
             turn.said.append(Said(words=clean, after=after, at=at))
 

@@ -10,14 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.events import tool_called
 from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Transcript, TranscriptDraft, TurnDraft
+from habitus.learning.transcripts.model import OpenCall, Transcript, TranscriptDraft
 from habitus.learning.transcripts.results import came_to
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "openai"
-_CALLS_REMEMBERED = 10_000
 _ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"}
 )
@@ -67,9 +65,7 @@ def _conversation_of(row: Mapping[str, object]) -> list[object] | None:
 
 class _Conversation:
     def __init__(self, conversation_id: str, redactor: Redactor) -> None:
-        self.draft = TranscriptDraft(id=conversation_id, source=SOURCE)
-        self._redactor = redactor
-        self._calls: dict[str, tuple[str, object]] = {}  # call id → tool and arguments
+        self.draft = TranscriptDraft(id=conversation_id, source=SOURCE, redactor=redactor)
 
     def piece(self) -> Transcript:
         """The turns that have ended, all but the last."""
@@ -98,7 +94,7 @@ class _Conversation:
                 self.draft.unread["unknown message"] += 1
 
     def _answer(self, message: Mapping[str, object]) -> None:
-        self._turn().round_idx += 1
+        self.draft.turn.round_idx += 1
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             function = call.get("function") if isinstance(call, Mapping) else None
@@ -111,28 +107,16 @@ class _Conversation:
             self._called("", legacy.get("name"), legacy.get("arguments"))
 
     def _called(self, call_id: object, name: object, args: object) -> None:
-        call_id, name = str(call_id or ""), str(name or "unknown")
-        self._calls[call_id] = name, args
-        if len(self._calls) > _CALLS_REMEMBERED:
-            del self._calls[next(iter(self._calls))]
-        turn = self._turn()
-        called = tool_called(name, args, round_idx=turn.round_idx, call_id=call_id, redactor=self._redactor)
-        self.draft.add(turn, called)
+        self.draft.call(self.draft.turn, str(call_id or ""), str(name or "unknown"), args)
 
     def _returned(self, message: Mapping[str, object]) -> None:
-        call_id = str(message.get("tool_call_id") or message.get("call_id") or "")
-        called, args = self._calls.get(call_id, ("", None))
-        name = str(message.get("name") or called or "unknown")
+        """What came back, in the turn in which it is read; a call need not be there."""
+        turn, id = self.draft.turn, str(message.get("tool_call_id") or message.get("call_id") or "")
+        call = self.draft.calls.get(id)
+        name, args = str(message.get("name") or (call.name if call else "unknown")), call.args if call else None
         text = _text(message.get("content", message.get("output")))
-        reading = came_to(args, text, fields=(message,))
-        turn = self._turn()
-        returned = reading.event(
-            name, text, round_idx=turn.round_idx, call_id=call_id, weak=True, redactor=self._redactor
-        )
-        self.draft.add(turn, returned)
-
-    def _turn(self) -> TurnDraft:
-        return self.draft.turns[-1] if self.draft.turns else self.draft.open()
+        came = OpenCall(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
+        self.draft.answer(came, came_to(args, text, fields=(message,)), text, weak=True)
 
 
 def _text(content: object) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from habitus.events import tool_called
 from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, TurnDraft
 from habitus.learning.transcripts.refusals import said_no
 from habitus.learning.transcripts.results import Reading, came_to
@@ -55,12 +54,12 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor) -> Transcript:
-    draft = TranscriptDraft(id=str(row["id"]), source=SOURCE)
+    draft = TranscriptDraft(id=str(row["id"]), source=SOURCE, redactor=redactor)
     keys = row.keys()
     place = row["directory"] if "directory" in keys else ""
     draft.project = redactor.redact(string(place)[:1000]).text
     is_side = "parent_id" in keys and bool(row["parent_id"])
-    reader = _Parts(draft, redactor, is_side=is_side)
+    reader = _Parts(draft, is_side=is_side)
     query = (
         "SELECT message.data AS message, part.data AS part FROM part JOIN message ON message.id = part.message_id "
         "WHERE message.session_id = ? ORDER BY message.id, part.id"
@@ -74,9 +73,9 @@ def _stored(path: Path, redactor: Redactor) -> Transcript:
     """The session of one file, with the messages and parts that lie beside it."""
     session = _parsed(path.read_bytes())
     storage = next((place.parent for place in path.parents if place.name == "session"), path.parent)
-    draft = TranscriptDraft(id=string(session.get("id")) or path.stem, source=SOURCE)
+    draft = TranscriptDraft(id=string(session.get("id")) or path.stem, source=SOURCE, redactor=redactor)
     draft.project = redactor.redact(string(session.get("directory"))[:1000]).text
-    reader = _Parts(draft, redactor, is_side=bool(session.get("parentID")))
+    reader = _Parts(draft, is_side=bool(session.get("parentID")))
     for message in sorted((storage / "message" / path.stem).glob("*.json")):
         for part in sorted((storage / "part" / message.stem).glob("*.json")):
             reader.take(_parsed(message.read_bytes()), _parsed(part.read_bytes()))
@@ -84,9 +83,8 @@ def _stored(path: Path, redactor: Redactor) -> Transcript:
 
 
 class _Parts:
-    def __init__(self, draft: TranscriptDraft, redactor: Redactor, *, is_side: bool) -> None:
+    def __init__(self, draft: TranscriptDraft, *, is_side: bool) -> None:
         self._draft = draft
-        self._redactor = redactor
         self._is_side = is_side
         self._stopped: Stop | None = None
 
@@ -95,7 +93,7 @@ class _Parts:
         match part.get("type"):
             case "text" if message.get("role") == "user" and not part.get("synthetic"):
                 turn = self._draft.open(is_sidechain=self._is_side)
-                self._draft.hear(turn, string(part.get("text")), self._redactor, after=self._stopped, at=at)
+                self._draft.hear(turn, string(part.get("text")), after=self._stopped, at=at)
                 self._stopped = None
             case "tool":
                 self._call(part, at)
@@ -106,13 +104,11 @@ class _Parts:
         name, id, args = string(part.get("tool")) or "unknown", string(part.get("callID")), state.get("input")
         when = mapping(state.get("time"))
         began, ended = _at(when.get("start")) or at, _at(when.get("end")) or at
-        called = tool_called(name, args, round_idx=turn.round_idx, call_id=id, at=began, redactor=self._redactor)
-        self._draft.add(turn, called)
+        made = self._draft.call(turn, id, name, args, at=began)
         reading, text = _reading(args, state)
         if reading.success is None and said_no(texts=(text,))[0]:
             self._stopped = Stop.REFUSED
-        returned = reading.event(name, text, round_idx=turn.round_idx, call_id=id, at=ended, redactor=self._redactor)
-        self._draft.add(turn, returned)
+        self._draft.answer(made, reading, text, at=ended)
 
     def _turn(self) -> TurnDraft:
         return self._draft.turns[-1] if self._draft.turns else self._draft.open(is_sidechain=self._is_side)

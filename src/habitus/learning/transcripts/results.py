@@ -10,9 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from habitus.events import Event, tool_returned
 from habitus.learning.transcripts.refusals import found_nothing, was_refused
-from habitus.redact import Redactor
 
 _LEADING_ERROR = re.compile(r"(?:Traceback \(most recent call last\):|(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception): )")
 _FAILED_STATUS = frozenset({"error", "failed", "failure"})
@@ -27,30 +25,6 @@ class Reading:
 
     success: bool | None
     error: str = ""
-
-    def event(
-        self,
-        name: str,
-        text: str,
-        *,
-        round_idx: int,
-        call_id: str,
-        at: str = "",
-        weak: bool = False,
-        redactor: Redactor,
-    ) -> Event:
-        """That the tool of this name returned this text."""
-        return tool_returned(
-            name,
-            success=self.success,
-            error=self.error,
-            result=text,
-            round_idx=round_idx,
-            call_id=call_id,
-            at=at,
-            weak=weak,
-            redactor=redactor,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,10 +6,9 @@ A trace is one request, so it is one turn of ours; the row's `turn` counts the m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from habitus.events import Event, tool_called, tool_returned
 from habitus.learning.transcripts.lines import objects
 from habitus.learning.transcripts.model import Transcript, TranscriptDraft
 from habitus.learning.transcripts.results import Reading, came_to
@@ -34,32 +33,22 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
         if draft is None or draft.id != trace:
             if draft:
                 yield draft.finished()
-            draft = TranscriptDraft(id=trace, source=SOURCE)
-            draft.open()
+            draft = TranscriptDraft(id=trace, source=SOURCE, redactor=redactor)
         draft.unread.update(unread)
         unread.clear()
-        for event in _events(row, redactor):
-            draft.add(draft.turns[0], event)
+        _take(draft, row)
     if draft or unread:
         last = draft or TranscriptDraft(id=path.stem, source=SOURCE)
         last.unread.update(unread)
         yield last.finished()
 
 
-def _events(row: dict[str, object], redactor: Redactor) -> Iterable[Event]:
-    name = str(row["tool"])
-    turn = row.get("turn")
-    round_idx = turn if isinstance(turn, int) else 0
+def _take(draft: TranscriptDraft, row: dict[str, object]) -> None:
+    turn, given = draft.turn, row.get("turn")
+    turn.round_idx = given if isinstance(given, int) else 0
     success, error = row.get("success"), row.get("error")
     reading = Reading(success=None)
     if isinstance(success, bool):
         said = error if isinstance(error, str) else ""
         reading = came_to(row.get("args"), said, fields=(row,), has_failed=not success)
-    yield tool_called(name, row.get("args"), round_idx=round_idx, redactor=redactor)
-    yield tool_returned(
-        name,
-        success=reading.success,
-        error=reading.error,
-        round_idx=round_idx,
-        redactor=redactor,
-    )
+    draft.answer(draft.call(turn, "", str(row["tool"]), row.get("args")), reading, None)

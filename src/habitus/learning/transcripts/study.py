@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from habitus.events import Event, EventKind
+from habitus.events import CallRecord, Event, EventKind
 from habitus.learning.acc.detectors import detect
 from habitus.learning.acc.lessons import Lesson
 from habitus.learning.acc.signatures import signature
@@ -166,23 +165,12 @@ class Failures:
 
 
 def failed_calls(events: Sequence[Event]) -> list[Cell]:
-    """The calls that failed, as cells: what was called, and what came of it. Calls without an id match by name."""
-    called: dict[str, Event] = {}
-    cells: list[Cell] = []
-    for event in events:
-        name = str(event.detail.get("name") or "unknown")
-        key = str(event.detail.get("id") or name)
-        if event.kind is EventKind.TOOL_CALL:
-            called[key] = event
-        elif (
-            event.kind in (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT) and event.detail.get("success") is False
-        ):
-            call = called.get(key)
-            args = str(call.detail.get("args_summary") or "") if call else ""
-            error = event.detail.get("error")
-            shown = error if isinstance(error, str) else json.dumps(error, default=str)
-            cells.append(Cell(code=f"{name}({args})", description=_intent(args), error=shown or "failed"))
-    return cells
+    """The calls that failed, as cells: what was called, and what came of it."""
+    return [
+        Cell(code=f"{call.name}({call.summary})", description=_intent(call.summary), error=call.error or "failed")
+        for call in CallRecord.read(events)
+        if call.success is False
+    ]
 
 
 _SAID = re.compile(r'(?:^|, )(?:one_line_)?description="((?:[^"\\]|\\.){1,200})"')
