@@ -71,7 +71,7 @@ def _disturbed(calls: Sequence[ObservedCall], noise: Noise, rng: random.Random) 
     made = [noise(rng) for _ in range(rng.randint(0, 2))]
     for call in calls:
         if rng.random() < 0.1:
-            made.append(replace(call, ok=False, result="it timed out"))
+            made.append(replace(call, success=False, result="it timed out"))
         made.append(call)
         if rng.random() < 0.15:
             made.append(noise(rng))
@@ -326,7 +326,7 @@ def repeats(journals: Sequence[Journal]) -> Metrics:
     for one in journals:
         counts: Counter[tuple[str, ...]] = Counter()
         for turn in one.turns:
-            names = [call.doing for call in turn.calls if call.ok]
+            names = [call.doing for call in turn.calls if call.success]
             counts.update(
                 {tuple(names[at : at + n]) for n in (3, 4) for at in range(len(names) - n + 1)} if turn.ok else ()
             )

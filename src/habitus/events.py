@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -152,6 +152,67 @@ class Event:
     detail: Mapping[str, object] = field(default_factory=dict)
     severity: int = 1
     round_idx: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallRecord:
+    """One call of a tool and what came of it, without secrets; what is not known stays empty.
+
+    Detectors, remedies and mining look at calls through it, each with what they derive from it.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # those that are known whole
+    success: bool | None = None  # none where it was refused, has not come back, or nobody knows
+    result: str = ""
+    error: str = ""
+    call_event: Event | None = None
+    result_event: Event | None = None
+
+    @classmethod
+    def read(cls, events: Iterable[Event]) -> list[Self]:
+        """Calls with their results, by id or else by name, in the order of the calls; results without one between."""
+        pairs: list[tuple[Event | None, Event | None]] = []
+        waiting: dict[object, list[int]] = {}
+        for event in events:
+            address = event.detail.get("id") or event.detail.get("name")
+            if event.kind is EventKind.TOOL_CALL:
+                waiting.setdefault(address, []).append(len(pairs))
+                pairs.append((event, None))
+            elif event.kind in (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT):
+                if waiting.get(address):
+                    position = waiting[address].pop(0)
+                    pairs[position] = pairs[position][0], event
+                else:
+                    pairs.append((None, event))
+        return [cls._of(called, returned) for called, returned in pairs]
+
+    @classmethod
+    def _of(cls, called: Event | None, returned: Event | None) -> Self:
+        came = returned.detail if returned is not None else {}
+        success, error = came.get("success"), came.get("error") or ""
+        return cls(
+            name=text_in(called or returned, "name") or "unknown",
+            success=success if isinstance(success, bool) else None,
+            error=error if isinstance(error, str) else json.dumps(error, default=str),
+            call_event=called,
+            result_event=returned,
+        )
+
+    @property
+    def summary(self) -> str:
+        """Its arguments in a line, shortened."""
+        return text_in(self.call_event, "args_summary")
+
+    @property
+    def digest(self) -> str:
+        return text_in(self.call_event, "args_digest")
+
+
+def text_in(event: Event | None, key: str) -> str:
+    """A detail of an event that is a text; whatever else it may be counts as missing."""
+    value = event.detail.get(key) if event is not None else None
+    return value if isinstance(value, str) else ""
 
 
 def severity_of(kind: EventKind, detail: Mapping[str, object]) -> int:

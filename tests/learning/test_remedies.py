@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.events import digest, tool_called, tool_returned
+from habitus.events import tool_called, tool_returned
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.alignment import Ending, aligned
 from habitus.learning.remedies.calls import Call
@@ -24,7 +24,9 @@ NOT_FOUND = "Exit code 127\n/bin/bash: line 1: {}: command not found"
 
 
 def ran(command: str, error: str = "", *, turn: str = "1", tool: str = "Bash", cwd: str = "") -> Call:
-    return Call(tool=tool, turn=turn, command=command, digest=digest(command), success=not error, error=error, cwd=cwd)
+    events = (tool_called(tool, {"command": command}, cwd=cwd), tool_returned(tool, success=not error, error=error))
+    (made,) = Call.read(events)
+    return replace(made, turn=turn)
 
 
 def session(number: int, *calls: Call, said: Sequence[Said] = (), project: str = "/srv/shop") -> SessionReader:
@@ -33,8 +35,8 @@ def session(number: int, *calls: Call, said: Sequence[Said] = (), project: str =
     for index, call in enumerate(calls):
         at = f"2026-05-{number:02}T10:{index:02}:00Z"
         args = {"command": call.command}
-        events.append(tool_called(call.tool, args, call_id=str(index), at=at, cwd=f"{project}/{call.cwd}".rstrip("/")))
-        events.append(tool_returned(call.tool, success=call.success, error=call.error, call_id=str(index), at=at))
+        events.append(tool_called(call.name, args, call_id=str(index), at=at, cwd=f"{project}/{call.cwd}".rstrip("/")))
+        events.append(tool_returned(call.name, success=call.success, error=call.error, call_id=str(index), at=at))
     reader = SessionReader(session=str(number), project=project)
     reader.take(TranscriptTurn(id="1", events=tuple(events), said=tuple(said)))
     return reader

@@ -129,7 +129,7 @@ def test_two_turns_or_one_session_or_failures_are_no_habit() -> None:
     assert mine(turns_of(*good[:2])) == ()
     assert mine([replace(turn, session="one") for turn in turns_of(*good)]) == ()
     assert mine([replace(turn, ok=turn.turn != "t1") for turn in turns_of(*good)]) == ()
-    failed = [[replace(call, ok=call.name != "add_up") for call in calls] for calls in good]
+    failed = [[replace(call, success=call.name != "add_up") for call in calls] for calls in good]
     assert all("add_up" not in one.tools for one in mine(turns_of(*failed)))
 
 

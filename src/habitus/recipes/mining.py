@@ -79,7 +79,7 @@ def mine(turns: Sequence[ObservedTurn]) -> tuple[Mined, ...]:
 
 def _places(turn: ObservedTurn) -> list[int]:
     """The calls that went well."""
-    return [number for number, call in enumerate(turn.calls[:LONGEST_TURN]) if call.ok]
+    return [number for number, call in enumerate(turn.calls[:LONGEST_TURN]) if call.success]
 
 
 def _patterns(corpus: Corpus) -> tuple[list[tuple[tuple[Label, ...], list[Found]]], int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from habitus.events import CallRecord
 from habitus.recipes.execution import value_of
 from habitus.redact import MARKER
 
@@ -21,14 +22,11 @@ _NUMBERED = re.compile(r"(?<!\d)\d[\w.:-]{3,60}(?<=\w)")  # a date, a version, a
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservedCall:
-    """A call with its arguments, without secrets. `kind` is what two calls of a name must share besides to be the same
-    step: of a command line its program, which is what it is when nothing is said."""
+class ObservedCall(CallRecord):
+    """`kind` is what two calls of a name must share besides to be the same step: of a command line its program, which
+    is what it is when nothing is said."""
 
-    name: str
-    arguments: Mapping[str, Any]
-    result: str = ""
-    ok: bool = True
+    success: bool | None = True
     kind: str = ""
 
     @cached_property

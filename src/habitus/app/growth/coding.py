@@ -50,7 +50,7 @@ def of_recipe(home: Home, recipe: SkillRecipe) -> Uses | None:
         (turn, call)
         for turn in _past(home.settings, home.journal)
         for call in observing.observed(turn).calls
-        if call.name == recipe.name and call.ok and _can_be_a_case(call)
+        if call.name == recipe.name and call.success and _can_be_a_case(call)
     ]
     if not calls:
         return None
@@ -87,7 +87,7 @@ def of_steps(home: Home, skill: Listed, *, is_asked: bool = False) -> Uses | Non
     cells: list[tuple[Turn, list[ObservedCall]]] = []
     for turn in _past(home.settings, home.journal):
         seen = observing.observed(turn)
-        ran = [call for call in seen.calls if call.name == "scratchpad" and call.ok and call.arguments.get("code")]
+        ran = [call for call in seen.calls if call.name == "scratchpad" and call.success and call.arguments.get("code")]
         if seen.ok and ran and skill.name in observing.chosen(turn):
             cells.append((turn, ran))
     turns = [turn for turn, _ in cells]

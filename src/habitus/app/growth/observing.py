@@ -38,10 +38,8 @@ def observed(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
         if arguments is None or call.name in _ASIDE or call.name in without:
             continue
         came = results.get(call.id)
-        ok = came is not None and call.id in went_well
-        done.append(
-            ObservedCall(name=call.name, arguments=arguments, result=came.content if came is not None else "", ok=ok)
-        )
+        ok, result = (call.id in went_well, came.content) if came is not None else (False, "")
+        done.append(ObservedCall(name=call.name, arguments=arguments, result=result, success=ok))
     judged = effective(turn.outcomes)
     is_good = judged is not None and judged.kind is OutcomeKind.OK
     return ObservedTurn(session=turn.session, turn=turn.id, calls=done, ok=is_good)
@@ -52,16 +50,16 @@ def observed_elsewhere(studied: Studied, now: datetime) -> tuple[Turn, ObservedT
     turn, made = studied.turn, calls.calls(studied.turn.events, project=studied.project)
     done = [
         ObservedCall(
-            name=call.tool,
-            arguments={"command": call.command} if call.command else dict(call.arguments),
-            ok=call.has_worked and not (call.command or call.summary).endswith(calls.CUT),
+            name=call.name,
+            arguments={"command": call.command} if call.command else call.whole,
+            success=call.has_worked and not (call.command or call.summary).endswith(calls.CUT),
         )
         for call in made
     ]
     session, id = f"{studied.file.stem} {studied.transcript}", studied.trace
     asked = turn.said[0].words if turn.said else ""
     kept = Turn(id=id, session=session, request=asked, started_on=calls.moment(studied.began) or now)
-    return kept, ObservedTurn(session=session, turn=id, calls=done, ok=bool(done) and done[-1].ok)
+    return kept, ObservedTurn(session=session, turn=id, calls=done, ok=bool(done) and done[-1].success is True)
 
 
 def _arguments(text: str) -> dict[str, Any] | None:

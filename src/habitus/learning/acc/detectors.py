@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from habitus.events import Event, EventKind
+from habitus.events import CallRecord, Event, EventKind, text_in
 from habitus.learning.acc.lessons import Lesson, lesson
 from habitus.learning.acc.signatures import signature
 from habitus.memory.model import SCRATCHPAD
@@ -32,7 +31,7 @@ def detect_name_switch(events: Sequence[Event]) -> Lesson | None:
     """Two or more scratchpad names in one turn."""
     firsts: dict[str, Event] = {}
     for event in _of(events, EventKind.SCRATCHPAD_CALL):
-        if name := _text(event, "name"):
+        if name := text_in(event, "name"):
             firsts.setdefault(name, event)
     return lesson("name_switch", firsts.values()) if len(firsts) >= 2 else None
 
@@ -55,7 +54,7 @@ def detect_repeated_tool_error(events: Sequence[Event]) -> Lesson | None:
     for event in _outcomes(events):
         if event.kind is not EventKind.TOOL_RESULT:
             continue
-        if streak and (_succeeded(event) is not False or _text(event, "name") != _text(streak[0], "name")):
+        if streak and (_succeeded(event) is not False or text_in(event, "name") != text_in(streak[0], "name")):
             if len(streak) >= 2:
                 break
             streak = []
@@ -72,7 +71,7 @@ def detect_repeated_error_signature(events: Sequence[Event]) -> Lesson | None:
     by_signature: dict[str, list[Event]] = defaultdict(list)
     told_by_cell = ""
     for event in _outcomes(events):
-        known = signature(_text(event, "error")) if _succeeded(event) is False else ""
+        known = signature(text_in(event, "error")) if _succeeded(event) is False else ""
         is_told_again = known == told_by_cell and _is_of_scratchpad(event)
         told_by_cell = known if event.kind is EventKind.SCRATCHPAD_RESULT else ""
         if known and not is_told_again:
@@ -92,7 +91,7 @@ def detect_kill_loop(events: Sequence[Event]) -> Lesson | None:
     kills = list(_of(events, EventKind.SCRATCHPAD_KILLED))
     if len(kills) < 2:
         return None
-    was_silence = all(_is_silence(_text(event, "reason")) for event in kills)
+    was_silence = all(_is_silence(text_in(event, "reason")) for event in kills)
     return lesson("kill_loop", kills, variant="silence" if was_silence else "heavy")
 
 
@@ -103,7 +102,7 @@ def detect_severity_climb(events: Sequence[Event]) -> Lesson | None:
     """
     climbs: dict[str, list[Event]] = defaultdict(list)
     for event in events:
-        if not (name := _text(event, "name")):
+        if not (name := text_in(event, "name")):
             continue
         climb = climbs[name]
         if climb and event.severity <= climb[-1].severity:
@@ -130,7 +129,7 @@ def detect_cap_exhausted(events: Sequence[Event]) -> Lesson | None:
 
 def detect_orphaned_tool_call(events: Sequence[Event]) -> Lesson | None:
     """A call whose result never came. True of a whole turn or of finished rounds, not of a turn in full flight."""
-    orphans = [exchange.call for exchange in _exchanges(events) if exchange.call and exchange.result is None]
+    orphans = [call.call_event for call in CallRecord.read(events) if call.call_event and not call.result_event]
     return lesson("orphaned_tool_call", orphans) if orphans else None
 
 
@@ -140,30 +139,30 @@ def detect_same_call_again(events: Sequence[Event]) -> Lesson | None:
     A status may change between two looks, so a third look counts. A question to a search engine or a document has the
     same answer the second time, also when its words are in another order.
     """
-    answered = [exchange for exchange in _exchanges(events) if exchange.call and exchange.succeeded is not False]
+    answered = [call for call in CallRecord.read(events) if call.call_event and call.success is not False]
     return _same_question(answered) or _same_call(answered)
 
 
 def detect_ping_pong(events: Sequence[Event]) -> Lesson | None:
     """Two calls that take turns, twice each, and bring what they brought before."""
-    exchanges = [exchange for exchange in _exchanges(events) if exchange.call]
-    for first, second, third, fourth in zip(exchanges, exchanges[1:], exchanges[2:], exchanges[3:], strict=False):
-        takes_turns = first.is_repeated_by(third) and second.is_repeated_by(fourth)
-        if takes_turns and first.key != second.key:
+    made = [call for call in CallRecord.read(events) if call.call_event]
+    for first, second, third, fourth in zip(made, made[1:], made[2:], made[3:], strict=False):
+        takes_turns = _is_repeated(first, third) and _is_repeated(second, fourth)
+        if takes_turns and _key(first) != _key(second):
             return lesson("ping_pong", _events_of([first, second, third, fourth]))
     return None
 
 
 def detect_no_new_information(events: Sequence[Event]) -> Lesson | None:
     """Three different calls of one tool in a row with one and the same result."""
-    run: list[_Exchange] = []
-    for exchange in _exchanges(events):
-        if exchange.succeeded is not True or not exchange.is_telling:
+    run: list[CallRecord] = []
+    for call in CallRecord.read(events):
+        if call.success is not True or not _is_telling(call):
             continue
-        if run and (exchange.name != run[0].name or exchange.result_digest != run[0].result_digest):
+        if run and (call.name != run[0].name or _brought(call) != _brought(run[0])):
             run = []
-        if not exchange.key or exchange.key not in {earlier.key for earlier in run}:
-            run.append(exchange)
+        if not _key(call) or _key(call) not in {_key(earlier) for earlier in run}:
+            run.append(call)
         if len(run) >= 3:
             return lesson("no_new_information", _events_of(run))
     return None
@@ -198,7 +197,7 @@ def _outcomes(events: Sequence[Event]) -> Iterator[Event]:
     called_since: set[str] = set()
     known_to_call: set[str] = set()
     for event in events:
-        name = _text(event, "name")
+        name = text_in(event, "name")
         if event.kind is EventKind.TOOL_CALL:
             called_since.add(name)
             known_to_call.add(name)
@@ -209,101 +208,69 @@ def _outcomes(events: Sequence[Event]) -> Iterator[Event]:
                 yield event
 
 
-@dataclass(frozen=True, slots=True)
-class _Exchange:
-    """A tool call and its result; either may be missing."""
-
-    call: Event | None
-    result: Event | None
-
-    @property
-    def name(self) -> str:
-        return _text(self.call or self.result, "name")
-
-    @property
-    def key(self) -> str:
-        """What was called, with what; empty when the arguments are not known."""
-        arguments = _text(self.call, "args_digest") or _text(self.call, "args_summary")
-        return f"{self.name}({arguments})" if arguments else ""
-
-    @property
-    def result_digest(self) -> str:
-        return _text(self.result, "result_digest")
-
-    @property
-    def succeeded(self) -> bool | None:
-        return _succeeded(self.result) if self.result else None
-
-    @property
-    def is_telling(self) -> bool:
-        """Whether the result is known and more than a nod."""
-        length = self.result.detail.get("result_len") if self.result else None
-        return bool(self.result_digest) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT)
-
-    def is_repeated_by(self, later: _Exchange) -> bool:
-        return bool(self.key) and (self.key, self.result_digest) == (later.key, later.result_digest)
+def _key(call: CallRecord) -> str:
+    """What was called, with what; empty when the arguments are not known."""
+    arguments = call.digest or call.summary
+    return f"{call.name}({arguments})" if arguments else ""
 
 
-def _exchanges(events: Sequence[Event]) -> list[_Exchange]:
-    """Calls with their results, by id or else by name, in the order of the calls; results without a call in between."""
-    exchanges: list[_Exchange] = []
-    waiting: dict[str, list[int]] = defaultdict(list)
-    for event in events:
-        address = _text(event, "id") or _text(event, "name")
-        if event.kind is EventKind.TOOL_CALL:
-            waiting[address].append(len(exchanges))
-            exchanges.append(_Exchange(event, None))
-        elif event.kind is EventKind.TOOL_RESULT:
-            if waiting[address]:
-                position = waiting[address].pop(0)
-                exchanges[position] = _Exchange(exchanges[position].call, event)
-            else:
-                exchanges.append(_Exchange(None, event))
-    return exchanges
+def _brought(call: CallRecord) -> str:
+    return text_in(call.result_event, "result_digest")
 
 
-def _same_call(answered: Sequence[_Exchange]) -> Lesson | None:
-    repeats: dict[str, list[_Exchange]] = defaultdict(list)
+def _is_telling(call: CallRecord) -> bool:
+    """Whether the result is known and more than a nod."""
+    length = call.result_event.detail.get("result_len") if call.result_event else None
+    return bool(_brought(call)) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT)
+
+
+def _is_repeated(call: CallRecord, later: CallRecord) -> bool:
+    return bool(_key(call)) and (_key(call), _brought(call)) == (_key(later), _brought(later))
+
+
+def _same_call(answered: Sequence[CallRecord]) -> Lesson | None:
+    repeats: dict[str, list[CallRecord]] = defaultdict(list)
     seen: set[str] = set()
-    for exchange in answered:
-        if not exchange.key:
+    for call in answered:
+        key = _key(call)
+        if not key:
             continue
-        if exchange.key not in seen:  # something new was tried: what looked the same may mean something else now
+        if key not in seen:  # something new was tried: what looked the same may mean something else now
             repeats.clear()
-        seen.add(exchange.key)
-        run = repeats[exchange.key]
-        if run and run[0].result_digest != exchange.result_digest:
+        seen.add(key)
+        run = repeats[key]
+        if run and _brought(run[0]) != _brought(call):
             run.clear()
-        run.append(exchange)
+        run.append(call)
         if len(run) >= 3:
             return lesson("same_call_again", _events_of(run))
     return None
 
 
-def _same_question(answered: Sequence[_Exchange]) -> Lesson | None:
-    asked: dict[tuple[str, str], list[tuple[frozenset[str], _Exchange]]] = defaultdict(list)
-    for exchange in answered:
-        question = exchange.call.detail.get("question") if exchange.call else None
+def _same_question(answered: Sequence[CallRecord]) -> Lesson | None:
+    asked: dict[tuple[str, str], list[tuple[frozenset[str], CallRecord]]] = defaultdict(list)
+    for call in answered:
+        question = call.call_event.detail.get("question") if call.call_event else None
         if not isinstance(question, Mapping):
             continue
         listed = question.get("words")
         words = frozenset(map(str, listed)) if isinstance(listed, list | tuple) else frozenset()
         if not words:
             continue
-        earlier = asked[(exchange.name, str(question.get("rest", "")))]
+        earlier = asked[(call.name, str(question.get("rest", "")))]
         for other_words, other in earlier:
             if len(words & other_words) >= SAME_QUESTION * len(words | other_words):
-                return lesson("same_call_again", _events_of([other, exchange]))
-        earlier.append((words, exchange))
+                return lesson("same_call_again", _events_of([other, call]))
+        earlier.append((words, call))
     return None
 
 
-def _events_of(exchanges: Sequence[_Exchange]) -> list[Event]:
-    return [event for exchange in exchanges for event in (exchange.call, exchange.result) if event]
+def _events_of(made: Sequence[CallRecord]) -> list[Event]:
+    return [event for call in made for event in (call.call_event, call.result_event) if event]
 
 
 def _is_of_scratchpad(event: Event) -> bool:
-    return event.kind is EventKind.TOOL_RESULT and _text(event, "name") == SCRATCHPAD
+    return event.kind is EventKind.TOOL_RESULT and text_in(event, "name") == SCRATCHPAD
 
 
 def _is_silence(reason: str) -> bool:
@@ -314,11 +281,6 @@ def _is_silence(reason: str) -> bool:
 def _succeeded(event: Event) -> bool | None:
     success = event.detail.get("success")
     return success if isinstance(success, bool) else None
-
-
-def _text(event: Event | None, key: str) -> str:
-    value = event.detail.get(key) if event else None
-    return value if isinstance(value, str) else ""
 
 
 def _number(event: Event, key: str) -> float:

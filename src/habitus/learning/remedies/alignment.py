@@ -64,7 +64,7 @@ def aligned(calls: Sequence[Call], index: int) -> Aligned:
     end = min(len(calls), index + 1 + WINDOW)
     for at in range(index + 1, end):
         later = calls[at]
-        if not later.has_worked or later.tool != failed.tool:
+        if not later.has_worked or later.name != failed.name:
             continue
         between = calls[index + 1 : at]
         if _is_same(failed, later, about):
@@ -241,7 +241,7 @@ def _other_name(failed: Command, later: Command, lost: str, came: str, about: Tr
 def _other_argument(failed: Call, later: Call, about: Trouble, *, is_next: bool) -> Remedy | None:
     if CUT in (failed.summary[-1:], later.summary[-1:]):
         return None
-    before, after = failed.arguments, later.arguments
+    before, after = failed.whole, later.whole
     differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     if len(differing) != 1:
         return None
@@ -260,7 +260,7 @@ def _other_argument(failed: Call, later: Call, about: Trouble, *, is_next: bool)
         about=about.about,
         wrong=() if lost is None else (f"{key}={lost}",),
         right=() if came is None else (f"{key}={came}",),
-        tool=failed.tool,
+        tool=failed.name,
     )
 
 
@@ -295,10 +295,10 @@ def _what_came_first(failed: Call, between: Sequence[Call], about: Trouble) -> R
 def _first(failed: Call, chosen: Call, about: Trouble) -> Remedy | Ending:
     wanted = focus(failed, about)
     wrong = _base(wanted) if wanted else ()
-    tool = "" if wanted else failed.tool
+    tool = "" if wanted else failed.name
     if not chosen.command:
-        shared = [key for key, value in chosen.arguments.items() if value in failed.arguments.values()]
-        right = (chosen.tool, *(() if shared else _spelled(chosen)))
+        shared = [key for key, value in chosen.whole.items() if value in failed.whole.values()]
+        right = (chosen.name, *(() if shared else _spelled(chosen)))
         return Remedy(change=Change.FIRST, cause=about.cause, about=about.about, wrong=wrong, right=right, tool=tool)
     steps = [each for each in chosen.commands if each.program not in ("echo", "ls", "pwd")]
     if not steps:
@@ -309,7 +309,7 @@ def _first(failed: Call, chosen: Call, about: Trouble) -> Remedy | Ending:
 
 
 def _spelled(call: Call) -> tuple[str, ...]:
-    return tuple(f"{key}={value}" for key, value in call.arguments.items() if _is_short(value))
+    return tuple(f"{key}={value}" for key, value in call.whole.items() if _is_short(value))
 
 
 _INSTALLS = word_set("install add sync ci i get require restore bundle setup ensure activate use enable")
@@ -329,7 +329,7 @@ def _prepares(call: Call) -> bool:
 def _is_for(act: Call, failed: Call, about: Trouble) -> bool:
     """Whether a call answers what the error says."""
     if not act.command:
-        return about.cause is Cause.OTHER and about.names([act.tool, act.tool.lower()])
+        return about.cause is Cause.OTHER and about.names([act.name, act.name.lower()])
     if act.only_looks:
         return False
     words = {word for each in act.commands for word in each.words}

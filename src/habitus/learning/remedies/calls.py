@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 
-from habitus.events import Event, EventKind
+from habitus.events import CallRecord, Event, text_in
 from habitus.learning.remedies.commands import Command, commands, is_flag, plain, word_set
 from habitus.learning.remedies.troubles import Cause, trouble
 
@@ -18,22 +18,42 @@ CUT = "…"  # how a shortened text ends
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
-    tool: str
+class Call(CallRecord):
     turn: str = ""
-    summary: str = ""  # its arguments, shortened
-    digest: str = ""
-    command: str = ""  # a shell's text
-    cwd: str = ""  # relative to the project where it lies in it
-    success: bool | None = None  # none where it was refused, or nobody knows
-    is_doubtful: bool = False  # a success that reads like a failure
-    error: str = ""
-    began: str = ""
-    ended: str = ""
+    project: str = ""
+
+    @property
+    def command(self) -> str:
+        """A shell's text."""
+        return text_in(self.call_event, "command")
+
+    @property
+    def began(self) -> str:
+        return text_in(self.call_event, "at")
+
+    @property
+    def ended(self) -> str:
+        return text_in(self.result_event, "at")
+
+    @property
+    def doubt(self) -> str:
+        """A line of a success that reads like a failure."""
+        return text_in(self.result_event, "doubt")
+
+    @cached_property
+    def cwd(self) -> str:
+        """Relative to the project where it lies in it."""
+        given = (place for key in _WHERE if isinstance(place := self.whole.get(key), str))
+        return within(self.project, next(given, text_in(self.call_event, "cwd")))
+
+    @cached_property
+    def whole(self) -> Mapping[str, object]:
+        """The arguments that the summary still holds whole."""
+        return _arguments(self.summary)
 
     @property
     def has_worked(self) -> bool:
-        return self.success is True and not self.is_doubtful
+        return self.success is True and not self.doubt
 
     @cached_property
     def commands(self) -> tuple[Command, ...]:
@@ -44,21 +64,17 @@ class Call:
         return tuple(replace(each, place=_place(self.cwd, each.place)) for each in found)
 
     @cached_property
-    def arguments(self) -> Mapping[str, object]:
-        return _arguments(self.summary)
-
-    @cached_property
     def only_looks(self) -> bool:
         """Whether it changes nothing, as far as one can see."""
         if not self.command:
-            return self.tool.rpartition("__")[2].lower().replace("_", "").startswith(_LOOKING_TOOLS)
+            return self.name.rpartition("__")[2].lower().replace("_", "").startswith(_LOOKING_TOOLS)
         return bool(self.commands) and all(map(_only_looks, self.commands)) and not _WRITES.search(self.command)
 
     @cached_property
     def edits(self) -> bool:
         """Whether it changes the work itself, which is no general remedy for anything."""
         if not self.command:
-            return self.tool.lower().replace("_", "").startswith(_EDITING_TOOLS)
+            return self.name.lower().replace("_", "").startswith(_EDITING_TOOLS)
         return bool(_WRITES.search(self.command)) or any(_edits(each.words) for each in self.commands)
 
 
@@ -135,45 +151,18 @@ def _arguments(summary: str) -> Mapping[str, object]:
 
 
 def calls(events: Iterable[Event], *, turn: str = "", project: str = "") -> Iterator[Call]:
-    """In the order in which they came back; calls without an id match by name."""
-    waiting: dict[str, Event] = {}
-    for event in events:
-        name = str(event.detail.get("name") or "unknown")
-        key = str(event.detail.get("id") or name)
-        if event.kind is EventKind.TOOL_CALL:
-            waiting[key] = event
-        elif event.kind is EventKind.TOOL_RESULT and (called := waiting.pop(key, None)):
-            yield _call(called.detail, event.detail, turn, project)
+    """Those that came back, in the order in which they did."""
+    seen = list(events)
+    order = {id(event): number for number, event in enumerate(seen)}
+    done = [call for call in Call.read(seen) if call.call_event and call.result_event]
+    for call in sorted(done, key=lambda call: order[id(call.result_event)]):
+        made = replace(call, turn=turn, project=project)
+        yield replace(made, success=False, error=made.doubt) if _was_hidden(made) else made
 
 
-def _call(called: Mapping[str, object], came: Mapping[str, object], turn: str, project: str) -> Call:
-    def said(detail: Mapping[str, object], key: str) -> str:
-        value = detail.get(key)
-        return value if isinstance(value, str) else ""
-
-    success, error = came.get("success"), came.get("error")
-    given = said(called, "cwd")
-    arguments = _arguments(said(called, "args_summary"))
-    where = next((place for key in _WHERE if isinstance(place := arguments.get(key), str)), given)
-    made = Call(
-        tool=said(called, "name") or "unknown",
-        turn=turn,
-        summary=said(called, "args_summary"),
-        digest=said(called, "args_digest"),
-        command=said(called, "command"),
-        cwd=within(project, where),
-        success=success if isinstance(success, bool) else None,
-        is_doubtful=bool(came.get("doubt")),
-        error=error if isinstance(error, str) else json.dumps(error, default=str),
-        began=said(called, "at"),
-        ended=said(came, "at"),
-    )
-    return replace(made, success=False, error=doubt) if _was_hidden(made, doubt := said(came, "doubt")) else made
-
-
-def _was_hidden(call: Call, doubt: str) -> bool:
+def _was_hidden(call: Call) -> bool:
     """Whether a pipe hid that there is no such program: its output is only the shell's word on it."""
-    about = trouble(doubt) if doubt and call.success and "|" in call.command else None
+    about = trouble(call.doubt) if call.doubt and call.success and "|" in call.command else None
     if about is None or about.cause is not Cause.PROGRAM:
         return False
     return any(plain(word) == plain(about.about) for each in call.commands for word in each.head)

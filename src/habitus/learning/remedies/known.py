@@ -79,7 +79,7 @@ def _is_about(lesson: Engram, body: LessonBody, failed: Call, about: Trouble) ->
     if lesson.evidence.error_signature != about.signature and not is_same_name:
         return False
     if not failed.command:
-        return body.domains == (failed.tool,)
+        return body.domains == (failed.name,)
     wanted, warned = focus(failed, about), commands(body.anti_pattern)
     if wanted is None or not warned:
         return body.domains == (_SHELL,)

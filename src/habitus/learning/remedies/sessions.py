@@ -119,7 +119,7 @@ def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
 def _failure(call: Call, about: Trouble, found: Aligned, lost: Sequence[Call], seconds: float) -> Failure:
     wanted = focus(call, about) if call.command else None
     return Failure(
-        tool=call.tool,
+        tool=call.name,
         cause=about.cause,
         about=about.about,
         signature=about.signature,
