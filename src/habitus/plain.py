@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+_NO_FORMS: Mapping[type, Callable[[Any], Any]] = {}
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 
 
-def plain(data: object) -> Any:
-    if type(data) in _AS_THEY_ARE:
+def plain(data: object, forms: Mapping[type, Callable[[Any], Any]] = _NO_FORMS) -> Any:
+    """`forms` are types that have a form of their own."""
+    kind = type(data)
+    if kind in _AS_THEY_ARE:
         return data  # most of what there is
+    if kind in forms:
+        return forms[kind](data)
     if isinstance(data, Enum):
         return data.value
     if is_dataclass(data) and not isinstance(data, type):
-        return {field.name: plain(getattr(data, field.name)) for field in fields(data)}
+        return {field.name: plain(getattr(data, field.name), forms) for field in fields(data)}
     if isinstance(data, Mapping):
-        return {str(plain(key)): plain(value) for key, value in data.items()}
+        return {str(plain(key)): plain(value, forms) for key, value in data.items()}
     if isinstance(data, (set, frozenset)):
-        return sorted(plain(item) for item in data)
+        return sorted(plain(item, forms) for item in data)
     if isinstance(data, (list, tuple)):
-        return [plain(item) for item in data]
+        return [plain(item, forms) for item in data]
     if isinstance(data, datetime):
         return data.isoformat()
     return str(data) if isinstance(data, Path) else data

@@ -83,7 +83,7 @@ def test_the_json_of_a_lesson_says_what_is_known_of_it(direct: Direct) -> None:
         "utility": 0.9193,
     }
     shown = direct.json("lessons", "show", one["id"])
-    assert [(v["number"], v["by"], v["reason"]) for v in shown["history"]] == [(1, "user", "new")]
+    assert [(v["number"], v["cause"]["by"], v["cause"]["reason"]) for v in shown["history"]] == [(1, "user", "new")]
 
 
 def test_an_edit_is_a_version_and_can_be_taken_back(direct: Direct) -> None:
@@ -105,14 +105,19 @@ def test_removed_lessons_come_back(direct: Direct) -> None:
     undone(direct, direct.ok("lessons", "remove", id))
 
 
+@pytest.mark.parametrize("given", [("--kind", "sometimes"), ("--for", "galaxy")])
+def test_a_word_that_is_no_choice_is_said_with_the_choices(direct: Direct, given: tuple[str, str]) -> None:
+    ran = direct("lessons", "add", "x", *given)
+    assert ran.code == 2
+    assert f"'{given[1]}' is not one of" in ran.err
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (("show", "nothere1"), "There is no lesson 'nothere1'."),
         (("add", "  "), "That can't be kept: there is no text in it."),
         (("add", "x" * 10_240), "That can't be kept: it has 10,240 characters"),
-        (("add", "x", "--kind", "sometimes"), "There is no kind 'sometimes'."),
-        (("add", "x", "--for", "galaxy"), "There is no scope 'galaxy'."),
         (("list", "--scope", "ever"), "There is no time span 'ever'."),
         (("remove", "nothere1"), "There is no lesson 'nothere1'."),
     ],
@@ -218,7 +223,7 @@ def test_what_waits_is_decided_in_review(direct: Direct) -> None:
 def test_rollback_returns_lessons_too(direct: Direct) -> None:
     id = direct.json("lessons", "add", "Dates are day-first.")["lesson"]["id"]
     direct.ok("lessons", "edit", id, "--text", "Dates are ISO.")
-    moment = direct.json("lessons", "show", id)["history"][0]["at"]
+    moment = direct.json("lessons", "show", id)["history"][0]["cause"]["at"]
     planned = direct.json("rollback", "--to", moment, "--dry-run")
     assert planned["lessons"] == [{"id": id, "action": "change", "text": "Dates are day-first."}]
     assert lessons(direct) == [("lesson", "Dates are ISO.")]

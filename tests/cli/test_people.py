@@ -12,9 +12,9 @@ import pytest
 
 from habitus.agent.consent import AskPerson, Consent, Question, nobody
 from habitus.app import Habitus, read_settings
-from habitus.app.growth import retracting
 from habitus.app.home_directory import PADS
 from habitus.app.library import explaining, going_back
+from habitus.app.use_cases import lessons
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.events import OutcomeKind
 from habitus.llm.scripted import ScriptedModel, calls, says
@@ -162,7 +162,7 @@ def test_a_session_takes_nothing_of_anothers_by_its_id(direct: Direct, anns: Ann
         with pytest.raises(NotFound):
             explaining.why_in_turn(habitus.skills, habitus.journal, "tea", anns.turn, user="bob")
         with pytest.raises(NotFound):
-            retracting.retract(habitus, session=anns.session)
+            lessons.retract(habitus, lessons.Retraction(session=anns.session))
 
         async def answer() -> str:
             async with habitus.session(ScriptedModel([says("ok")])) as session:

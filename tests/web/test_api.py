@@ -241,9 +241,9 @@ def test_lessons_are_added_changed_put_away_and_brought_back(api: TestClient) ->
     assert api.patch(path, json={"text": "Dates are month-first."}, headers=tag).status_code == 200
     assert api.patch(path, json={"text": "Dates are year-first."}, headers=tag).status_code == 412
     assert [one["text"] for one in api.get(f"{API}/lessons").json()["lessons"]] == ["Dates are month-first."]
-    assert api.delete(path).json()["state"] == "removed"
-    assert [one["id"] for one in api.get(f"{API}/lessons/archive").json()["archived"]] == [lesson["id"]]
-    assert api.post(f"{path}/restore").json()["state"] == "active"
+    assert [one["state"] for one in api.delete(path).json()["lessons"]] == ["removed"]
+    assert [one["id"] for one in api.get(f"{API}/lessons/archive").json()["lessons"]] == [lesson["id"]]
+    assert [one["state"] for one in api.post(f"{path}/restore").json()["lessons"]] == ["active"]
     assert api.post(f"{API}/lessons", json={"text": "x", "kind": "sometimes"}).status_code == 422
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def lesson(engram: Engram) -> dict[str, Any]:
 
 def waiting(item: InboxItem) -> dict[str, Any]:
     """Proposals and lessons have the same keys where they mean the same."""
-    told = {"state": item.state, "action": item.action, "reasons": item.reasons}
+    told: dict[str, Any] = {"state": item.state, "action": item.action, "reasons": item.reasons}
     match item.subject:
         case Proposal() as proposal:
             return {
@@ -100,3 +101,12 @@ def prospect(seen: Prospect) -> dict[str, Any]:
         "drops_memory": selection.drops_memory,
         "drops_persona": selection.drops_persona,
     }
+
+
+# Types whose JSON is not field by field; `web/api/answers.py` has the schema of each.
+FORMS: Mapping[type, Callable[[Any], Any]] = {Engram: lesson, InboxItem: waiting}
+
+
+def result(done: object) -> Any:
+    """The result of a use case, the same on every surface."""
+    return plain(done, FORMS)

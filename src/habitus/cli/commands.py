@@ -8,12 +8,14 @@ from typer.core import TyperCommand, TyperGroup
 
 from habitus.cli.completion import lesson_ids, skill_names
 from habitus.cli.examples import EXAMPLES
+from habitus.cli.lazy import DeclaredCommand as Declared
 from habitus.cli.lazy import LazyCommand as Command
 from habitus.cli.lazy import group
 
 _EVERYDAY, _CURATE, _OPERATE = "Everyday", "Curate", "Operate"
 _OfSkill = partial(Command, completes=skill_names)
 _OfLesson = partial(Command, completes=lesson_ids)
+_DeclaredLesson = partial(Declared, completes=lesson_ids)
 
 
 def commands() -> list[TyperCommand | TyperGroup]:
@@ -185,15 +187,15 @@ def _pads() -> TyperGroup:
 
 def _lessons() -> TyperGroup:
     below = [
-        Command("list", "lessons:list_lessons"),
-        _OfLesson("show", "lessons:show"),
-        Command("add", "lessons:add"),
+        Declared("list", "lessons:list_lessons"),
+        _DeclaredLesson("show", "lessons:show"),
+        Declared("add", "lessons:add"),
         _OfLesson("edit", "lessons:edit"),
-        _OfLesson("remove", "lessons:remove"),
-        Command("retract", "lessons:retract"),
-        _OfLesson("restore", "lessons:restore"),
+        _DeclaredLesson("remove", "lessons:remove"),
+        Declared("retract", "lessons:retract"),
+        _DeclaredLesson("restore", "lessons:restore"),
         _OfLesson("promote", "climb:lesson"),
-        Command("archive", "lessons:archive"),
+        Declared("archive", "lessons:list_archive"),
     ]
     return group("lessons", "Facts, rules and lessons that reach every fitting prompt.", below, panel=_EVERYDAY)
 

@@ -10,6 +10,7 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -49,6 +50,8 @@ class _Command(_FlagsAsFlags, TyperCommand):
 class LazyCommand(TyperCommand):
     """`where` is `module:function` below `habitus.cli`. `completes` offers words to the Tab key, which can't wait."""
 
+    _folder = Path(__file__).parent  # where its docstring is read
+
     def __init__(
         self,
         name: str,
@@ -65,7 +68,7 @@ class LazyCommand(TyperCommand):
     @property
     def help(self) -> str | None:
         """What a list of commands says of it."""
-        return _docstrings(self._module)[self._function]
+        return _docstrings(self._folder / f"{self._module}.py")[self._function]
 
     @help.setter
     def help(self, given: str | None) -> None:
@@ -79,9 +82,13 @@ class LazyCommand(TyperCommand):
             if error.name is None or error.name not in extras.BRINGS:
                 raise
             raise extras.absent(f"'habitus {self.name}'", error.name) from None
-        command = _made(self.name or "", getattr(module, self._function))
+        command = _made(self.name or "", self._callable(module))
         command.epilog = self.epilog
         return command
+
+    def _callable(self, module: ModuleType) -> Callable[..., None]:
+        found: Callable[..., None] = getattr(module, self._function)
+        return found
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         is_tab = extra.get("resilient_parsing") and self.params and not any(word.startswith("-") for word in args)
@@ -92,6 +99,20 @@ class LazyCommand(TyperCommand):
         """The options, which only the module knows."""
         whole = self.loaded()
         return whole.shell_complete(whole.make_context(self.name, [], ctx.parent, resilient_parsing=True), incomplete)
+
+
+class DeclaredCommand(LazyCommand):
+    """One that is made from a declaration: `where` is `group:function` below `habitus.app.use_cases`, and `habitus.cli`
+    has the words of its result under the same name."""
+
+    _folder = Path(__file__).parents[1] / "app" / "use_cases"
+
+    def _callable(self, module: ModuleType) -> Callable[..., None]:
+        from habitus.cli.declared import command_of  # what opens a home, for those who run a command
+
+        function, example = command_of(self._module, self._function)
+        self.epilog = f"Example: {example}"
+        return function
 
 
 def group(
@@ -119,9 +140,9 @@ def _explain(context: typer.Context) -> None:
 
 
 @functools.cache
-def _docstrings(module: str) -> Mapping[str, str | None]:
+def _docstrings(file: Path) -> Mapping[str, str | None]:
     """Function → docstring, as the source has them: reading it takes a thousandth of the time of importing it."""
-    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    source = file.read_text(encoding="utf-8")
     return {one.name: ast.get_docstring(one) for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)}
 
 

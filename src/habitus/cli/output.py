@@ -236,7 +236,15 @@ def listed(
     """What a command has found: as JSON, or as a table, or that there is nothing."""
     if as_json:
         print_json(data)
-    elif rows:
+    else:
+        rows_or(empty, columns, rows, wide=wide, is_cut=is_cut)
+
+
+def rows_or(
+    empty: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, wide: str = "", is_cut: bool = False
+) -> None:
+    """A table, or that there is nothing."""
+    if rows:
         table(columns, rows, wide=wide, is_cut=is_cut)
     else:
         say(empty)

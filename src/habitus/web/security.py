@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from habitus.agent.background import in_thread
 from habitus.app.operation.people import People, Person, Role
 from habitus.errors import Refused, StorageFailed
+from habitus.web.api.declared import role_for
 from habitus.web.problems import refusal
 
 KEY_FILE = "web.key"
@@ -226,7 +227,9 @@ class Guard:
 
 
 def needed(method: str, path: str) -> Role:
-    """The least role that a request takes."""
+    """The least role that a request takes: as declared, or by its address."""
+    if (declared := role_for(method, path)) is not None:
+        return declared
     if method in SAFE or path == "/preview":
         return Role.VIEWER
     return Role.REVIEWER if path.startswith(DECIDING) else Role.ADMIN

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, create_model
 
+from habitus.app.review.inbox import InboxItem
 from habitus.memory.model import Engram, Kind, LessonCounters, Scope
 from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Counters, Summary
@@ -77,3 +78,6 @@ Waiting = answer(
     kind=(Kind, None),
     scope=(Scope, None),
 )
+
+# The schema of each type that `json_of.FORMS` gives a form of its own.
+SHAPES: dict[Any, Any] = {Engram: Lesson, InboxItem: Waiting}

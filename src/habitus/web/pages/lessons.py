@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from habitus.app import Habitus
 from habitus.app.library.browsing import LessonFilters, browse_lessons
-from habitus.app.library.undoing import of_lessons
+from habitus.app.use_cases import lessons
 from habitus.errors import Stale
 from habitus.memory.model import Engram, Kind, Status, TrustLevel, kind_of
 from habitus.web.api.asking import Opened
@@ -49,10 +49,9 @@ def _one(request: Request, habitus: Habitus, lesson: Engram, said: Said | None =
 def add(
     request: Request, habitus: Opened, text: Annotated[str, Form()], kind: Annotated[Kind, Form()] = Kind.LESSON
 ) -> HTMLResponse:
-    with habitus.memory.noting() as made:
-        encoded = habitus.memory.add(text, kind=kind, project=habitus.project)
-    told = "Known already; it counts for more now." if encoded.status is Status.REINFORCED else "Remembered."
-    return _shown(request, habitus, Said(text=told, undo=("undo", *of_lessons(made)) if made else ()))
+    done = lessons.add(habitus, lessons.NewLesson(text=text, kind=kind))
+    told = "Known already; it counts for more now." if done.status is Status.REINFORCED else "Remembered."
+    return _shown(request, habitus, Said(text=told, undo=done.undo))
 
 
 @router.post("/lessons/{id}")
@@ -65,24 +64,23 @@ def edit(
     kind: Annotated[Kind, Form()],
     topic: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
-    by = habitus.settings.signature
+    wanted = lessons.LessonEdit(id=id, text=text, kind=kind, topic=topic, expect=str(version))
     try:
-        with habitus.memory.noting() as made:
-            after = habitus.memory.edit(id, by=by, text=text, kind=kind, topic=topic, expected_version=version)
+        done = lessons.edit(habitus, wanted)
     except Stale:
         mend = "Copy your text, reload the page, and save again."
         raise Stale("Somebody else changed this lesson.", mend=mend) from None
-    undo = ("undo", *of_lessons(made)) if made else ()
-    return _one(request, habitus, after, Said(text="Saved." if made else "Nothing was changed.", undo=undo))
+    said = Said(text="Saved." if done.undo else "Nothing was changed.", undo=done.undo)
+    return _one(request, habitus, done.lesson, said)
 
 
 @router.post("/lessons/{id}/away")
 def away(request: Request, habitus: Opened, id: str) -> HTMLResponse:
-    gone = habitus.memory.remove(id, by=habitus.settings.signature)
-    return _shown(request, habitus, Said(text="Put away.", undo=("lessons", "restore", gone.id)))
+    done = lessons.remove(habitus, lessons.ManyLessons(ids=(id,)))
+    return _shown(request, habitus, Said(text="Put away.", undo=done.undo))
 
 
 @router.post("/lessons/{id}/restore")
 def restore(request: Request, habitus: Opened, id: str) -> HTMLResponse:
-    back = habitus.memory.restore(id, by=habitus.settings.signature)
-    return _shown(request, habitus, Said(text="It is back.", undo=("lessons", "remove", back.id)))
+    done = lessons.restore(habitus, lessons.ManyLessons(ids=(id,)))
+    return _shown(request, habitus, Said(text="It is back.", undo=done.undo))

@@ -1,0 +1,258 @@
+"""Declarations: a use case says once what it takes, what it gives, who may do it, how it is called, and one example.
+
+Commands, REST, their descriptions and the role check are made from that. A declaration is plain: whoever serves builds
+its models from the dataclasses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass
+from datetime import datetime
+from functools import cached_property
+from types import NoneType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+from habitus.app.home import Home
+from habitus.app.operation.people import Role
+from habitus.errors import Invalid, Stale
+
+Wanted = TypeVar("Wanted")
+Done = TypeVar("Done")
+
+# One module a group. A group is imported when one of its commands is called, or when a server is started.
+GROUPS = ("lessons",)
+
+
+@dataclass(frozen=True)
+class UseCase(Generic[Wanted, Done]):
+    """Called as the function it was made of: a home and the input in, the result out."""
+
+    function: Callable[[Home, Wanted], Done]
+    command: str  # its words behind `habitus`
+    method: str
+    path: str  # of its route below /api/v1, with {fields} of the input
+    who: Role  # the least role that may
+    example: Wanted
+    undo: str  # what takes it back, for the reader of its reference
+    status: int  # of an answer that went well
+    is_once: bool  # whether a key makes it happen once
+    made_since: Callable[[Home, Wanted, datetime], Done | None] | None  # its result where a killed process had made it
+    version_of: Callable[[Done], tuple[int, str]] | None  # version and layer of the result, which make its ETag
+
+    def __call__(self, home: Home, wanted: Wanted) -> Done:
+        return self.function(home, wanted)
+
+    @property
+    def help(self) -> str:
+        return inspect.getdoc(self.function) or ""
+
+    @cached_property
+    def input(self) -> type[Wanted]:
+        found: type[Wanted] = self._hints["wanted"]
+        return found
+
+    @cached_property
+    def result(self) -> Any:
+        return self._hints["return"]
+
+    @cached_property
+    def _hints(self) -> Mapping[str, Any]:
+        return get_type_hints(self.function)
+
+    def fields(self) -> list[InputField]:
+        hints = get_type_hints(self.input)
+        return [InputField(name=one.name, type=hints[one.name], field=one) for one in dataclasses.fields(self.input)]  # type: ignore[arg-type]  # an input is a dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputField:
+    """One field of an input: what its metadata says of it."""
+
+    name: str
+    type: Any
+    field: Field[Any]
+
+    @property
+    def help(self) -> str:
+        return str(self.field.metadata.get("help", ""))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """How the option is spelled; an argument has none."""
+        given: tuple[str, ...] = self.field.metadata.get("flags", ())
+        if any(flag.startswith("--") for flag in given) or self.is_argument:
+            return given
+        return (f"--{self.name.replace('_', '-')}", *given)
+
+    @property
+    def is_argument(self) -> bool:
+        return bool(self.field.metadata.get("is_argument"))
+
+    @property
+    def is_version(self) -> bool:
+        """Whether it is the version that a change starts from, which REST takes from If-Match."""
+        return bool(self.field.metadata.get("is_version"))
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """`ge` and `le` of numbers, `max_length` of texts."""
+        given: Mapping[str, Any] = self.field.metadata.get("limits", {})
+        return given
+
+    @property
+    def completes(self) -> str:
+        """The kind of names that the Tab key offers: skills or lessons."""
+        return str(self.field.metadata.get("completes", ""))
+
+    @property
+    def is_required(self) -> bool:
+        return self.field.default is MISSING and self.field.default_factory is MISSING
+
+    @property
+    def default(self) -> Any:
+        return self.field.default if self.field.default_factory is MISSING else self.field.default_factory()
+
+    @property
+    def is_many(self) -> bool:
+        return get_origin(self.bare) is tuple
+
+    @property
+    def bare(self) -> Any:
+        """The type without None."""
+        rest = [one for one in get_args(self.type) if one is not NoneType]
+        return rest[0] if len(rest) == 1 and NoneType in get_args(self.type) else self.type
+
+    @property
+    def each(self) -> Any:
+        """The type of one value."""
+        return get_args(self.bare)[0] if self.is_many else self.bare
+
+
+LINE, TEXT = 2_000, 100_000  # the longest that is taken
+
+
+def argument(help: str, *, default: Any = MISSING, longest: int = LINE, completes: str = "") -> Any:
+    """A field that is an argument on the command line."""
+    return _field(default, help=help, is_argument=True, limits={"max_length": longest}, completes=completes)
+
+
+def option(
+    help: str,
+    *flags: str,
+    default: Any = None,
+    least: int | None = None,
+    most: int | None = None,
+    longest: int = LINE,
+) -> Any:
+    """A field that is an option on the command line: spelled as it is called, or as `flags` say."""
+    limits = {"ge": least, "le": most, "max_length": longest}
+    return _field(default, help=help, flags=flags, limits={key: one for key, one in limits.items() if one is not None})
+
+
+def starting_version() -> Any:
+    """A field with the version that a change starts from: `--expect` on the command line, If-Match over REST."""
+    return _field(None, help="Refuse unless it is at this version.", flags=("--expect",), is_version=True)
+
+
+def _field(default: Any, **metadata: Any) -> Any:
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page(Generic[Wanted]):
+    """Some of a list: `next` is what the following page begins after."""
+
+    items: Sequence[Wanted]
+    next: str | None
+    total: int
+
+
+def page_of(
+    name: str, found: Sequence[Wanted], key: Callable[[Wanted], str], *, limit: int, after: str
+) -> Page[Wanted]:
+    """Those that come behind `after`, which is the key of one of them."""
+    keys = [key(item) for item in found]
+    start = keys.index(after) + 1 if after in keys else 0
+    if after and not start:
+        raise Invalid(f"No page of {name} begins after '{after}'.", mend="Begin anew, without 'after'.")
+    has_more = start + limit < len(found)
+    return Page(
+        items=found[start : start + limit],
+        next=keys[start + limit - 1] if has_more else None,
+        total=len(found),
+    )
+
+
+def limit_option(default: int = 100) -> Any:
+    return option("How many at most.", "-n", default=default, least=1, most=500)
+
+
+def after_option() -> Any:
+    return option("Begin behind this one: the 'next' of the page before.", default="")
+
+
+def tag_of(version: int, layer: str = "") -> str:
+    """A version as REST says it. The layer is a number in it: its name may be that of a folder, in any letters."""
+    return f'"{version}-{zlib.crc32(layer.encode("utf-8", "replace")):08x}"' if layer else f'"{version}"'
+
+
+def version_in(expected: str | None, layer: str = "") -> int | None:
+    """The version that a change starts from: a number, or a tag, which must be one of the layer that would change."""
+    if expected is None:
+        return None
+    found = re.fullmatch(r'("?)([0-9]{1,9})(-[0-9a-f]{8})?\1', expected)
+    if found is None or (found[3] and not found[1]):
+        raise Invalid(f"'{expected}' is no version.", mend="Give its number; an ETag as it came, quotes included.")
+    if found[1] and expected != tag_of(int(found[2]), layer):
+        raise Stale("Another layer has it now.", mend="Read it again, and change that.")
+    return int(found[2])
+
+
+def use_case(
+    command: str,
+    *,
+    route: str = "",
+    who: Role = Role.ADMIN,
+    example: Wanted,
+    undo: str = "",
+    status: int = 200,
+    is_once: bool = False,
+    made_since: Callable[[Home, Any, datetime], Any] | None = None,
+    version_of: Callable[[Any], tuple[int, str]] | None = None,
+) -> Callable[[Callable[[Home, Wanted], Done]], UseCase[Wanted, Done]]:
+    """Declare a function of a home and `wanted`, its input; `route` is a method and a path."""
+    method, _, path = route.partition(" ")
+
+    def declare(function: Callable[[Home, Wanted], Done]) -> UseCase[Wanted, Done]:
+        return UseCase(
+            function=function,
+            command=command,
+            method=method,
+            path=path,
+            who=who,
+            example=example,
+            undo=undo,
+            status=status,
+            is_once=is_once,
+            made_since=made_since,
+            version_of=version_of,
+        )
+
+    return declare
+
+
+def declared(group: str) -> Iterator[UseCase[Any, Any]]:
+    """The use cases of a group, in the order of its module."""
+    module = importlib.import_module(f"habitus.app.use_cases.{group}")
+    return (one for one in vars(module).values() if isinstance(one, UseCase))
+
+
+def all_declared() -> Iterator[UseCase[Any, Any]]:
+    for group in GROUPS:
+        yield from declared(group)

@@ -1,0 +1,99 @@
+"""Commands made from declarations: the input is typed as arguments and options, the result rendered or put as JSON."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import shlex
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from habitus.app import json_of
+from habitus.app.declaring import InputField, UseCase
+from habitus.cli import completion, output
+from habitus.cli.opening import opened
+from habitus.cli.options import AsJson
+
+Render = Callable[..., None]  # context, input and result, in words; more options of its own are about how it looks
+_COMPLETES = {"skills": completion.skill_names, "lessons": completion.lesson_ids}
+
+
+def command_of(group: str, name: str) -> tuple[Callable[..., None], str]:
+    """The function of a command for typer, and an example of its use; `cli/GROUP.py` has its words under its name."""
+    case: UseCase[Any, Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
+    render: Render = getattr(importlib.import_module(f"habitus.cli.{group}"), name)
+
+    own = list(inspect.signature(render, eval_str=True).parameters.values())[3:]
+    looks = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+
+    def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
+        look = {one.name: given.pop(one.name) for one in looks}
+        with opened(context) as habitus:
+            wanted = case.input(**{one.name: _as_field(one, given[one.name]) for one in case.fields()})
+            finish(context, wanted, case(habitus, wanted), partial(render, **look), as_json=as_json)
+
+    parameters = [*map(_parameter, case.fields()), *looks]
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
+    run.__signature__ = inspect.Signature([context, *parameters, as_json])  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {one.name: one.annotation for one in (context, *parameters, as_json)}
+    run.__doc__ = case.help
+    return run, f"habitus {shlex.join(words_of(case, case.example))}"
+
+
+def finish(context: typer.Context, wanted: object, done: Any, render: Render, *, as_json: bool) -> None:
+    """The result as JSON, or in words with the command that takes it back."""
+    undo = getattr(done, "undo", ())
+    if undo:
+        output.can_be_undone.get()(tuple(undo))
+    if as_json:
+        output.print_json(json_of.result(done))
+        return
+    render(context, wanted, done)
+    if undo:
+        output.say(f"Undo: {output.command(context, *undo)}", style="dim")
+
+
+def words_of(case: UseCase[Any, Any], wanted: object) -> list[str]:
+    """The command line that gives this input."""
+    words, options = case.command.split(), []
+    for one in case.fields():
+        value = getattr(wanted, one.name)
+        if one.is_argument:
+            words += [str(each) for each in (value if one.is_many else (value,)) if each is not None]
+        elif value != one.default:
+            flag = one.flags[0]
+            values = value if one.is_many else [value]
+            options += [flag] if value is True else [part for each in values for part in (flag, _text(each))]
+    return [*words, *options]
+
+
+def _text(value: object) -> str:
+    return str(value.value if isinstance(value, Enum) else value)
+
+
+def _as_field(one: InputField, value: Any) -> Any:
+    if one.is_many:
+        return one.default if value is None and not one.is_required else tuple(value or ())
+    return value
+
+
+def _parameter(one: InputField) -> inspect.Parameter:
+    is_flag = one.bare is bool
+    each = list[one.each] if one.is_many else one.bare  # type: ignore[name-defined]  # made at run time
+    annotation = each if one.is_required or is_flag else each | None
+    limits: dict[str, Any] = (
+        {"min": one.limits.get("ge"), "max": one.limits.get("le")} if one.bare in (int, float) else {}
+    )
+    if one.is_argument:
+        info: Any = typer.Argument(help=one.help, autocompletion=_COMPLETES.get(one.completes), **limits)
+    else:
+        info = typer.Option(*one.flags, help=one.help, **limits)
+    default = inspect.Parameter.empty if one.is_required else (None if one.is_many else one.default)
+    return inspect.Parameter(
+        one.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[annotation, info], default=default
+    )

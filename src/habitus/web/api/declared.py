@@ -1,0 +1,174 @@
+"""REST made from declarations: the input is taken from path, query or body, the result answered as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import types
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.fields import FieldInfo
+
+from habitus.app import Habitus, json_of
+from habitus.app.declaring import InputField, UseCase, all_declared, tag_of
+from habitus.app.operation.once import Attempt, once
+from habitus.app.operation.people import Role
+from habitus.plain import plain
+from habitus.text import encodable_value
+from habitus.web.api.answers import SHAPES
+from habitus.web.desks import habitus_of
+from habitus.web.problems import PreconditionRequired
+
+API = "/api/v1"
+OnceKey = Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="Sent twice, it is done once.")]
+IfMatch = Annotated[str | None, Header(alias="If-Match", description="The ETag that the change starts from.")]
+
+
+def router() -> APIRouter:
+    """Every declared use case that has a route."""
+    made = APIRouter()
+    for case in all_declared():
+        if case.method:
+            _add(made, case)
+    return made
+
+
+@cache
+def _roles() -> Sequence[tuple[str, re.Pattern[str], Role]]:
+    return [
+        (case.method, re.compile(API + re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(case.path))), case.who)
+        for case in all_declared()
+        if case.method
+    ]
+
+
+def role_for(method: str, path: str) -> Role | None:
+    """The least role that a declared route asks for; None where no declaration has it."""
+    return next((who for verb, pattern, who in _roles() if verb == method and pattern.fullmatch(path)), None)
+
+
+def _add(made: APIRouter, case: UseCase[Any, Any]) -> None:
+    in_path = set(re.findall(r"\{(\w+)\}", case.path))
+    body = _body(case, in_path)
+    parameters = [_parameter(one, in_path) for one in case.fields() if one.name in in_path or body is None]
+
+    def endpoint(request: Request, **given: Any) -> Response:
+        sent: Any = given.pop("body", None)
+        key: str = given.pop("key", "")
+        if sent is not None:
+            given |= {name: getattr(sent, name) for name in sent.model_fields_set}
+        wanted = case.input(**{name: _as_field(case, name, value) for name, value in given.items()})
+        _refuse_without_version(case, wanted)
+        return _answer(case, habitus_of(request), wanted, key)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    extra = [inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)]
+    if body is not None:
+        default = inspect.Parameter.empty if any(one.is_required for one in body.model_fields.values()) else body()
+        extra.append(inspect.Parameter("body", keyword, annotation=body, default=default))
+        parameters += [_parameter(one, in_path) for one in case.fields() if one.is_version]
+    if case.is_once:
+        extra.append(inspect.Parameter("key", keyword, annotation=OnceKey, default=""))
+    endpoint.__signature__ = inspect.Signature([*extra[:1], *parameters, *extra[1:]])  # type: ignore[attr-defined]  # FastAPI reads it
+    endpoint.__annotations__ = {one.name: one.annotation for one in (*parameters, *extra)}
+    endpoint.__name__ = case.function.__name__
+    made.add_api_route(
+        case.path,
+        endpoint,
+        methods=[case.method],
+        status_code=case.status,
+        tags=[case.command.split()[0]],
+        description=case.help,
+        response_class=JSONResponse,
+        response_model=shape_of(case.result),
+    )
+
+
+def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Response:
+    headers: dict[str, str] = {}
+
+    def make(attempt: Attempt) -> dict[str, Any]:
+        before = case.made_since(home, wanted, attempt.since) if case.made_since and attempt.since else None
+        done = case(home, wanted) if before is None else before
+        if case.version_of is not None:
+            headers["ETag"] = tag_of(*case.version_of(done))
+        told: dict[str, Any] = encodable_value(json_of.result(done))
+        return told
+
+    told = once(home, key, [case.command, plain(wanted)], make) if case.is_once else make(Attempt())
+    return JSONResponse(told, status_code=case.status, headers=headers)
+
+
+def _refuse_without_version(case: UseCase[Any, Any], wanted: Any) -> None:
+    if any(one.is_version and getattr(wanted, one.name) is None for one in case.fields()):
+        raise PreconditionRequired("Say which version this changes.", mend="Send the ETag you read as 'If-Match'.")
+
+
+def _as_field(case: UseCase[Any, Any], name: str, value: Any) -> Any:
+    (one,) = (field for field in case.fields() if field.name == name)
+    if one.is_many and isinstance(value, str):
+        return tuple(part for part in value.split(",") if part)
+    return tuple(value) if one.is_many and isinstance(value, list) else value
+
+
+def _body(case: UseCase[Any, Any], in_path: set[str]) -> type[BaseModel] | None:
+    """The model of what is sent; none where everything stands in the address."""
+    if case.method in ("GET", "DELETE"):
+        return None
+    rest = [one for one in case.fields() if one.name not in in_path and not one.is_version]
+    if not rest:
+        return None
+    fields: dict[str, Any] = {one.name: (_bounded(one), _info(one, Field)) for one in rest}
+    config = ConfigDict(frozen=True, extra="forbid")
+    return create_model(case.input.__name__, __config__=config, **fields)
+
+
+def _parameter(one: InputField, in_path: set[str]) -> inspect.Parameter:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    if one.is_version:
+        return inspect.Parameter(one.name, keyword, annotation=IfMatch, default=None)
+    if one.name in in_path:
+        kind = str if one.is_many else one.bare
+        help = f"{one.help} Several are separated by commas." if one.is_many else one.help
+        return inspect.Parameter(one.name, keyword, annotation=Annotated[kind, Path(description=help)])
+    kind = list[one.each] if one.is_many else _bounded(one)  # type: ignore[name-defined]  # made at run time
+    info = Query(description=one.help)
+    default = inspect.Parameter.empty if one.is_required else one.default
+    return inspect.Parameter(one.name, keyword, annotation=Annotated[kind, info], default=default)
+
+
+def _bounded(one: InputField) -> Any:
+    """Its type with the limits of its values."""
+    limits = {key: value for key, value in one.limits.items() if (key == "max_length") == (one.each is str)}
+    if one.each not in (str, int, float) or not limits:
+        return one.type
+    each: Any = Annotated[one.each, Field(**limits)]
+    whole = tuple[each, ...] if one.is_many else each
+    return whole | None if one.type is not one.bare else whole
+
+
+def _info(one: InputField, make: Callable[..., Any]) -> FieldInfo:
+    info: FieldInfo = make(... if one.is_required else one.default, description=one.help)
+    return info
+
+
+@cache
+def shape_of(kind: Any) -> Any:
+    """The model of a result: its dataclass, with the shapes of `json_of` where those differ from their class."""
+    if kind in SHAPES:
+        return SHAPES[kind]
+    origin, inner = get_origin(kind), [shape_of(one) for one in get_args(kind)]
+    if inner and any(new is not old for new, old in zip(inner, get_args(kind), strict=True)):
+        return Union[tuple(inner)] if origin in (Union, types.UnionType) else list.__class_getitem__(inner[0])  # noqa: UP007  # made at run time
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return kind
+    found = get_type_hints(kind)
+    shapes: dict[str, Any] = {name: (shape_of(one), ...) for name, one in found.items()}
+    is_same = all(shapes[name][0] is found[name] for name in found)
+    return kind if is_same else create_model(kind.__name__, **shapes)

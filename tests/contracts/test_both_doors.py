@@ -1,0 +1,127 @@
+"""Every declared use case through both of its doors: the same input gives the same JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from habitus.app import Habitus, read_settings
+from habitus.app.declaring import UseCase, all_declared
+from habitus.app.use_cases import lessons
+from habitus.cli.declared import words_of
+from habitus.memory.model import Draft, Evidence, Kind
+from habitus.web.app import make_app
+from habitus.web.desks import Desks
+from habitus.web.security import keys_of
+from tests.cli.conftest import Direct, direct, stock
+from tests.web.conftest import HOST
+
+__all__ = ["direct", "stock"]
+
+Prepare = Callable[[Habitus], Any]  # makes what a use case needs, and says which input to give
+
+
+def _a_lesson(habitus: Habitus) -> str:
+    return lessons.add(habitus, lessons.NewLesson(text="Dates are day-first.")).lesson.id
+
+
+def _an_archived_lesson(habitus: Habitus) -> str:
+    id = _a_lesson(habitus)
+    lessons.remove(habitus, lessons.ManyLessons(ids=(id,)))
+    return id
+
+
+def _a_taught_lesson(habitus: Habitus) -> lessons.Retraction:
+    habitus.memory.encode(Draft(text="Dates are day-first.", kind=Kind.LESSON, evidence=Evidence(trace="t1")))
+    return lessons.Retraction(turn="t1")
+
+
+# A use case whose example names something that must be there first.
+PREPARED: dict[str, Prepare] = {
+    "lessons show": lambda habitus: lessons.OneLesson(id=_a_lesson(habitus)),
+    "lessons edit": lambda habitus: lessons.LessonEdit(id=_a_lesson(habitus), text="Dates are ISO.", expect='"1"'),
+    "lessons remove": lambda habitus: lessons.ManyLessons(ids=(_a_lesson(habitus),)),
+    "lessons restore": lambda habitus: lessons.ManyLessons(ids=(_an_archived_lesson(habitus),)),
+    "lessons retract": _a_taught_lesson,
+}
+BOTH = [case for case in all_declared() if case.method and case.command]
+
+
+@pytest.mark.req("CL-01", "CL-03")
+@pytest.mark.parametrize("case", BOTH, ids=lambda case: case.command)
+def test_a_command_and_its_route_give_the_same_json(direct: Direct, tmp_path: Path, case: UseCase[Any, Any]) -> None:
+    other = tmp_path / "other"
+    with _opened(direct, direct.home) as habitus:
+        wanted = PREPARED.get(case.command, lambda _: case.example)(habitus)
+    shutil.copytree(direct.home, other)
+    by_command = direct.json(*words_of(case, wanted))
+    with _opened(direct, other) as habitus:
+        by_request = _requested(habitus, case, wanted)
+    assert _steady(by_request) == _steady(by_command)
+
+
+def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any:
+    keys, desks = keys_of(habitus.settings.home), Desks(habitus)
+    headers = {"Authorization": f"Bearer {keys.bearer}"}
+    given = {one.name: getattr(wanted, one.name) for one in case.fields()}
+    for one in case.fields():
+        if one.is_version:
+            headers["If-Match"] = given.pop(one.name)
+    given = {name: _plain(value) for name, value in given.items()}
+    path = re.sub(r"\{(\w+)\}", lambda found: _joined(given.pop(found[1])), case.path)
+    sent = {"params": given} if case.method in ("GET", "DELETE") else {"json": given} if given else {}
+    sent = {kind: {key: value for key, value in all.items() if value is not None} for kind, all in sent.items()}
+    client = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
+    try:
+        answer = client.request(case.method, f"/api/v1{path}", **sent)  # type: ignore[arg-type]  # params or json
+    finally:
+        desks.close()
+    assert answer.status_code == case.status, answer.text
+    return answer.json()
+
+
+def _plain(value: object) -> Any:
+    return value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
+
+
+def _joined(value: Any) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+@contextmanager
+def _opened(direct: Direct, home: Path) -> Iterator[Habitus]:
+    with direct.patch.context() as patch:
+        for name, value in direct.cli.environ().items():
+            patch.setenv(name, value)
+        settings = read_settings(home)
+    with Habitus.open(settings.model_copy(update={"cwd": direct.cli.cwd})) as habitus:
+        yield habitus
+
+
+def _steady(told: Any) -> Any:
+    """Without moments and the ids that are drawn."""
+    text = re.sub(r"\d{4}-\d\d-\d\dT[0-9:.+-]+", "MOMENT", json.dumps(told, sort_keys=True))
+    for id in re.findall(r'"id": "(\w+)"', text):
+        text = text.replace(id, "ID")
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("case", list(all_declared()), ids=lambda case: case.command or case.path)
+def test_a_declaration_is_whole(case: UseCase[Any, Any]) -> None:
+    assert case.help
+    assert dataclasses.is_dataclass(case.input)
+    assert dataclasses.is_dataclass(case.result)
+    assert isinstance(case.example, case.input)
+    assert all(one.help for one in case.fields())
+    names = set(re.findall(r"\{(\w+)\}", case.path))
+    assert names <= {one.name for one in case.fields()}
