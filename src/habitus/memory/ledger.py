@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,6 +16,8 @@ from habitus.memory.stores.base import EngramStore
 from habitus.memory.viewer import Viewer
 from habitus.settings import RetentionSettings
 
+# Who notes what is saved, of this thread or task and those it started.
+_NOTING: ContextVar[tuple[tuple[EngramLedger, list[Engram]], ...]] = ContextVar("noting", default=())
 _KNOWN = tuple(state for state in LessonState if state is not LessonState.ERASED)
 
 
@@ -34,7 +37,6 @@ class EngramLedger:
         self.clock = clock
         self.keep = keep
         self.allow = allow  # raises where nothing may be changed
-        self._noted: list[list[Engram]] = []
         self.viewer = viewer
 
     def get(self, id: str) -> Engram:
@@ -60,19 +62,20 @@ class EngramLedger:
             return ()
         saved = self.store.save(engrams, Cause(at=self.clock(), by=by, reason=reason))
         self.mirror.took(saved)
-        for noted in self._noted:
-            noted += saved
+        for ledger, noted in _NOTING.get():
+            if ledger is self:
+                noted += saved
         return saved
 
     @contextmanager
     def noting(self) -> Iterator[list[Engram]]:
-        """What is saved inside, each as it became."""
+        """What is saved inside, each as it became; what others save at the same time is theirs."""
         noted: list[Engram] = []
-        self._noted.append(noted)
+        before = _NOTING.set((*_NOTING.get(), (self, noted)))
         try:
             yield noted
         finally:
-            self._noted.remove(noted)
+            _NOTING.reset(before)
 
     def archive(self, gone: Iterable[Engram], by: str, reason: str) -> tuple[Engram, ...]:
         return self.save([replace(engram, state=LessonState.ARCHIVED, reason=reason) for engram in gone], by, reason)
