@@ -73,7 +73,7 @@ def library_of(size: int) -> Metrics:
         store = open_store(home)
         cold = timed(store.list_summaries)
         warm = median(store.list_summaries, 20)
-        fresh = median(lambda: store._fresh(look=True), 7)
+        fresh = median(lambda: store.look(now=True), 7)
         name = f"skill-{size // 2:05d}"
         load = median(lambda: store.load(name), 50)
         edit = median(counted(lambda number: store.save(skill(size // 2, f"{BODY}\n{number}"), ME)), 10)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
+from tests.costs import assert_cheap_edit, counted_costs
 
 UNNEEDED = ("alembic", "numpy", "pydantic_ai", "rich", "sqlalchemy.dialects.postgresql", "sqlalchemy.orm", "yaml")
 COMMANDS = (("skills", "list"), ("skills", "show", "water-3"), ("skills", "search", "water the third flower"))
@@ -104,3 +105,14 @@ def test_listing_loads_nothing_that_it_has_no_use_for(installed_cli: Cli) -> Non
         assert "water-1" in ran.stdout
         said.append(ran.stderr.strip())
     assert said == ["['yaml']", "[]"]  # the first time has files to read
+
+
+@pytest.mark.req("PF-04")
+def test_an_edit_takes_few_transactions_one_look_and_one_parse_each_way(direct: Direct) -> None:
+    direct.ok("skills", "new", "water", "-d", "Waters flowers.")
+    direct.ok("skills", "list")  # notes what is new on disk
+    for number in (2, 3):  # the second time the file is a moment old
+        with counted_costs() as costs:
+            said = direct.ok("skills", "edit", "water", "--append", f"{number}.", "--title", f"T{number}")
+        assert f"water@user:{number}" in said
+        assert_cheap_edit(costs)

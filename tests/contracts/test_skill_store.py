@@ -157,7 +157,7 @@ def test_history_keeps_every_text_with_its_author(store: SkillStore) -> None:
 def test_rollback_is_a_new_version_with_the_old_text(store: SkillStore) -> None:
     saved(store, body="one")
     saved(store, body="two")
-    assert store.rollback("csv-summary", 1, ME) == 3
+    assert store.rollback("csv-summary", 1, ME).version == 3
     loaded = store.load("csv-summary")
     assert loaded is not None
     assert (loaded.version, loaded.body) == (3, "one")

@@ -65,7 +65,9 @@ def test_a_hand_edit_never_loses_to_a_cached_copy(store: VersionedStore, tmp_pat
     path = tmp_path / "skills/report/SKILL.md"
     path.write_text(path.read_text().replace("old steps", "by hand"))
     changed = store.change("report", lambda skill: replace(skill, body=skill.body + ", then by us"), ME)
-    assert (changed.body, changed.version) == ("by hand, then by us", 3)
+    loaded = store.load("report")
+    assert loaded is not None
+    assert (loaded.body, loaded.version, changed.version) == ("by hand, then by us", 3, 3)
 
 
 @pytest.mark.req("SK-05", "SK-11")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from habitus.skills.edits import Edit, Operation
 from habitus.skills.layers import project_places
 from habitus.skills.library import Fields, Library
 from habitus.skills.model import Actor, Author, Skill, Source, State
+from habitus.skills.stores.base import Written
 from tests.homes import furnish
 
 AGENT = Author(actor=Actor.AGENT, name="main")
@@ -149,7 +151,7 @@ def test_editing_a_read_only_skill_writes_an_override_above_it(world: World) -> 
     (world.operator / "deploy/scripts/run.sh").write_text("echo")
     library = world.library()
     edited = library.edit("deploy", APPEND, me())
-    assert (edited.body, edited.layer) == ("1. Do it.\n2. More.", "user")
+    assert (library.load("deploy").body, edited.layer) == ("1. Do it.\n2. More.", "user")
     assert library.load("deploy@operator").body == "1. Do it."
     assert (world.user / "deploy/scripts/run.sh").read_text() == "echo"
     assert library.history("deploy")[0].author.reason == "override of deploy@operator"
@@ -241,7 +243,9 @@ def test_fields_and_body_change_in_one_version(world: World) -> None:
     library = world.library()
     library.create(Skill(name="x", description="Does x.", body="1. Do it."), me())
     edited = library.edit("x", APPEND, me(), fields=Fields(title="X", tags=("a", "b"), when_to_use="x is asked for"))
-    assert (edited.version, edited.title, edited.tags) == (2, "X", ("a", "b"))
+    assert edited == Written(name="x", layer="user", version=2, is_changed=True)
+    assert (library.load("x").title, library.load("x").tags) == ("X", ("a", "b"))
+    assert library.edit("x", Edit(), me(), fields=Fields(title="X")) == replace(edited, is_changed=False)
     with pytest.raises(Stale, match="version 2 now, not 1"):
         library.edit("x", APPEND, me(), expected_version=1)
     with pytest.raises(Stale, match="already"):

@@ -88,13 +88,12 @@ def edit(
 
 
 def _print_edited(context: typer.Context, done: Edited, as_json: bool) -> None:
-    before, after = done.before, done.after
-    said = f"{after.name} is now at version {done.version}."
+    said = f"{done.name} is now at version {done.version}."
     if done.is_unchanged:
-        said = f"{after.name} is unchanged (version {done.version})."
+        said = f"{done.name} is unchanged (version {done.version})."
     elif done.is_override:
-        said = f"Wrote {after.name}@{after.layer}, which now stands in front of {before.name}@{before.layer}."
-    data = {"name": after.name, "layer": after.layer, "version": done.version}
+        said = f"Wrote {done.name}@{done.layer}, which now stands in front of {done.name}@{done.before.layer}."
+    data = {"name": done.name, "layer": done.layer, "version": done.version}
     output.done(context, as_json, data, said, undo=done.undo)
 
 

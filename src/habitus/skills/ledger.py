@@ -103,10 +103,6 @@ class Ledger:
 
     # Rows
 
-    def generation(self, connection: sa.Connection) -> int:
-        query = sa.select(sa.func.max(skills.c.generation)).where(self._read)
-        return connection.execute(query).scalar() or 0
-
     def changes_since(self, connection: sa.Connection, generation: int) -> LayerChanges:
         query = sa.select(*_COLUMNS, skills.c.generation, skills.c.archived_on)
         query = query.where(self._read, skills.c.generation > generation).order_by(skills.c.generation)
@@ -170,10 +166,13 @@ class Ledger:
 
     def put(
         self, connection: sa.Connection, found: Sequence[tuple[Row | None, Entry]], author: Author, now: datetime
-    ) -> None:
-        """Write down directories as they now are, each with the row it has had: a new version where files changed."""
+    ) -> dict[str, int]:
+        """Write down directories as they now are, each with the row it has had: a new version where files changed.
+
+        Returns folder → version.
+        """
         if not found:
-            return
+            return {}
         numbered = enumerate(found, next_generation(connection, len(found)) - len(found) + 1)
         rows = [(row, entry, self._values(row, entry, now, generation)) for generation, (row, entry) in numbered]
         old = [values | {"the_id": row.id} for row, _, values in rows if row is not None]
@@ -200,6 +199,7 @@ class Ledger:
         ]
         if made:
             connection.execute(versions.insert(), made)
+        return {entry.folder: values["version"] for _, entry, values in rows}
 
     def _values(self, row: Row | None, entry: Entry, now: datetime, generation: int) -> dict[str, Any]:
         facts = entry.facts

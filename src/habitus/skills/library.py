@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from habitus.skills.model import (
     Version,
 )
 from habitus.skills.names import Address
-from habitus.skills.stores.base import Facts, Step, refuse_stale
+from habitus.skills.stores.base import Facts, Step, Written, refuse_stale
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +58,7 @@ class Library:
         allow: Callable[[Author], None] = lambda author: None,
         outside: Outside | None = None,
         newest: Callable[[], Hashable] | None = None,
+        reading: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.layers = tuple(layers)
         self._outside = outside or TrustEverything()
@@ -66,6 +67,7 @@ class Library:
         self._fill = {name: value for name, value in fill.items() if name != "USER"}
         self._allow = allow
         self._newest = newest  # changes with every change to a layer that a database knows of
+        self._reading = reading  # one transaction for all that a snapshot asks
         self._lock = threading.RLock()
         self._mark: Hashable = None
         self.last = Snapshot(revision=(), listing=())  # as it was looked at last
@@ -78,13 +80,15 @@ class Library:
         Without a look the directories are not read, so what somebody changed there by hand is not noticed.
         """
         with self._lock:
-            trust = self._outside.revision()
-            mark = None if self._newest is None else (trust, self._newest())
-            if mark is None or mark != self._mark:
-                self._compose(trust)
-                self._mark = mark
+            with self._reading():
+                trust = self._outside.revision()
+                mark = None if self._newest is None else (trust, self._newest())
+                if mark is None or mark != self._mark:
+                    self._compose(trust)
+                    self._mark = mark
             if look and [layer for layer in self.layers if layer.store.look()]:
-                self._compose(trust)
+                with self._reading():
+                    self._compose(trust)
             return self.last.for_reader(user or self._reader)
 
     def _compose(self, trust: Hashable) -> None:
@@ -187,7 +191,7 @@ class Library:
     ) -> int:
         """Make a skill of one layer consist of exactly these files; returns its version."""
         self._allow(author)
-        return self._writable(layer).store.save_tree(name, tree, author, expected_version=expected_version)
+        return self._writable(layer).store.save_tree(name, tree, author, expected_version=expected_version).version
 
     def write_trees(
         self, layer: str, wanted: Mapping[str, Tree], author: Author, *, facts: Mapping[str, Facts] | None = None
@@ -204,18 +208,18 @@ class Library:
         *,
         fields: Fields = Fields(),  # noqa: B008  # frozen
         expected_version: int | None = None,
-    ) -> Skill:
+        at: Snapshot | None = None,
+    ) -> Written:
         """Change a skill's body by one operation and its fields; a read-only skill gets an override above it."""
         self._allow(author)
-        item = self.find(address)
+        item = self.find(address, at=at)
         layer = self.layer(item.layer)
         change = self.changing(item, edit, fields)
         if layer.can_write:
             return layer.store.change(item.name, change, author, expected_version=expected_version)
         _, tree, skill = self.own_copy(item)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
-        self._override(names.parse_address(address), layer, trees.with_skill(tree, change(skill)), author)
-        return self.load(item.name)
+        return self._override(names.parse_address(address), layer, trees.with_skill(tree, change(skill)), author)
 
     def changing(self, item: Listed | None, edit: Edit, fields: Fields) -> Callable[[Skill], Skill]:
         """How an edit changes one's own copy of what is listed, if it is: the text it starts from is the one shown."""
@@ -241,7 +245,7 @@ class Library:
     def own_copy(self, item: Listed) -> tuple[str, Tree, Skill]:
         """The layer that a change to a skill goes to, and what it starts from; of a read-only one a strict copy."""
         layer = self.layer(item.layer)
-        tree = layer.store.tree(item.name) or {}
+        tree = layer.store.tree(item.name, look=False) or {}
         if not layer.can_write and item.summary is not None:
             tree = _strict_copy(layer, item.name, tree, description=self._layered(item).description)
         skill = trees.parse(item.name, tree).skill
@@ -251,12 +255,12 @@ class Library:
 
     def edit_file(
         self, address: str, path: str, content: bytes, author: Author, *, expected_version: int | None = None
-    ) -> int:
+    ) -> Written:
         """Replace one file of a skill whole; refused when the skill could not be loaded with it."""
         self._allow(author)
         item = self.find(address)
         layer = self.layer(item.layer)
-        old = layer.store.tree(item.name) or {}
+        old = layer.store.tree(item.name, look=False) or {}
         is_executable = path in old and old[path].executable
         tree = {**old, checked_path(path): file_of(content, executable=is_executable)}
         parsed = trees.parse(item.name, tree)
@@ -268,7 +272,7 @@ class Library:
         strict = _strict_copy(layer, item.name, tree, description=parsed.skill.description)
         return self._override(names.parse_address(address), layer, strict, author)
 
-    def _override(self, address: Address, layer: Layer, tree: Tree, author: Author) -> int:
+    def _override(self, address: Address, layer: Layer, tree: Tree, author: Author) -> Written:
         """Write a changed copy of a read-only skill into the user's layer."""
         if address.layer is not None:
             raise Refused(f"The layer '{layer.name}' is read-only.", mend=f"Edit '{address.name}' to override it.")
@@ -298,7 +302,7 @@ class Library:
         self.layer(item.layer).store.set_enabled(item.name, enabled, author)
         return self.find(address)
 
-    def rollback(self, address: str, to: int, author: Author) -> int:
+    def rollback(self, address: str, to: int, author: Author) -> Written:
         """Make an earlier version the current one, as a new version."""
         self._allow(author)
         item = self.find(address)

@@ -27,7 +27,7 @@ def open_engine(url: str, workspace: str = "") -> sa.Engine:
     engine = create_engine(url, workspace)
     try:
         found = revision(engine)
-        if engine.dialect.name == "sqlite" or found is None:
+        if found is None or (engine.dialect.name == "sqlite" and found < HEAD):
             migrate(engine)
         elif (problem := unusable(engine, found)) is not None:
             raise problem

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from habitus.app.home import Home
-from habitus.app.library.undoing import of_lessons, undo_of
+from habitus.app.library.undoing import of_lessons, of_written
 from habitus.memory.past import LessonStep as LessonStep
 from habitus.skills.stores.base import Step as SkillStep
 
@@ -47,6 +47,5 @@ def return_to(home: Home, moment: datetime, reason: str, *, dry_run: bool) -> Wa
 
 def roll_back(home: Home, name: str, to: int, reason: str) -> RolledBack:
     author = home.person(reason or f"back to version {to}")
-    version = home.skills.rollback(name, to, author)
-    item = home.skills.find(name)
-    return RolledBack(name=item.name, layer=item.layer, version=version, undo=undo_of(home.skills, item, author))
+    done = home.skills.rollback(name, to, author)
+    return RolledBack(name=done.name, layer=done.layer, version=done.version, undo=of_written(done))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 import habitus as package
+from habitus import sql
 from habitus.app.whose import refuse_unless_admin
 from habitus.skills.importing import forget, origins
 from habitus.skills.layers import AGENTS, PROMPT, USER, Layer, project_places
@@ -18,7 +19,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import Source
 from habitus.skills.outside import OutsideContent
 from habitus.skills.stores.files import DirectoryShelf
-from habitus.skills.stores.noticing import Inspect
+from habitus.skills.stores.recording import Inspect
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import VersionedStore
 from habitus.sql.news import Topic, news_of
@@ -32,12 +33,15 @@ CHANGELOG = "CHANGELOG.md"  # beside the skill folders of a layer that is the pe
 def open_library(home: Home, *, only: str = "") -> Library:
     """The library of a home, or what it knows of only one name: as if there were no other skills."""
     local, shared = home.local, home.shared
+    with sql.reading(local):  # one transaction for all layers
+        layers = _layers(home, only)
     return Library(
-        _layers(home, only),
+        layers,
         gate_context=home.gates(home.user()),
         fill=home.fill,
         allow=home.allow,
         newest=partial(_newest, local, shared),
+        reading=partial(sql.reading, local),
         outside=OutsideContent(
             home.trust,
             imported=lambda layer: origins(shared, layer),

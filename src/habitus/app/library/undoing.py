@@ -15,9 +15,8 @@ from habitus.memory.model import Engram
 from habitus.skills import merging, trees
 from habitus.skills.layers import Layer
 from habitus.skills.library import Library
-from habitus.skills.listing import Listed
 from habitus.skills.model import Author, Switched, Version
-from habitus.skills.stores.base import Changed
+from habitus.skills.stores.base import Changed, Written
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,11 +46,9 @@ def of_version(address: str, version: int) -> tuple[str, ...]:
     return ("undo", f"{address}:{version}")
 
 
-def undo_of(skills: Library, item: Listed, author: Author) -> tuple[str, ...]:
-    """The command that takes back what an author has just made of a skill; nothing where nothing was changed."""
-    history = skills.layer(item.layer).store.history(item.name)
-    made = [version.number for version in history if version.author.change == author.change]
-    return of_version(f"{item.name}@{item.layer}", made[-1]) if made else ()
+def of_written(done: Written) -> tuple[str, ...]:
+    """The command that takes back a change of a skill; nothing where nothing was changed."""
+    return of_version(f"{done.name}@{done.layer}", done.version) if done.is_changed else ()
 
 
 def of_change(author: Author) -> tuple[str, ...]:

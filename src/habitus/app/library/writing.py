@@ -10,7 +10,7 @@ from pathlib import Path
 
 from habitus.agent.identity import NAME, identity_skill
 from habitus.app.home import Home
-from habitus.app.library.undoing import of_change, of_version, undo_of
+from habitus.app.library.undoing import of_change, of_version, of_written
 from habitus.errors import Invalid
 from habitus.files import Tree, file_of
 from habitus.settings import Settings
@@ -19,8 +19,9 @@ from habitus.skills.edits import Edit
 from habitus.skills.formats import skill_md
 from habitus.skills.layers import PROMPT
 from habitus.skills.library import Fields, Library
-from habitus.skills.listing import Listed
+from habitus.skills.listing import Listed, Snapshot
 from habitus.skills.model import Author, Skill
+from habitus.skills.stores.base import Written
 
 ByHand = Callable[[bytes, str], AbstractContextManager[bytes]]  # content and file name in, what a person wrote out
 _SKELETON = """# {title}
@@ -75,13 +76,14 @@ class Edited:
     """A skill before and after; an override where the one before can't be written."""
 
     before: Listed
-    after: Listed
+    name: str
+    layer: str
     version: int
     undo: tuple[str, ...]
 
     @property
     def is_override(self) -> bool:
-        return self.after.layer != self.before.layer
+        return self.layer != self.before.layer
 
     @property
     def is_unchanged(self) -> bool:
@@ -177,11 +179,21 @@ def _text(content: bytes, file: str) -> str:
         raise Invalid(f"{file} is not UTF-8 at byte {error.start}.", mend="Save it as UTF-8.") from None
 
 
-def edit(home: Home, name: str, change: Edit, fields: Fields, expect: int | None, reason: str) -> Edited:
-    """Change a skill's steps by one operation, and its fields."""
-    before, author = home.skills.find(name), home.person(reason)
-    version = home.skills.edit(name, change, author, fields=fields, expected_version=expect).version
-    return _edited(home.skills, name, before, version, author)
+def edit(
+    home: Home,
+    name: str,
+    change: Edit,
+    fields: Fields,
+    expect: int | None,
+    reason: str,
+    *,
+    at: Snapshot | None = None,
+) -> Edited:
+    """Change a skill's steps by one operation, and its fields; `at` is the library as the caller has just seen it."""
+    seen, author = at or home.skills.snapshot(), home.person(reason)
+    before = home.skills.find(name, at=seen)
+    written = home.skills.edit(name, change, author, fields=fields, expected_version=expect, at=seen)
+    return _edited(before, written)
 
 
 def edit_by_hand(home: Home, name: str, by_hand: ByHand, expect: int | None, reason: str) -> Edited:
@@ -189,7 +201,8 @@ def edit_by_hand(home: Home, name: str, by_hand: ByHand, expect: int | None, rea
     item, tree = home.skills.find(name), home.skills.tree(name)
     borrowed = _borrowed(home.skills, item, tree)
     path, content = editable(_with_body(item, tree, borrowed) if borrowed else tree)
-    version, author = _version(item), home.person(reason)
+    version = _version(item)
+    done = Written(name=item.name, layer=item.layer, version=version, is_changed=False)
     with by_hand(content, f"{item.name}.md") as written:
         if written != content:
             changed = {**tree, path: file_of(written)}
@@ -197,8 +210,9 @@ def edit_by_hand(home: Home, name: str, by_hand: ByHand, expect: int | None, rea
             if borrowed and left is not None and left.body == borrowed:
                 _, written = editable(_with_body(item, changed, ""))
             expected = expect or version or None
-            version = home.skills.edit_file(name, path, written, author, expected_version=expected)
-    return _edited(home.skills, name, item, version, author)
+            author = home.person(reason)
+            done = home.skills.edit_file(name, path, written, author, expected_version=expected)
+    return _edited(item, done)
 
 
 def _borrowed(skills: Library, item: Listed, tree: Tree) -> str:
@@ -219,9 +233,8 @@ def editable(tree: Tree) -> tuple[str, bytes]:
     return path, (tree[path].content if path in tree else b"") or b""
 
 
-def _edited(skills: Library, name: str, before: Listed, version: int, author: Author) -> Edited:
-    after = skills.find(name)
-    return Edited(before=before, after=after, version=version, undo=undo_of(skills, after, author))
+def _edited(before: Listed, done: Written) -> Edited:
+    return Edited(before=before, name=done.name, layer=done.layer, version=done.version, undo=of_written(done))
 
 
 def _version(item: Listed) -> int:
@@ -264,7 +277,8 @@ def set_identity(home: Home, text: str) -> IdentityText:
     author = home.person("changed who the assistant is")
     store = library.layer(PROMPT).store
     if store.load(NAME) is None:
-        library.create(replace(before, body=text.strip()), author, layer=PROMPT)
+        made = library.create(replace(before, body=text.strip()), author, layer=PROMPT)
+        undo = of_version(address, made.version)
     else:
-        store.change(NAME, lambda old: replace(old, body=text.strip()), author)
-    return replace(identity(home.skills), undo=undo_of(home.skills, library.find(address), author))
+        undo = of_written(store.change(NAME, lambda old: replace(old, body=text.strip()), author))
+    return replace(identity(home.skills), undo=undo)

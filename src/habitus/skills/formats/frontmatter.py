@@ -5,6 +5,7 @@ Every scalar is text: `no`, `1.0` and dates stay what the author wrote.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -90,22 +91,32 @@ def plain_newlines(text: str) -> str:
 
 def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
     """The fields of a block, with what was odd about it. An unquoted colon in a value is mended and said."""
+    try:
+        fields, odd = _read(front)
+    except Unreadable as error:
+        raise Unreadable(replace(error.diagnostic, file=file)) from None
+    return dict(fields), [replace(each, file=file) for each in odd]
+
+
+# Whoever changes a file reads it, changes some fields, and reads the result: the same two texts, several times.
+@functools.lru_cache(maxsize=64)
+def _read(front: str) -> tuple[Fields, list[Diagnostic]]:
     from habitus.skills.formats.yaml_values import load  # the parser, for those who read a file that is new
 
     diagnostics: list[Diagnostic] = []
     try:
-        fields = load(front, file, diagnostics)
+        fields = load(front, diagnostics)
     except Unreadable as error:
         mended = _with_colons_quoted(front)
         if mended == front:
             raise
         try:
-            fields = load(mended, file, diagnostics)
+            fields = load(mended, diagnostics)
         except Unreadable:
             raise error from None
         diagnostics.append(
             Diagnostic(
-                file=file,
+                file="",
                 what="A value has a ': ' in it and no quotes around it; it was read as one text.",
                 mend="Put the value in double quotes; stricter readers refuse the file.",
             )
@@ -116,7 +127,7 @@ def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
         kind = "a list" if isinstance(fields, list) else "a single text"
         raise Unreadable(
             Diagnostic(
-                file=file,
+                file="",
                 what=f"The frontmatter is {kind}, not fields.",
                 mend="Write 'name: …' and 'description: …', one a line.",
                 severity=Severity.ERROR,

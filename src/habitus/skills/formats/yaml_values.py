@@ -12,15 +12,16 @@ from habitus.plain import MAX_DEPTH, height
 from habitus.skills.model import Diagnostic, Severity, Unreadable
 
 
-def load(front: str, file: str, diagnostics: list[Diagnostic]) -> Any:
-    """The value of a YAML text, every scalar of it a text; what is odd about it is added to the diagnostics."""
+def load(front: str, diagnostics: list[Diagnostic]) -> Any:
+    """The value of a YAML text, every scalar of it a text; what is odd about it is added to the diagnostics, which
+    name no file."""
     builder = _Builder(front)
     try:
         value = builder.document()
     except (yaml.YAMLError, ValueError) as error:
-        raise Unreadable(_problem(error, file)) from None
+        raise Unreadable(_problem(error)) from None
     diagnostics += [
-        Diagnostic(file=file, what=f"The field '{key[:80]}' stands twice; the last one counts.", mend="Remove one.")
+        Diagnostic(file="", what=f"The field '{key[:80]}' stands twice; the last one counts.", mend="Remove one.")
         for key in builder.repeated
     ]
     return value
@@ -98,12 +99,12 @@ def _refused(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
-def _problem(error: Exception, file: str) -> Diagnostic:
+def _problem(error: Exception) -> Diagnostic:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     where = f" (line {mark.line + 2})" if mark is not None else ""
     return Diagnostic(
-        file=file,
+        file="",
         what=f"The frontmatter is not valid YAML{where}: {problem}.",
         mend="Quote the value on that line, or correct its indentation.",
         severity=Severity.ERROR,

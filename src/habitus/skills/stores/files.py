@@ -180,13 +180,27 @@ class DirectoryShelf:
 
     # Writing
 
-    def write(self, folder: str, tree: Tree, before: Tree) -> None:
-        with disk_errors(self.root):
-            top = f"{self._root}/{folder}"
-            if os.path.exists(top):
-                self._change(Path(top).resolve() if self.follow_links else Path(top), tree, before)
-            else:
-                self._create(top, tree)
+    def write_many(self, writes: Sequence[Write]) -> None:
+        """One is made durable file by file; many at once at the end, when none is too young to be trusted."""
+        is_alone = len(writes) == 1
+        self._syncs = self._is_durable and is_alone
+        try:
+            with disk_errors(self.root):
+                for each in writes:
+                    self._write(each)
+        finally:
+            self._syncs = self._is_durable
+            if self._is_durable and not is_alone:
+                os.sync()
+        if not is_alone:
+            time.sleep(_YOUNG_NS / 1e9)
+
+    def _write(self, wanted: Write) -> None:
+        top = f"{self._root}/{wanted.folder}"
+        if os.path.exists(top):
+            self._change(Path(top).resolve() if self.follow_links else Path(top), wanted.tree, wanted.before)
+        else:
+            self._create(top, wanted.tree)
 
     def _create(self, top: str, tree: Tree) -> None:
         """Build the folder aside and move it into place whole."""
@@ -219,17 +233,6 @@ class DirectoryShelf:
                 _remove_empty_parents(top, path)
         self._sync_directory(top)
 
-    def write_many(self, writes: Sequence[Write]) -> None:
-        self._syncs = False
-        try:
-            for each in writes:
-                self.write(each.folder, each.tree, each.before)
-        finally:
-            self._syncs = self._is_durable
-            if self._is_durable:
-                os.sync()
-        time.sleep(_YOUNG_NS / 1e9)  # so that none of the files is too young to be trusted
-
     def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
         raise NotImplementedError("this shelf has no place for facts")
 
@@ -243,16 +246,7 @@ class DirectoryShelf:
                 # The copy below was completed before, but not the removal of the source.
                 _remove_directory(source)
                 return
-            try:
-                source.rename(target)
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                aside = aside_of(target)
-                shutil.copytree(source, aside, symlinks=True)
-                self._sync_directory(aside)
-                aside.rename(target)
-                _remove_directory(source)
+            self._move(source, target)
             self._sync_directory(self.root)
             self._sync_directory(target.parent)
 
@@ -264,18 +258,21 @@ class DirectoryShelf:
             if not os.path.lexists(source):
                 return False
             self.root.mkdir(parents=True, exist_ok=True)
-            try:
-                source.rename(target)
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                aside = aside_of(target)
-                shutil.copytree(source, aside, symlinks=True)
-                self._sync_directory(aside)
-                aside.rename(target)
-                _remove_directory(source)
+            self._move(source, target)
             self._sync_directory(self.root)
             return True
+
+    def _move(self, source: Path, target: Path) -> None:
+        try:
+            source.rename(target)
+        except OSError as error:  # the archive may lie on another file system
+            if error.errno != errno.EXDEV:
+                raise
+            aside = aside_of(target)
+            shutil.copytree(source, aside, symlinks=True)
+            self._sync_directory(aside)
+            aside.rename(target)
+            _remove_directory(source)
 
     def tidy(self) -> None:
         with disk_errors(self.root):

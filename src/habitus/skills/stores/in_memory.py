@@ -45,14 +45,11 @@ class MemoryShelf:
     def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
         return {folder: found for folder in folders if (found := self.read(folder)) is not None}
 
-    def write(self, folder: str, tree: Tree, before: Tree) -> None:
-        there = self.folders.get(folder, {})
-        kept = {path: file for path, file in there.items() if path not in before}
-        self.folders[folder] = kept | dict(tree)
-
     def write_many(self, writes: Sequence[Write]) -> None:
         for each in writes:
-            self.write(each.folder, each.tree, each.before)
+            there = self.folders.get(each.folder, {})
+            kept = {path: file for path, file in there.items() if path not in each.before}
+            self.folders[each.folder] = kept | dict(each.tree)
 
     def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
         raise NotImplementedError("this shelf has no place for facts")

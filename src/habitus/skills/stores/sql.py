@@ -74,9 +74,6 @@ class SqlShelf:
             _materialise(found.tree, place)
         return place
 
-    def write(self, folder: str, tree: Tree, before: Tree) -> None:
-        self.write_many([Write(folder=folder, tree=tree, before=before)])
-
     def write_many(self, writes: Sequence[Write]) -> None:
         changed: list[dict[str, Any]] = []
         wanted: dict[str, Tree] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import logging
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -20,12 +20,24 @@ from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.ledger import Ledger, Row
 from habitus.skills.model import Archived, Author, Counters, Diagnostic, History, Skill, Stage, Summary, Version
 from habitus.skills.stores import past
-from habitus.skills.stores.base import TOLD, Broken, Changed, Contents, Facts, Shelf, Step, Write, refuse_stale
-from habitus.skills.stores.index import RowIndex
-from habitus.skills.stores.intents import Intents
-from habitus.skills.stores.noticing import Inspect, Noticing
+from habitus.skills.stores.base import (
+    TOLD,
+    Broken,
+    Changed,
+    Contents,
+    Facts,
+    Found,
+    Shelf,
+    Step,
+    Write,
+    Written,
+    refuse_stale,
+)
+from habitus.skills.stores.known import CHUNK, KnownLayer
+from habitus.skills.stores.recording import Inspect, Recorder
 
-_CHUNK = 500  # folders written down in one transaction
+log = logging.getLogger(__name__)
+
 
 MakeTree = Callable[[str, Tree], Tree]  # from the folder and its files
 
@@ -50,28 +62,30 @@ class VersionedStore:
         self._shelf = shelf
         self._engine = engine
         self._ledger = Ledger(key or layer, layer, only)
-        self._noticing = Noticing(shelf, self._ledger, clock, inspect)
-        self._intents = Intents(engine, shelf, self._ledger, self._noticing, clock)
+        self._recorder = Recorder(shelf, self._ledger, clock, inspect)
+        self._known = KnownLayer(
+            engine,
+            shelf,
+            self._ledger,
+            self._recorder,
+            look_every=look_every,
+            heard=heard,
+            monotonic=monotonic,
+        )
         self._clock = clock
-        self._look_every = look_every
-        self._heard = heard  # changes when somebody has touched the shelf; None where nobody would tell
-        self._heard_of: Hashable = None
-        self._monotonic = monotonic
-        self._lock = threading.RLock()
-        self._rows: dict[int, Row] = {}
-        self._index = RowIndex()
-        self._generation = 0
-        self._looked_at: float | None = None
         with sql.reading(engine) as connection:
             is_unfinished = bool(self._ledger.intended(connection))
         if is_unfinished:
-            with sql.writing(engine, lock=self._ledger.key) as connection:
-                self._intents.recover(connection)
+            with self._known.writing() as connection:
+                self._recorder.recover(connection)
 
     # Reading
 
+    def look(self, *, now: bool = False) -> bool:
+        return self._known.look(now=now)
+
     def contents(self, *, look: bool = True) -> Contents:
-        return self._fresh(look=None if look else False).contents
+        return self._known.fresh(look=None if look else False).contents
 
     def list_summaries(self) -> list[Summary]:
         return list(self.contents().summaries)
@@ -84,34 +98,36 @@ class VersionedStore:
         return [skill for skill in found if skill is not None]
 
     def load(self, name: str, *, look: bool = True) -> Skill | None:
-        row = (self._fresh() if look else self._index).loadable.get(names.canonical(name))
-        if look and row is not None and not self._shelf.is_fresh(row.folder, row.stamp):
-            self._look_at([row.folder])
-            row = self._index.loadable.get(row.name)
+        row = (self._known.fresh() if look else self._known.index).loadable.get(names.canonical(name))
+        if look and row is not None and not self._shelf.is_fresh(row.folder, self._known.rows[row.id].stamp):
+            self._known.look_at([row.folder])
+            row = self._known.index.loadable.get(row.name)
         if row is None or row.summary is None:
             return None
         return records.with_body(row.summary, self.bodies([row.name]).get(row.name, ""))
 
     def summary(self, name: str) -> Summary | None:
-        row = self._fresh().loadable.get(names.canonical(name))
+        row = self._known.fresh().loadable.get(names.canonical(name))
         return None if row is None else row.summary
 
     def is_taken(self, name: str) -> bool:
-        return names.canonical(name) in self._fresh().taken
+        return names.canonical(name) in self._known.fresh().taken
 
     def diagnostics(self, name: str) -> tuple[Diagnostic, ...]:
         return self.contents().diagnostics.get(names.canonical(name), ())
 
     def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
-        return names.closest_match(name, self._fresh().loadable, cutoff=cutoff)
+        return names.closest_match(name, self._known.fresh().loadable, cutoff=cutoff)
 
     def directory(self, name: str, *, look: bool = True) -> Path | None:
         """Where the skill's files lie, for those who run or open them."""
-        row = (self._fresh() if look else self._index).taken.get(names.canonical(name))
+        row = (self._known.fresh() if look else self._known.index).taken.get(names.canonical(name))
         return None if row is None else self._shelf.directory(row.folder)
 
     def bodies(self, wanted: Collection[str]) -> dict[str, str]:
-        rows = {row.folder: row.name for name in wanted if (row := self._index.loadable.get(names.canonical(name)))}
+        rows = {
+            row.folder: row.name for name in wanted if (row := self._known.index.loadable.get(names.canonical(name)))
+        }
         mains = {rows[folder]: main for folder, main in self._shelf.main_files(rows).items()}
         return {name: frontmatter.split(main.decode("utf-8", "replace"), name).body for name, main in mains.items()}
 
@@ -122,11 +138,14 @@ class VersionedStore:
         name = names.checked(skill.name)
         skill = replace(skill, name=name, body=skill_md.normal_body(skill.body))
         self._write(name, lambda folder, tree: trees.with_skill(tree, skill), author, expected_version)
-        return self._loaded(name)
+        saved = self.load(name, look=False)
+        if saved is None:
+            raise StorageFailed(f"'{name}' was saved and can't be read back.", mend="Run 'habitus skills lint'.")
+        return saved
 
     def change(
         self, name: str, change: Callable[[Skill], Skill], author: Author, *, expected_version: int | None = None
-    ) -> Skill:
+    ) -> Written:
         """Change a skill that is there; `change` gets it as it is at that moment, under the write lock."""
         name = names.canonical(name)
 
@@ -136,11 +155,10 @@ class VersionedStore:
                 raise Invalid(f"'{name}' is broken and can't be edited so.", mend="Mend its file, or roll it back.")
             return trees.with_skill(tree, change(skill))
 
-        self._write(name, make, author, expected_version)
-        return self._loaded(name)
+        return self._write(name, make, author, expected_version)
 
-    def save_tree(self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None) -> int:
-        """Make the skill consist of exactly these files; returns its version."""
+    def save_tree(self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None) -> Written:
+        """Make the skill consist of exactly these files."""
         name = names.checked(name)
         for path in tree:
             checked_path(path)
@@ -159,21 +177,15 @@ class VersionedStore:
             for path in tree:
                 checked_path(path)
         everything = list(checked)
-        try:
-            for start in range(0, len(everything), _CHUNK):
-                some = everything[start : start + _CHUNK]
-                self._save_chunk({name: checked[name] for name in some}, author, facts or {})
-        finally:
-            self._catch_up()
-        return {name: self._index.taken[name].version for name in checked}
+        for start in range(0, len(everything), CHUNK):
+            self._save_chunk({name: checked[name] for name in everything[start : start + CHUNK]}, author, facts or {})
+        return {name: self._known.index.taken[name].version for name in checked}
 
     def _save_chunk(self, wanted: Mapping[str, Tree], author: Author, facts: Mapping[str, Facts]) -> None:
-        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
-            self._intents.recover(connection)
+        with self._known.writing(durable=True) as connection:
+            self._recorder.recover(connection)
             folders = {name: name for name in wanted} | self._ledger.folders_of(connection, list(wanted))
-            self._noticing.notice(connection, list(folders.values()))
-            known = self._ledger.rows(connection, list(folders.values()))
-            there = self._shelf.read_many(known, {})
+            there = self._recorder.notice(connection, list(folders.values()))
             writes: list[Write] = []
             for name, tree in wanted.items():
                 found = there.get(folders[name])
@@ -181,44 +193,40 @@ class VersionedStore:
                 if found is None or not is_same(before, tree):
                     writes.append(Write(folder=folders[name], tree=tree, before=before))
             own = {folders[name]: facts[name] for name in wanted if name in facts}
-            intent = self._intents.write_many(connection, writes, author, own) if writes else None
+            intent = self._recorder.write(connection, writes, author, own) if writes else None
         if intent is not None:
-            self._intents.perform(intent, {each.folder: each.tree for each in writes})
-
-    def tree_hash(self, name: str) -> str:
-        """The hash over all files of a skill; nothing when there is none of that name."""
-        return self.contents().hashes.get(names.canonical(name), "")
+            self._perform(intent, {each.folder: each.tree for each in writes})
 
     def tree_hashes(self) -> dict[str, str]:
         """Name → hash over all files, of every skill that can be loaded."""
-        return {name: row.tree_hash for name, row in self._fresh().loadable.items()}
+        return {name: row.tree_hash for name, row in self._known.fresh().loadable.items()}
 
     def delete(self, name: str, author: Author) -> bool:
         """Move a skill, or a broken directory, into the archive; False when there is none of that name."""
         self._refuse_if_read_only()
-        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
-            row = self._current(connection, names.canonical(name))
+        with self._known.writing(durable=True) as connection:
+            row, _ = self._current(connection, names.canonical(name))
             if row is None:
                 return False
-            intent = self._intents.remove(connection, row, author)
+            intent = self._recorder.remove(connection, row, author)
         self._perform(intent)
         return True
 
     def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
         """Bring back an archived skill by its id, under a new name if asked; returns the name."""
         self._refuse_if_read_only()
-        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
+        with self._known.writing(durable=True) as connection:
             found = next((item for item, _ in self._ledger.archived(connection) if item.id == archived), None)
             if found is None:
                 raise NotFound(f"The archive has no entry {archived}.", mend="See 'habitus skills restore --list'.")
             name = names.checked(new_name or found.name)
-            if self._current(connection, name) is not None:
+            if self._current(connection, name)[0] is not None:
                 raise Refused(
                     f"There is a skill '{name}' already.", mend="Give another name with --as, or remove that one first."
                 )
             if new_name is not None:
                 trees.refuse_clash(name, self._ledger.tree(connection, archived, found.version) or {})
-            intent = self._intents.restore(connection, archived, name, author)
+            intent = self._recorder.restore(connection, archived, name, author)
         self._perform(intent)
         if new_name is not None and self.summary(name) is not None:
             self._write(name, lambda folder, tree: trees.renamed(tree, name), author, None)
@@ -226,18 +234,17 @@ class VersionedStore:
 
     def set_enabled(self, name: str, enabled: bool, author: Author) -> bool:
         """Switch a skill on or off, which makes no version; False when there is none of that name."""
-        with sql.writing(self._engine, lock=self._ledger.key) as connection:
-            row = self._current(connection, names.canonical(name))
+        with self._known.writing() as connection:
+            row, _ = self._current(connection, names.canonical(name))
             if row is None:
                 return False
             if row.enabled != enabled:
                 self._ledger.enable(connection, row.id, enabled, author, self._clock())
-                self._noticing.settle(connection, [row.folder])
-        self._catch_up()
+                self._recorder.settle(connection, [row.folder])
         return True
 
-    def rollback(self, name: str, to: int, author: Author) -> int:
-        """Make an earlier version the current one again, as a new version; returns its number."""
+    def rollback(self, name: str, to: int, author: Author) -> Written:
+        """Make an earlier version the current one again, as a new version."""
         wanted = self.tree(name, to)
         if wanted is None:
             known = ", ".join(str(version.number) for version in self.history(name)) or "none"
@@ -251,9 +258,9 @@ class VersionedStore:
 
         `keeps_found` leaves alone what was found on disk since: it may have been there long before anybody looked.
         """
-        self._fresh(look=True)
+        self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
-            steps = past.steps_back(connection, self._ledger, self._rows, moment, keeps_found=keeps_found)
+            steps = past.steps_back(connection, self._ledger, self._known.rows, moment, keeps_found=keeps_found)
         for step in steps if not dry_run else ():
             match step.action:
                 case "archive":
@@ -271,14 +278,14 @@ class VersionedStore:
     # History
 
     def history(self, name: str, *, look: bool = True) -> list[Version]:
-        row = (self._fresh(look=True) if look else self._index).taken.get(names.canonical(name))
+        row = (self._known.fresh(look=True) if look else self._known.index).taken.get(names.canonical(name))
         if row is None:
             return []
         with sql.reading(self._engine) as connection:
             return self._ledger.history(connection, row.id)
 
     def whole_history(self, name: str) -> History:
-        self._fresh(look=True)
+        self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
             return past.whole_history(connection, self._ledger, names.canonical(name))
 
@@ -288,7 +295,7 @@ class VersionedStore:
 
     def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None:
         """The files of a version with their contents (those small enough to be kept); the current one by default."""
-        row = (self._fresh() if look else self._index).taken.get(names.canonical(name))
+        row = (self._known.fresh() if look else self._known.index).taken.get(names.canonical(name))
         if row is None:
             return None
         if version is None:
@@ -298,7 +305,7 @@ class VersionedStore:
             return self._ledger.tree(connection, row.id, version)
 
     def list_archived(self) -> list[Archived]:
-        self._fresh(look=True)
+        self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
             return [archived for archived, _ in self._ledger.archived(connection)]
 
@@ -322,9 +329,9 @@ class VersionedStore:
         last_used: datetime | None,
         version: int | None = None,
     ) -> None:
-        loadable = self._index.loadable
+        loadable = self._known.index.loadable
         if any(names.canonical(name) not in loadable for name in wanted):
-            loadable = self._fresh(look=False).loadable
+            loadable = self._known.fresh(look=False).loadable
         rows = [row for name in wanted if (row := loadable.get(names.canonical(name))) is not None]
         if len(rows) < len(wanted):
             unknown = next(name for name in wanted if names.canonical(name) not in loadable)
@@ -340,7 +347,7 @@ class VersionedStore:
         self._count([name], stage, numbers, last_used=counted.last_used, version=TOLD)
 
     def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
-        row = self._fresh().taken.get(names.canonical(name))
+        row = self._known.fresh().taken.get(names.canonical(name))
         if row is None:
             return {}
         with sql.reading(self._engine) as connection:
@@ -353,96 +360,59 @@ class VersionedStore:
 
     def all_counters(self, *, with_told: bool = False) -> dict[str, dict[Stage, Counters]]:
         """Per name and stage, over all versions, for the skills that have any."""
-        self._fresh()
+        self._known.fresh()
         with sql.reading(self._engine) as connection:
             found = self._ledger.all_counters(connection, with_told=with_told)
-        return {self._rows[identity].name: stages for identity, stages in found.items() if identity in self._rows}
+        return {
+            self._known.rows[identity].name: stages
+            for identity, stages in found.items()
+            if identity in self._known.rows
+        }
 
-    # Being up to date
+    # In one transaction with the write lock, or two
 
-    def _fresh(self, *, look: bool | None = None) -> RowIndex:
-        """The index of this layer, up to date with the database, and with the shelf as of at most a moment ago.
-
-        `look` says whether to look at the shelf whatever happened (True), or not (False).
-        """
-        with self._lock:
-            self._catch_up()
-            if look is not False:
-                self.look(now=bool(look))
-            return self._index
-
-    def look(self, *, now: bool = False) -> bool:
-        with self._lock:
-            is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
-            heard = self._heard()
-            if not now and (not is_due or (heard is not None and heard == self._heard_of)):
-                return False
-            self._heard_of = heard
-            known = {row.folder: row.stamp for row in self._rows.values()}
-            stamps = self._shelf.look(known)
-            changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
-            changed += [folder for folder in known if folder not in stamps]
-            self._look_at(changed)
-            self._looked_at = self._monotonic()
-            return bool(changed)
-
-    def _look_at(self, folders: Sequence[str]) -> None:
-        """Read these folders and take down what changed."""
-        for start in range(0, len(folders), _CHUNK):
-            with sql.writing(self._engine, lock=self._ledger.key) as connection:
-                self._intents.recover(connection)
-                self._noticing.notice(connection, folders[start : start + _CHUNK])
-        if folders:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        """Take over what this or another process has written to the database."""
-        with self._lock, sql.reading(self._engine) as connection:
-            if self._ledger.generation(connection) == self._generation:
-                return
-            changes = self._ledger.changes_since(connection, self._generation)
-            for identity in changes.gone:
-                self._rows.pop(identity, None)
-            self._rows |= {row.id: row for row in changes.present}
-            self._generation = changes.generation
-            self._index = RowIndex(self.layer, self._rows.values(), changes.generation)
-
-    def _current(self, connection: sa.Connection, name: str) -> Row | None:
-        """The row of a name, after unfinished changes were completed and its folder was looked at."""
-        self._intents.recover(connection)
+    def _current(self, connection: sa.Connection, name: str) -> tuple[Row | None, Found | None]:
+        """The row of a name and its folder, after unfinished changes were completed and the folder was looked at."""
+        self._recorder.recover(connection)
         folder = self._ledger.folders_of(connection, [name]).get(name, name)
-        self._noticing.notice(connection, [folder])
-        return self._ledger.row(connection, folder)
+        found = self._recorder.notice(connection, [folder]).get(folder)
+        return self._ledger.row(connection, folder), found
 
-    def _write(self, name: str, make: MakeTree, author: Author, expected_version: int | None) -> int:
+    def _write(self, name: str, make: MakeTree, author: Author, expected_version: int | None) -> Written:
         """Change a skill's files to what `make` makes of them; a change that changes nothing keeps the version."""
         self._refuse_if_read_only()
-        with sql.writing(self._engine, durable=True, lock=self._ledger.key) as connection:
-            row = self._current(connection, name)
+        with self._known.writing(durable=True) as connection:
+            row, found = self._current(connection, name)
             refuse_stale(name, 0 if row is None else row.version, expected_version)
             folder = name if row is None else row.folder
-            found = None if row is None else self._shelf.read(folder)
             if found is not None and found.problem is not None:
                 raise Refused(str(found.problem), mend="Then repeat the change.")
             before: Tree = {} if found is None else found.tree
             after = make(folder, before)
             if row is not None and is_same(before, after):
-                return row.version
-            intent = self._intents.write(connection, folder, before, after, author)
-        self._perform(intent)
-        return self._index.taken[name].version
+                return Written(name=name, layer=self.layer, version=row.version, is_changed=False)
+            write = Write(folder=folder, tree=after, before=before)
+            intent = self._recorder.write(connection, [write], author, {})
+        version = self._perform(intent, {folder: after}).get(folder)
+        if version is None:  # another process has carried it out, and may have changed more since
+            version = max((v.number for v in self.history(name, look=False) if v.author == author), default=0)
+        return Written(name=name, layer=self.layer, version=version, is_changed=True)
 
-    def _loaded(self, name: str) -> Skill:
-        saved = self.load(name)
-        if saved is None:
-            raise StorageFailed(f"'{name}' was saved and can't be read back.", mend="Run 'habitus skills lint'.")
-        return saved
-
-    def _perform(self, intent: int, at_hand: Mapping[str, Tree] | None = None) -> None:
+    def _perform(self, intent: int, at_hand: Mapping[str, Tree] | None = None) -> Mapping[str, int]:
+        """Carry out an intent, and take it back when the disk refuses; folder → version of what was written so."""
         try:
-            self._intents.perform(intent, at_hand)
-        finally:
-            self._catch_up()
+            with self._known.writing() as connection:
+                return self._recorder.perform(connection, intent, at_hand or {})
+        except StorageFailed:
+            self._abandon(intent)
+            raise
+
+    def _abandon(self, intent: int) -> None:
+        try:
+            with self._known.writing() as connection:
+                self._recorder.abandon(connection, intent)
+        except StorageFailed:
+            log.warning("an unfinished change waits; it is completed at the next start")
 
     def _refuse_if_read_only(self) -> None:
         if not self._shelf.can_write:

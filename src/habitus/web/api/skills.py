@@ -158,10 +158,11 @@ def edit(habitus: Opened, name: str, wanted: ChangedSkill, response: Response, i
     fields = Fields(
         title=wanted.title, description=wanted.description, when_to_use=wanted.when_to_use, tags=wanted.tags
     )
-    version = expected(if_match, habitus.skills.find(name).layer)
-    done = writing.edit(habitus, name, change, fields, version, wanted.reason)
-    response.headers["ETag"] = etag(done.version, done.after.layer)
-    return {"name": done.after.name, "layer": done.after.layer, "version": done.version, "undo": done.undo}
+    seen = habitus.skills.snapshot()
+    version = expected(if_match, habitus.skills.find(name, at=seen).layer)
+    done = writing.edit(habitus, name, change, fields, version, wanted.reason, at=seen)
+    response.headers["ETag"] = etag(done.version, done.layer)
+    return {"name": done.name, "layer": done.layer, "version": done.version, "undo": done.undo}
 
 
 @router.delete("/skills/{name}", response_model=Moved)
@@ -236,7 +237,7 @@ async def put_file(
 def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: str | None, reason: str) -> Json:
     author, version = habitus.person(reason), expected(if_match, habitus.skills.find(name).layer)
     made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
-    return {"name": name, "version": made}
+    return {"name": name, "version": made.version}
 
 
 @router.get("/archive", response_model=page_of("archived", Archived))

@@ -1,0 +1,153 @@
+"""One layer as this process knows it: up to date with the database, and with the shelf as of a moment ago."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.files import tree_hash
+from habitus.skills.ledger import LayerChanges, Ledger, Row
+from habitus.skills.model import Diagnostic, Severity, Summary
+from habitus.skills.stores.base import Broken, Contents, Shelf
+from habitus.skills.stores.recording import Recorder
+
+CHUNK = 500  # folders written down in one transaction
+_FEW = 20  # folders that are read to see whether they differ at all, before anybody waits for the write lock
+
+
+class KnownLayer:
+    """Threads may share it. Whoever holds its lock may wait for the database; nobody waits the other way round."""
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        shelf: Shelf,
+        ledger: Ledger,
+        recorder: Recorder,
+        *,
+        look_every: float,
+        heard: Callable[[], Hashable],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.rows: dict[int, Row] = {}  # by id
+        self.index = RowIndex()
+        self._lock = threading.RLock()
+        self._engine = engine
+        self._shelf = shelf
+        self._ledger = ledger
+        self._recorder = recorder
+        self._generation = 0
+        self._look_every = look_every
+        self._looked_at: float | None = None
+        self._heard = heard  # changes when somebody has touched the shelf; None where nobody would tell
+        self._heard_of: Hashable = None
+        self._monotonic = monotonic
+
+    def fresh(self, *, look: bool | None = None) -> RowIndex:
+        """The index of the layer; `look` says whether to look at the shelf whatever happened (True), or not (False)."""
+        with self._lock:
+            self.catch_up()
+            if look is not False:
+                self.look(now=bool(look))
+            return self.index
+
+    def look(self, *, now: bool = False) -> bool:
+        with self._lock:
+            is_due = self._looked_at is None or self._monotonic() - self._looked_at >= self._look_every
+            heard = self._heard()
+            if not now and (not is_due or (heard is not None and heard == self._heard_of)):
+                return False
+            self._heard_of = heard
+            known = {row.folder: row.stamp for row in self.rows.values()}
+            stamps = self._shelf.look(known)
+            changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
+            changed += [folder for folder in known if folder not in stamps]
+            self._looked_at = self._monotonic()
+            return self.look_at(changed)
+
+    def look_at(self, folders: Sequence[str]) -> bool:
+        """Read these folders and take down what changed; whether anything had."""
+        if len(folders) <= _FEW:
+            folders = self._changed(folders)
+        for start in range(0, len(folders), CHUNK):
+            with self.writing() as connection:
+                self._recorder.recover(connection)
+                self._recorder.notice(connection, folders[start : start + CHUNK])
+        return bool(folders)
+
+    def _changed(self, folders: Sequence[str]) -> list[str]:
+        """Those of the folders that hold something else than is known; of the others only the stamp is new."""
+        changed = list(folders)
+        with self._lock:
+            known = {row.folder: row for row in self.rows.values() if row.folder in folders and row.summary}
+            for folder, found in self._shelf.read_many(known, {}).items() if known else ():
+                row = known[folder]
+                is_switched = found.facts.enabled not in (None, row.enabled)
+                if found.problem is None and not is_switched and tree_hash(found.tree) == row.tree_hash:
+                    self.rows[row.id] = replace(row, stamp=found.stamp)
+                    changed.remove(folder)
+        return changed
+
+    def catch_up(self) -> None:
+        """Take over what this or another process has written to the database."""
+        with self._lock, sql.reading(self._engine) as connection:
+            self._take_over(self._ledger.changes_since(connection, self._generation))
+
+    @contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[sa.Connection]:
+        """A transaction with the write lock; what it has written is taken over when it is committed."""
+        if not self._generation:
+            self.catch_up()  # with a large layer, while nobody waits for us
+        with sql.writing(self._engine, durable=durable, lock=self._ledger.key) as connection:
+            yield connection
+            changes = self._ledger.changes_since(connection, self._generation)
+        self._take_over(changes)
+
+    def _take_over(self, changes: LayerChanges) -> None:
+        with self._lock:
+            if changes.generation <= self._generation:  # another thread has taken over more
+                return
+            for identity in changes.gone:
+                self.rows.pop(identity, None)
+            self.rows |= {row.id: row for row in changes.present}
+            self._generation = changes.generation
+            self.index = RowIndex(self._ledger.layer, self.rows.values(), changes.generation)
+
+
+class RowIndex:
+    """Of two folders that spell one name, the first by sort loads; the other is broken."""
+
+    def __init__(self, layer: str = "", rows: Iterable[Row] = (), revision: int = 0) -> None:
+        self.taken: dict[str, Row] = {}
+        self.loadable: dict[str, Row] = {}
+        summaries: list[Summary] = []
+        broken: list[Broken] = []
+        for row in sorted(rows, key=lambda item: (item.name, item.folder)):
+            first = self.taken.setdefault(row.name, row)
+            if first is row and row.summary is not None:
+                self.loadable[row.name] = row
+                summaries.append(row.summary)
+            else:
+                found = row.diagnostics if first is row else (*row.diagnostics, _second_spelling(row, first))
+                broken.append(Broken(name=row.name, folder=row.folder, layer=layer, diagnostics=found))
+        self.contents = Contents(
+            revision=revision,
+            summaries=summaries,
+            broken=broken,
+            hashes={name: row.tree_hash for name, row in self.taken.items()},
+            diagnostics={name: row.diagnostics for name, row in self.taken.items() if row.diagnostics},
+        )
+
+
+def _second_spelling(row: Row, first: Row) -> Diagnostic:
+    return Diagnostic(
+        file=row.folder,
+        what=f"'{row.folder}' spells the same name as '{first.folder}', which is loaded.",
+        mend="Rename or remove one of the two directories.",
+        severity=Severity.ERROR,
+    )

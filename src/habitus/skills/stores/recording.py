@@ -1,0 +1,271 @@
+"""Shelf and ledger in step: what lies on the shelf becomes rows and versions, and what is changed survives a crash.
+
+A change is written down as an intent, carried out on the shelf, then recorded. Until the intent is committed the old
+state holds; from then on the new one does, because whoever takes the write lock next completes what a killed process
+left. Carrying out an intent twice does no harm. Every method here works in a transaction with that lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus.errors import StorageFailed
+from habitus.files import Tree, is_same, tree_hash
+from habitus.skills import names, records, trees
+from habitus.skills.ledger import Entry, Ledger, Row
+from habitus.skills.model import Actor, Author, Diagnostic, Severity
+from habitus.skills.stores.base import NO_FACTS, Facts, Found, Shelf, Write
+
+log = logging.getLogger(__name__)
+
+_CHANGED = Author(actor=Actor.DISK, reason="changed on disk")
+_FOUND = replace(_CHANGED, reason="found on disk")
+_REMOVED = replace(_CHANGED, reason="removed on disk")
+_SWITCHED = replace(_CHANGED, reason="switched on disk")
+
+Inspect = Callable[[Tree], Sequence[str]]  # what a person should know of files that somebody else put there
+Plan = Mapping[str, Any]
+
+
+class Recorder:
+    def __init__(self, shelf: Shelf, ledger: Ledger, clock: Callable[[], datetime], inspect: Inspect) -> None:
+        self._shelf = shelf
+        self._ledger = ledger
+        self._clock = clock
+        self._inspect = inspect
+
+    # What lies on the shelf
+
+    def notice(self, connection: sa.Connection, folders: Sequence[str]) -> Mapping[str, Found]:
+        """Read these folders and write down what differs from what was known."""
+        new: list[tuple[None, Entry]] = []
+        changed: list[tuple[Row, Entry]] = []
+        stamps: dict[int, str] = {}
+        known, there = self._ledger.rows(connection, folders), self._shelf.read_many(folders, {})
+        for folder in folders:
+            row, found = known.get(folder), there.get(folder)
+            if found is None:
+                if row is not None:
+                    self._ledger.archive(connection, row.id, None, _REMOVED, self._clock())
+                continue
+            entry = self._entry(folder, found, found.facts)
+            if row is None:
+                new.append((None, entry))
+            elif row.tree_hash != tree_hash(entry.tree) or row.diagnostics != entry.diagnostics:
+                changed.append((row, entry))
+            elif row.stamp != entry.stamp:
+                stamps[row.id] = entry.stamp
+            if row is not None and found.facts.enabled not in (None, row.enabled):
+                self._ledger.enable(connection, row.id, not row.enabled, _SWITCHED, self._clock())
+        self._ledger.put(connection, changed, _CHANGED, self._clock())
+        self._ledger.put(connection, new, _FOUND, self._clock())
+        self._ledger.restamp(connection, stamps)
+        return there
+
+    def settle(self, connection: sa.Connection, folders: Sequence[str]) -> None:
+        """Let the shelf keep what has just been recorded about these folders."""
+        rows = self._ledger.rows(connection, folders) if self._shelf.keeps_facts else {}
+        if not rows:
+            return
+        stamps = self._shelf.record({folder: _facts(row) for folder, row in rows.items()})
+        self._ledger.restamp(
+            connection, {row.id: stamps[folder] for folder, row in rows.items() if stamps[folder] != row.stamp}
+        )
+
+    def _entry(self, folder: str, found: Found, facts: Facts = NO_FACTS) -> Entry:
+        """What lies in a folder, ready to be written down."""
+        parsed = trees.parse(folder, found.tree)
+        skill = parsed.skill if found.problem is None else None
+        risks = [
+            Diagnostic(file=folder, what=f"{risk}.", mend="Read it before you use it.", severity=Severity.RISK)
+            for risk in self._inspect(found.tree)
+        ]
+        return Entry(
+            folder=folder,
+            name=skill.name if skill is not None else _name_of(folder),
+            tree=found.tree,
+            stamp=found.stamp,
+            summary=None if skill is None else records.without_body(skill, stages=trees.stages(found.tree)),
+            diagnostics=(*parsed.diagnostics, *risks) if found.problem is None else (found.problem,),
+            facts=facts,
+        )
+
+    # Intents written down, each to be carried out after the transaction is committed
+
+    def write(
+        self, connection: sa.Connection, writes: Sequence[Write], author: Author, facts: Mapping[str, Facts]
+    ) -> int:
+        """Skills as one intent, with what is known of new ones from elsewhere."""
+        everything = (tree for each in writes for tree in (each.before, each.tree))
+        self._ledger.keep(connection, (file for tree in everything for file in tree.values()))
+        packed = [
+            {
+                "folder": each.folder,
+                "before": records.pack_tree(each.before),
+                "tree": records.pack_tree(each.tree),
+                "facts": _pack(facts.get(each.folder, NO_FACTS)),
+            }
+            for each in writes
+        ]
+        return self._ledger.intend(connection, self._plan("write_many", "", author) | {"writes": packed})
+
+    def remove(self, connection: sa.Connection, row: Row, author: Author) -> int:
+        plan = self._plan("remove", row.folder, author)
+        moment = plan["now"][:19].replace(":", "")
+        plan |= {"id": row.id, "archived_as": f"{names.slugify(self._ledger.layer)}/{row.folder}-{row.id}-{moment}"}
+        return self._ledger.intend(connection, plan)
+
+    def restore(self, connection: sa.Connection, identity: int, folder: str, author: Author) -> int:
+        return self._ledger.intend(connection, self._plan("restore", folder, author) | {"id": identity})
+
+    def _plan(self, action: str, folder: str, author: Author) -> dict[str, Any]:
+        now = self._clock().isoformat()
+        return {"action": action, "folder": folder, "author": records.pack_author(author), "now": now}
+
+    # Intents carried out
+
+    def perform(self, connection: sa.Connection, intent: int, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
+        """Carry out an intent, unless another process has done it for us: folder → version of what was written so.
+
+        `at_hand` are the files of its folders where the caller has them still; the others are read back.
+        """
+        plan = dict(self._ledger.intended(connection)).get(intent)
+        made = {} if plan is None else self._redo(connection, plan, at_hand)
+        self._ledger.done(connection, intent)
+        return made
+
+    def recover(self, connection: sa.Connection) -> None:
+        """Complete what killed processes left undone."""
+        pending = self._ledger.intended(connection)
+        if pending:
+            self._shelf.tidy()
+        for intent, plan in pending:
+            log.info("completing an interrupted %s of '%s'", plan["action"], plan["folder"])
+            self._redo(connection, plan, {})
+            self._ledger.done(connection, intent)
+
+    def abandon(self, connection: sa.Connection, intent: int) -> None:
+        """Put back what a failed write had begun, so that nothing has changed."""
+        plan = dict(self._ledger.intended(connection)).get(intent)
+        for write in _writes(plan) if plan is not None else ():
+            self._undo_write(connection, write)
+        self._ledger.done(connection, intent)
+
+    def _redo(self, connection: sa.Connection, plan: Plan, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
+        author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
+        match plan["action"]:
+            case "write" | "write_many":
+                return self._redo_writes(connection, _writes(plan), at_hand, author, now)
+            case "remove":
+                self._shelf.put_away(plan["folder"], plan["archived_as"])
+                self._ledger.archive(connection, plan["id"], plan["archived_as"], author, now)
+            case "restore":
+                self._redo_restore(connection, plan["id"], plan["folder"], author, now)
+            case unknown:
+                raise StorageFailed(f"An unfinished '{unknown}' waits in the database.", mend="Upgrade Habitus.")
+        return {}
+
+    def _redo_writes(
+        self,
+        connection: sa.Connection,
+        plans: Sequence[Plan],
+        at_hand: Mapping[str, Tree],
+        author: Author,
+        now: datetime,
+    ) -> Mapping[str, int]:
+        afters = {**at_hand, **self._read_back(connection, [plan for plan in plans if plan["folder"] not in at_hand])}
+        writes = [
+            Write(folder=plan["folder"], tree=afters[plan["folder"]], before=records.unpack_tree(plan["before"]))
+            for plan in plans
+        ]
+        folders = [each.folder for each in writes]
+        there = self._shelf.read_many(folders, afters)
+        strange = [each.folder for each in writes if each.folder in there and not _is_between(there[each.folder], each)]
+        if strange:
+            self.notice(connection, strange)  # edited by hand this very moment: their version is kept
+        self._shelf.write_many(writes)
+        known, written = self._ledger.rows(connection, folders), self._shelf.read_many(folders, afters)
+        put: list[tuple[Row | None, Entry]] = []
+        for plan in plans:
+            folder = plan["folder"]
+            if folder in written:
+                facts = NO_FACTS if folder in known else _unpack(plan.get("facts", _pack(NO_FACTS)))
+                put.append((known.get(folder), self._entry(folder, written[folder], facts)))
+        made = self._ledger.put(connection, put, author, now)
+        self.settle(connection, folders)
+        return made
+
+    def _read_back(self, connection: sa.Connection, plans: Sequence[Plan]) -> dict[str, Tree]:
+        wanted = {plan["folder"]: records.unpack_tree(plan["tree"]) for plan in plans}
+        contents = self._ledger.contents(connection, {f.sha256: f for tree in wanted.values() for f in tree.values()})
+        return {
+            folder: {path: replace(file, content=contents[file.sha256].content) for path, file in tree.items()}
+            for folder, tree in wanted.items()
+        }
+
+    def _redo_restore(
+        self, connection: sa.Connection, identity: int, folder: str, author: Author, now: datetime
+    ) -> None:
+        archived_as = {item.id: where for item, where in self._ledger.archived(connection)}.get(identity)
+        if archived_as is None or not self._shelf.bring_back(archived_as, folder):
+            newest = max(version.number for version in self._ledger.history(connection, identity))
+            tree = self._ledger.tree(connection, identity, newest) or {}
+            self._shelf.write_many([Write(folder=folder, tree=tree, before={})])
+        self._ledger.unarchive(connection, identity, folder, author, now)
+        found, row = self._shelf.read(folder), self._ledger.row(connection, folder)
+        if found is not None and row is not None:
+            self._ledger.put(connection, [(row, self._entry(folder, found))], _CHANGED, self._clock())
+            self.settle(connection, [folder])
+
+    def _undo_write(self, connection: sa.Connection, plan: Plan) -> None:
+        folder, before = plan["folder"], self._ledger.contents(connection, records.unpack_tree(plan["before"]))
+        found = self._shelf.read(folder)
+        if found is not None and not before:
+            self._shelf.put_away(folder, f"abandoned/{folder}-{secrets.token_hex(4)}")
+        elif found is not None and not is_same(found.tree, before):
+            self._shelf.write_many([Write(folder=folder, tree=before, before=records.unpack_tree(plan["tree"]))])
+        self._shelf.tidy()
+
+
+def _writes(plan: Plan) -> Sequence[Plan]:
+    """The writes of a plan; an older Habitus wrote a plan for one without a list."""
+    writes: Sequence[Plan] = plan.get("writes", [plan] if plan["action"] == "write" else [])
+    return writes
+
+
+def _is_between(found: Found, write: Write) -> bool:
+    """Whether every file is as it was before or as it shall be: nobody else has touched them."""
+    return all(
+        file.sha256 in {tree[path].sha256 for tree in (write.before, write.tree) if path in tree}
+        for path, file in found.tree.items()
+    )
+
+
+def _facts(row: Row) -> Facts:
+    return Facts(version=row.version, enabled=row.enabled, created_on=row.created_on, modified_on=row.modified_on)
+
+
+def _pack(facts: Facts) -> list[Any]:
+    dates = (facts.created_on, facts.modified_on)
+    return [facts.version, *(None if date is None else date.isoformat() for date in dates)]
+
+
+def _unpack(packed: Sequence[Any]) -> Facts:
+    version, created, modified = packed
+    return Facts(
+        version=version,
+        created_on=None if created is None else datetime.fromisoformat(created),
+        modified_on=None if modified is None else datetime.fromisoformat(modified),
+    )
+
+
+def _name_of(folder: str) -> str:
+    name = names.canonical(folder)
+    return name if names.is_legal(name) else names.slugify(folder)

@@ -1,0 +1,57 @@
+"""Counting the cost of a change: transactions, looks at the directories of skills, and YAML that is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+import yaml
+
+from habitus.skills.stores.files import DirectoryShelf
+
+
+@dataclass(kw_only=True, slots=True)
+class Costs:
+    transactions: int = 0
+    looks: Counter[str] = field(default_factory=Counter)  # by directory
+    parsed: Counter[str] = field(default_factory=Counter)  # by text
+
+
+@contextmanager
+def counted_costs() -> Iterator[Costs]:
+    """The costs of what is done inside, in any thread."""
+    costs = Costs()
+    look, parse = DirectoryShelf.look, yaml.parse
+
+    def count_begin(connection: sa.Connection) -> None:
+        costs.transactions += 1
+
+    def count_look(self: DirectoryShelf, known: Mapping[str, str]) -> Mapping[str, str]:
+        costs.looks[str(self.root)] += 1
+        return look(self, known)
+
+    def count_parse(text: str, **options: Any) -> Any:
+        costs.parsed[text] += 1
+        return parse(text, **options)
+
+    sa.event.listen(sa.Engine, "begin", count_begin)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DirectoryShelf, "look", count_look)
+        patch.setattr(yaml, "parse", count_parse)
+        try:
+            yield costs
+        finally:
+            sa.event.remove(sa.Engine, "begin", count_begin)
+
+
+def assert_cheap_edit(costs: Costs) -> None:
+    """At most 6 transactions, every directory looked at once, the text before and the text after read once each."""
+    assert 2 <= costs.transactions <= 6
+    assert set(costs.looks.values()) == {1}
+    assert set(costs.parsed.values()) == {1}
+    assert len(costs.parsed) <= 2
