@@ -6,23 +6,30 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from habitus import sql
+import sqlalchemy as sa
+
+from habitus import search, sql
 from habitus.app import home_directory
-from habitus.app.home import Clock, Home
-from habitus.app.library.finding import open_finder
+from habitus.app.home import AWAY, Clock, Home
+from habitus.app.library.content import near_duplicates
 from habitus.app.library.layers import open_library
 from habitus.app.operation.tombstones import missing_tombstones
-from habitus.app.review.reviewing import open_review
 from habitus.app.sharing import standing_in
-from habitus.app.sharing.carrying import catch_up
+from habitus.app.sharing.carrying import carry_out, catch_up
+from habitus.app.whose import refuse_unless_admin
+from habitus.errors import StorageFailed
 from habitus.settings import Settings
 from habitus.skills.finding import Finder
 from habitus.skills.formats.base import PlaybookLesson
 from habitus.skills.importing import Importer, Result
+from habitus.skills.layers import USER
 from habitus.skills.library import Library
-from habitus.skills.review import Review
+from habitus.skills.powers import brings_code
+from habitus.skills.review import Proposal, Review
+from habitus.skills.shared_index import SharedIndex
 
 if TYPE_CHECKING:
     from habitus.memory.cortex import Cortex
@@ -79,10 +86,36 @@ class _Parts:
         return open_library(home)
 
     def finder(self, home: Home) -> Finder:
-        return open_finder(home)
+        """One view of the directories makes one index, so it is kept with what is known of this machine."""
+        return Finder(
+            home.skills,
+            home.local,
+            partial(home_directory.open_index, home.settings, home.local),
+            redacted=home.redacted,
+            shared=_shared_index(home.settings, home.shared),
+        )
 
     def review(self, home: Home) -> Review:
-        return open_review(home)
+        def approve_code(proposal: Proposal) -> None:
+            if brings_code(proposal.change.tree):
+                home.tools.approved(proposal)
+
+        is_alone = home.shared is home.local or home.is_read_only
+        review = Review(
+            home.skills,
+            home.shared,
+            local=home.local,
+            host="" if is_alone else home_directory.host_of(home.settings.home),
+            allow_elsewhere=partial(refuse_unless_admin, home, "decide about directories of another host"),
+            carry=partial(carry_out, home),
+            clock=home.clock,
+            auto=home.settings.review.auto,
+            duplicates=partial(near_duplicates, home.finder),
+            redacted=home.redacted,
+            tell=home.notifier.proposal,
+        )
+        review.when_approved(approve_code)
+        return review
 
     def importer(self, home: Home) -> Importer:
         def accept_lesson(lesson: PlaybookLesson) -> Result:
@@ -101,9 +134,35 @@ class _Parts:
         )
 
     def memory(self, home: Home, user: str, all_users: bool) -> Cortex:
-        from habitus.app.growth.memory import open_memory  # the rules of its gate, for those who remember
+        from habitus.memory.cortex import Cortex  # the rules of its gate, for those who remember
+        from habitus.memory.stores.sql import SqlEngramStore
+        from habitus.memory.view_files import ViewFiles
 
-        return open_memory(home, user=user, all_users=all_users)
+        settings = home.settings
+        files = ViewFiles(
+            settings.home / "memory",
+            home.local,
+            clock=home.clock,
+            is_durable=settings.durable,
+            renderings=settings.retention.renderings,
+        )
+        return Cortex(
+            SqlEngramStore(home.shared),
+            partial(home_directory.open_index, settings, home.shared, "memory"),
+            redactor=home.redactor,
+            clock=home.clock,
+            pause=home.pause,
+            mode=settings.memory,
+            is_shared=home.shared is not home.local,
+            user=user or settings.user,
+            all_users=all_users,
+            may_remove_shared=settings.is_admin or settings.database is None,
+            files=files if home.has_pages and not home.is_read_only and user in ("", settings.user) else None,
+            allow=home.refuse_if_read_only,
+            keep=settings.retention,
+            screening=home.screening,
+            tell=home.notifier.lesson,
+        )
 
     def tools(self, home: Home) -> Tools:
         from habitus.app.conversations.running_code import open_tools  # the sandbox, for those who run code
@@ -119,3 +178,16 @@ class _Parts:
         from habitus.app.conversations.running_code import open_scratchpads
 
         return open_scratchpads(home, "pads")
+
+
+def _shared_index(settings: Settings, shared: sa.Engine) -> SharedIndex | None:
+    """Only PostgreSQL searches by itself."""
+    if not settings.database or sa.make_url(settings.database).get_backend_name() != "postgresql":
+        return None
+
+    def open_server(embedder: search.Embedder) -> search.ServerIndex:
+        if shared.dialect.name != "postgresql":  # what stands in for it here has no index
+            raise StorageFailed(f"{AWAY} So is the index of its skills.", mend="Retry when it is back.")
+        return search.ServerIndex(shared, embedder)
+
+    return SharedIndex(USER, above=settings.search.server_above, open_server=open_server)
