@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -96,6 +97,19 @@ def _connections(url: str) -> int:
         query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'this host'"
         (count,) = connection.execute(query).fetchone() or (0,)
         return int(count)
+
+
+@pytest.mark.req("OP-01")
+def test_whoever_writes_and_whoever_searches_do_not_wait_for_each_other(tmp_path: Path, url: str) -> None:
+    """On the one connection that listening leaves them: who writes has it, and looks for something similar first."""
+    with serving(tmp_path, url) as habitus, ThreadPoolExecutor() as both:
+        knows(habitus, "brew-tea")()
+        assert soon(lambda: hears(habitus))
+        habitus.memory.add("The kettle for the tea is number 0.")
+        searches = both.submit(lambda: [habitus.memory.recall("which kettle is for the tea?") for _ in range(60)])
+        for number in range(1, 20):
+            habitus.memory.add(f"The kettle for the tea is number {number}.")
+        assert len(searches.result()) == 60
 
 
 @pytest.mark.req("OP-01")

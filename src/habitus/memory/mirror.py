@@ -57,16 +57,20 @@ class Mirror:
         self._to_index: set[str] = set()
         self._revision = 0
         self._in_sight: dict[tuple[str, str], InSight] = {}
-        self._lock = threading.RLock()  # of what is held here; nothing is written to the database under it
+        self._lock = threading.RLock()  # of what is held here; nobody waits for the database under it
         self._indexing = threading.RLock()
         self.engrams: dict[str, Engram] = {}
 
     def sync(self) -> None:
         """Take in what any process has changed; one small query when nothing has."""
-        with self._lock:
-            changes = self._store.changes(self._revision)
-            self._revision = changes.revision
-            self.took(changes.engrams)
+        while True:
+            after = self._revision
+            changes = self._store.changes(after)
+            with self._lock:
+                if self._revision == after:  # else another thread took something in meanwhile
+                    self._revision = changes.revision
+                    self.took(changes.engrams)
+                    return
 
     def took(self, engrams: Iterable[Engram]) -> None:
         with self._lock:

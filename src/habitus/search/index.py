@@ -11,8 +11,8 @@ import copy
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +75,7 @@ class Index:
         self._gone: frozenset[str] = frozenset()  # the server's documents that are supposed not to be there
         self._among: tuple[Collection[str], Slots] | None = None  # the last ids that can't change, and their slots
         self._notes: list[str] = []
-        self._lock = threading.RLock()  # never held by one who waits to write: who writes may want to search
+        self._lock = threading.RLock()  # never held by one who waits for the database: who writes may want to search
 
     @property
     def embedder(self) -> Embedder:
@@ -99,8 +99,8 @@ class Index:
 
         Whoever asks thousands of times in a row has looked once for what others changed, and need not again.
         """
-        with self._lock, nullcontext() if self.server is None else self.server.at_once():
-            found = self.evidence(query, among=among, look=look)
+        with self._locked(look=look):
+            found = self.evidence(query, among=among, look=False)
             if found is None:
                 return Results()
             ranked = ranking.rank(found.signals, found.usage, self._tier, found.corpus.share_with_body)
@@ -117,9 +117,7 @@ class Index:
 
     def evidence(self, query: str, *, among: Collection[str] | None = None, look: bool = True) -> IndexEvidence | None:
         """What speaks for every candidate, before it is weighed; for calibration. None when nothing can match."""
-        with self._lock:
-            if look:
-                self._look()
+        with self._locked(look=look):
             asked = request.read(query)
             if not asked.has_words:
                 return None
@@ -170,9 +168,7 @@ class Index:
         What means something else, below `least_meaning`, is left out without a closer look, which saves time.
         """
         document = Document(id="", name="", description=to) if isinstance(to, str) else to
-        with self._lock:
-            if look:
-                self._look()
+        with self._locked(look=look):
             corpus, entry = self._corpus, encode(document)
             vector = self._vectors_of([meaning_of(document)])[0]
             if self.server is not None:
@@ -183,15 +179,13 @@ class Index:
 
     def neighbours(self) -> dict[str, tuple[Hit, ...]]:
         """For every document the few that are most like it."""
-        with self._lock:
-            self._look()
+        with self._locked():
             server = self.server
             return likeness.neighbours(self._corpus if server is None else self._with(server, server.everything()))
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Supposed:
         """The same with these documents and without those that are gone, to be searched; nothing of it is kept."""
-        with self._lock:
-            self._look()
+        with self._locked():
             other = copy.copy(self)
             other._among, other._corpus, other._gone = None, self._corpus.copy(), frozenset(gone)
             vectors = self._vectors_of([meaning_of(document) for document in documents])
@@ -201,8 +195,7 @@ class Index:
     def put(self, documents: Iterable[Document]) -> int:
         """Take documents in, new or changed; says how many were not there like that already."""
         newest = {document.id: document for document in documents}
-        with self._lock:
-            self._look()
+        with self._locked():
             slots, entries = self._corpus.slots, self._corpus.entries
             changed = [
                 document
@@ -211,8 +204,7 @@ class Index:
             ]
         for start in range(0, len(changed), _AT_A_TIME):
             self._write(changed[start : start + _AT_A_TIME])
-        with self._lock:
-            self._look()
+        self._look()
         return len(changed)
 
     def _write(self, documents: Sequence[Document]) -> None:
@@ -226,15 +218,13 @@ class Index:
     def remove(self, ids: Iterable[str], *, forget: bool = True) -> None:
         """Let documents go, with what was learned for them unless they only are elsewhere now."""
         gone = list(dict.fromkeys(ids))
-        with self._lock:
-            self._look()
+        with self._locked():
             forgotten = [key for id in gone for key in self._learned.keys_of(id)] if forget else []
         with sql.writing(self._engine) as connection:
             store.next_generation(connection, self._space.collection)
             store.delete_requests(connection, self._space.collection, forgotten)
             store.delete(connection, self._space.collection, gone)
-        with self._lock:
-            self._look()
+        self._look()
 
     def learn(self, id: str, text: str, *, weight: float = 1.0, when: float | None = None) -> None:
         """Remember that this was a request for this document. The caller has redacted it."""
@@ -255,13 +245,11 @@ class Index:
             store.write_requests(connection, self._space.collection, generation, new)
             store.delete_requests(connection, self._space.collection, gone)
             store.write_vectors(connection, self._space.model, vectors)
-        with self._lock:
-            self._look()
+        self._look()
 
     def forget_learned(self, which: Callable[[str, str], bool] | Collection[str]) -> int:
         """Forget the learned requests of these ids, or those for which `which(id, text)` is true."""
-        with self._lock:
-            self._look()
+        with self._locked():
             gone = [
                 (past.item, past.digest)
                 for past in self._learned.all()
@@ -271,25 +259,21 @@ class Index:
             store.next_generation(connection, self._space.collection)
             store.delete_requests(connection, self._space.collection, gone)
             store.drop_vectors(connection, [digest for _, digest in gone])
-        with self._lock:
-            self._look()
+        self._look()
         return len(gone)
 
     def learned_texts(self) -> frozenset[str]:
-        with self._lock:
-            self._look()
+        with self._locked():
             return frozenset(past.text for past in self._learned.all())
 
     def learned_ids(self) -> frozenset[str]:
         """The ids for which anything was learned."""
-        with self._lock:
-            self._look()
+        with self._locked():
             return self._learned.items()
 
     def ids(self) -> frozenset[str]:
         """The ids of all documents."""
-        with self._lock:
-            self._look()
+        with self._locked():
             return frozenset(self._corpus.slots)
 
     @property
@@ -297,8 +281,7 @@ class Index:
         return self._corpus.share_with_body
 
     def describe(self) -> Report:
-        with self._lock:
-            self._look()
+        with self._locked():
             documents = len(self._corpus) + (0 if self.server is None else self.server.documents)
             return Report(
                 collection=self._space.collection,
@@ -309,12 +292,20 @@ class Index:
                 notes=tuple(self._notes),
             )
 
+    @contextmanager
+    def _locked(self, *, look: bool = True) -> Iterator[None]:
+        """What is in memory, as it is in the database now, for one thread alone."""
+        if look:
+            self._look()
+        with nullcontext() if self.server is None else self.server.at_once(), self._lock:
+            yield
+
     def _look(self) -> None:
         """Read what has changed since the last look, and mend what is damaged."""
-        space = self._space
-        with sql.reading(self._engine) as connection:
+        space, seen = self._space, self._generation
+        with sql.reading(self._engine) as connection, self._lock:
             now = store.generation(connection, space.collection)
-            if now == self._generation:
+            if now == self._generation or now < self._generation != seen:  # somebody has looked since, and saw more
                 return
             loaded = store.load(connection, space, after=self._generation)
             requests = store.load_requests(connection, space, after=self._generation)
